@@ -1,0 +1,41 @@
+# `make demo` and `make test` are all a newcomer needs; both work on a fresh
+# clone. Python 3.11 or newer: `make PYTHON=python3.12 demo` to choose one.
+PYTHON ?= python3
+BIN := .venv/bin
+RUN := env -u PYTHONPATH TF_CPP_MIN_LOG_LEVEL=3
+
+.PHONY: demo test lint format clean
+
+demo: .venv/installed
+	$(RUN) $(BIN)/cac-train --dataset=digits --output_dir=runs/digits
+
+test: lint
+	$(RUN) $(BIN)/python -m pytest tests --doctest-modules cac_tf train
+	$(RUN) KERAS_BACKEND=jax $(BIN)/python -m pytest --doctest-modules \
+	    cac_tf/layers cac_tf/losses cac_tf/metrics cac_tf/models \
+	    tests/layers tests/losses tests/metrics tests/models
+
+lint: .venv/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: .venv/installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# The stamps carry the time of the last install: a second call does nothing.
+.venv/installed: constraints.txt pyproject.toml setup.py
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
+	    "Python 3.11 or newer is needed: make PYTHON=python3.11")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	    --constraint constraints.txt --editable .
+	touch $@
+
+.venv/installed-dev: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	    --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv runs build *.egg-info

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files and folders that are either the old or the new, never half of one."""
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+
+_PREFIX = ".writing-"
+
+
+@contextlib.contextmanager
+def replacing(path):
+    """Gives a temporary path beside `path` that becomes `path` on success.
+
+    If the body fails (a full disk, a kill), an earlier file stays as it was.
+    The temporary name keeps the file's suffix, because some writers choose
+    their format by it.
+
+    Example:
+
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "numbers.txt")
+    >>> with replacing(path) as temporary, open(temporary, "w") as file:
+    ...     _ = file.write("1 2 3")
+    >>> open(path).read()
+    '1 2 3'
+    """
+    path = os.path.abspath(os.fspath(path))
+    handle, temporary = tempfile.mkstemp(
+        prefix=_PREFIX,
+        suffix=os.path.splitext(path)[1],
+        dir=os.path.dirname(path),
+    )
+    os.close(handle)
+    try:
+        yield temporary
+        os.chmod(temporary, 0o666 & ~_umask())
+        with open(temporary, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+
+
+@contextlib.contextmanager
+def new_folder(path):
+    """Gives a temporary folder beside `path` that becomes `path` on success.
+
+    Raises:
+        FileExistsError: `path` exists.
+    """
+    path = os.path.abspath(os.fspath(path))
+    if os.path.exists(path):
+        raise FileExistsError(f"{path} exists.")
+    temporary = tempfile.mkdtemp(prefix=_PREFIX, dir=os.path.dirname(path))
+    try:
+        yield temporary
+        os.chmod(temporary, 0o777 & ~_umask())
+        os.rename(temporary, path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def write_json(path, value):
+    """Writes `value` as indented JSON; NaN and infinity are refused."""
+    text = json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False)
+    write_text(path, text + "\n")
+
+
+def write_text(path, text):
+    """Writes `text` as UTF-8."""
+    with (
+        replacing(path) as temporary,
+        open(temporary, "w", encoding="utf-8") as file,
+    ):
+        file.write(text)
+
+
+def _umask():
+    """The process's umask: tempfile makes entries for their owner alone."""
+    value = os.umask(0)
+    os.umask(value)
+    return value

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Images in folders: one sub-folder a class."""
+
+import collections
+import pathlib
+import typing
+
+import numpy as np
+import PIL.Image
+import PIL.ImageOps
+import tqdm
+
+from cac_tf.data.open_set_dataset import Examples
+
+
+class ImageFolder(typing.NamedTuple):
+    """What a folder holds; `validation` and `test` may be None."""
+
+    class_names: tuple
+    train: Examples
+    validation: Examples | None
+    test: Examples | None
+    notes: tuple
+
+
+def _class_folders(folder):
+    return sorted(
+        path
+        for path in folder.iterdir()
+        if path.is_dir() and not path.name.startswith(".")
+    )
+
+
+def folder_classes(data_dir):
+    """Names of the classes in a folder of images, in alphabetical order.
+
+    Raises:
+        ValueError: the folder does not exist or holds no class.
+    """
+    root = pathlib.Path(data_dir)
+    if not root.is_dir():
+        raise ValueError(f"There is no folder {data_dir}.")
+    parts = _parts(root)
+    names = {f.name for part in parts.values() for f in _class_folders(part)}
+    if not names:
+        raise ValueError(
+            f"{data_dir} holds no sub-folder. Expected one sub-folder a "
+            "class, or train/ and test/ with the classes inside."
+        )
+    return tuple(sorted(names))
+
+
+def _parts(root):
+    """The folders that hold classes: {"train": ..., "test": ...} or all."""
+    if (root / "train").is_dir() and (root / "test").is_dir():
+        parts = {"train": root / "train", "test": root / "test"}
+        if (root / "validation").is_dir():
+            parts["validation"] = root / "validation"
+        return parts
+    return {"train": root}
+
+
+def load_image_folder(data_dir, image_size=32, strict=False):
+    """Reads all images of a folder, as RGB of one size.
+
+    Either `data_dir/<class>/*`, or `data_dir/train/<class>/*`,
+    `data_dir/test/<class>/*` and optionally `data_dir/validation/<class>/*`;
+    a class may be in test alone. Grey images become RGB, an alpha channel is
+    dropped, other sizes are resampled (bilinear, antialiased) to a square;
+    `notes` says how many.
+
+    Args:
+        data_dir: the folder.
+        image_size: height and width of the images returned.
+        strict: whether a file that is no readable image is an error; else
+            it is skipped and named in `notes`.
+
+    Returns:
+        `ImageFolder`; images uint8 (n, image_size, image_size, 3), labels
+        are positions in `class_names`, which are in alphabetical order.
+
+    Raises:
+        ValueError: no such folder, no class in it, or an unreadable file
+            with `strict`.
+    """
+    if image_size < 1:
+        raise ValueError(f"image_size must be at least 1; got {image_size}.")
+    class_names = folder_classes(data_dir)
+    conversions = collections.Counter()
+    skipped = []
+    parts = {}
+    for part, folder in _parts(pathlib.Path(data_dir)).items():
+        files = [
+            (path, class_names.index(class_folder.name))
+            for class_folder in _class_folders(folder)
+            for path in sorted(class_folder.rglob("*"))
+            if path.is_file() and not path.name.startswith(".")
+        ]
+        images, labels = [], []
+        for path, label in tqdm.tqdm(
+            files, desc=f"reading {part}", unit="image", leave=False
+        ):
+            try:
+                images.append(_read_image(path, image_size, conversions))
+                labels.append(label)
+            except (OSError, ValueError, PIL.Image.DecompressionBombError) as e:
+                if strict:
+                    raise ValueError(
+                        f"{path} cannot be read as an image: {e}"
+                    ) from e
+                skipped.append(str(path.relative_to(data_dir)))
+        shape = (len(images), image_size, image_size, 3)
+        parts[part] = Examples(
+            np.array(images, "uint8").reshape(shape),
+            np.array(labels, "int64"),
+        )
+    return ImageFolder(
+        class_names=class_names,
+        train=parts["train"],
+        validation=parts.get("validation"),
+        test=parts.get("test"),
+        notes=tuple(_notes(conversions, skipped, image_size)),
+    )
+
+
+def _read_image(path, image_size, conversions):
+    with PIL.Image.open(path) as image:
+        image = PIL.ImageOps.exif_transpose(image)
+        if image.mode.startswith("I;16"):
+            # Pillow would clip 16 bits at 255 instead of scaling them.
+            high_byte = (np.asarray(image) >> 8).astype("uint8")
+            image = PIL.Image.fromarray(high_byte)
+        if image.mode != "RGB":
+            has_alpha = image.mode in ("RGBA", "LA", "PA")
+            kind = "alpha" if has_alpha else image.mode
+            conversions[_CONVERSIONS.get(kind, "of another colour mode")] += 1
+            image = image.convert("RGB")
+        size = (image_size, image_size)
+        if image.size != size:
+            conversions["of another size"] += 1
+            image = image.resize(size, PIL.Image.Resampling.BILINEAR)
+        return np.asarray(image)
+
+
+_CONVERSIONS = {
+    "alpha": "with an alpha channel",
+    "L": "in grey",
+    "1": "in grey",
+}
+
+
+def _notes(conversions, skipped, image_size):
+    for kind, count in sorted(conversions.items()):
+        yield (
+            f"{count} images {kind} were converted to RGB, "
+            f"{image_size}x{image_size}"
+        )
+    if skipped:
+        shown = ", ".join(skipped[:10])
+        more = f" and {len(skipped) - 10} more" if len(skipped) > 10 else ""
+        yield (
+            f"{len(skipped)} files are no readable images and were skipped: "
+            f"{shown}{more}"
+        )

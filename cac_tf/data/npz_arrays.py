@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Images as NumPy arrays in one .npz file."""
+
+import os
+import typing
+import zipfile
+
+import numpy as np
+
+from cac_tf.data.open_set_dataset import Examples
+
+_PARTS = ("train", "validation", "test")
+
+
+class NpzArrays(typing.NamedTuple):
+    """What an .npz file holds; `validation` and `test` may be None."""
+
+    class_names: tuple
+    train: Examples
+    validation: Examples | None
+    test: Examples | None
+
+
+def load_npz_arrays(path):
+    """Reads `x_train`, `y_train` and what there is of the other parts.
+
+    Entries: `x_train` (n, H, W, C) or (n, H, W) with values 0...255 and
+    `y_train` (n,) class ids from 0; `x_validation`, `y_validation`,
+    `x_test`, `y_test` likewise, optional; `class_names` optional, else the
+    ids are the names.
+
+    Args:
+        path: the file.
+
+    Returns:
+        `NpzArrays`.
+
+    Raises:
+        ValueError: no such file, entries missing or of a wrong shape or
+            type, labels that are no class ids, images that differ in shape.
+    """
+    if not os.path.isfile(path):
+        raise ValueError(f"There is no file {path}.")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            entries = {key: file[key] for key in file.files}
+    except (OSError, ValueError, zipfile.BadZipFile, AttributeError) as error:
+        raise ValueError(f"{path} is no readable .npz file: {error}") from error
+    if "x_train" not in entries or "y_train" not in entries:
+        raise ValueError(
+            f"{path} must hold x_train and y_train (and may hold x_test, "
+            "y_test, x_validation, y_validation, class_names); it holds: "
+            f"{', '.join(sorted(entries))}."
+        )
+    parts = {part: _examples(entries, part, path) for part in _PARTS}
+    present = [examples for examples in parts.values() if examples is not None]
+    shapes = {examples.images.shape[1:] for examples in present}
+    if len(shapes) > 1:
+        raise ValueError(
+            f"The images in {path} differ in shape: {sorted(shapes)}."
+        )
+    num_classes = 1 + max(int(e.labels.max(initial=0)) for e in present)
+    names = tuple(str(n) for n in entries.get("class_names", ()))
+    if names and len(names) < num_classes:
+        raise ValueError(
+            f"{path} has {len(names)} class_names but labels up to "
+            f"{num_classes - 1}."
+        )
+    return NpzArrays(
+        class_names=names or tuple(str(i) for i in range(num_classes)), **parts
+    )
+
+
+def _examples(entries, part, path):
+    images, labels = entries.get(f"x_{part}"), entries.get(f"y_{part}")
+    if images is None and labels is None:
+        return None
+    if images is None or labels is None:
+        raise ValueError(f"{path} must hold both x_{part} and y_{part}.")
+    if images.ndim == 3:
+        images = images[..., None]
+    if images.ndim != 4 or images.dtype.kind not in "uif":
+        raise ValueError(
+            f"x_{part} in {path} must be numbers of shape (n, height, width) "
+            f"or (n, height, width, channels); got {images.dtype} "
+            f"{images.shape}."
+        )
+    labels = labels.reshape(-1) if labels.ndim == 2 else labels
+    if labels.shape != (len(images),):
+        raise ValueError(
+            f"y_{part} in {path} must hold one class id per image, "
+            f"({len(images)},); got {labels.shape}."
+        )
+    if labels.dtype.kind not in "uif" or np.any(labels != np.floor(labels)):
+        raise ValueError(f"y_{part} in {path} must be whole numbers.")
+    if labels.min(initial=0) < 0:
+        raise ValueError(f"y_{part} in {path} has a class id below 0.")
+    if images.dtype.kind == "f" and not np.isfinite(images).all():
+        rows = np.flatnonzero(
+            ~np.isfinite(images.reshape(len(images), -1)).all(axis=1)
+        )
+        raise ValueError(
+            f"x_{part} in {path} holds NaN or infinity in images "
+            f"{rows[:10].tolist()}."
+        )
+    return Examples(images, labels.astype("int64"))

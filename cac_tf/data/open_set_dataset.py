@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One open-set experiment's data, whatever their source."""
+
+import dataclasses
+import typing
+
+import numpy as np
+from sklearn import model_selection
+
+from cac_tf.layers.image_preprocessing import channel_statistics
+from cac_tf.metrics.open_set import openness
+
+# Of a source without a test part, this share of each known class is set
+# apart; of what is left for training, the other share for validation.
+TEST_FRACTION = 0.3
+VALIDATION_FRACTION = 0.2
+
+
+class Examples(typing.NamedTuple):
+    """Images with their labels."""
+
+    images: np.ndarray  # (n, H, W, C), values 0...255
+    labels: np.ndarray  # (n,) int64
+
+    def take(self, rows):
+        return Examples(self.images[rows], self.labels[rows])
+
+    @property
+    def size(self):
+        return len(self.labels)
+
+
+@dataclasses.dataclass(frozen=True)
+class OpenSetDataset:
+    """Training, validation and test data of known and unknown classes.
+
+    Labels of `train`, `validation` and `known_test` are positions in
+    `class_names`; labels of `unknown_test` are positions in
+    `unknown_class_names`. Unknown classes appear in `unknown_test` alone.
+    """
+
+    name: str
+    class_names: tuple
+    class_ids: tuple  # the source's own id of each known class
+    unknown_class_names: tuple
+    unknown_class_ids: tuple
+    train: Examples
+    validation: Examples
+    known_test: Examples
+    unknown_test: Examples
+    split_family: str | None = None
+    trial: int | None = None
+    notes: tuple = ()  # what was converted, skipped or assumed
+
+    @property
+    def image_shape(self):
+        """(height, width, channels)."""
+        return tuple(self.train.images.shape[1:])
+
+    @property
+    def openness(self):
+        """Openness of the experiment (equation 10)."""
+        return openness(len(self.class_names), len(self.unknown_class_names))
+
+    @property
+    def counts(self):
+        """Number of examples of each part."""
+        return {
+            "train": self.train.size,
+            "validation": self.validation.size,
+            "known_test": self.known_test.size,
+            "unknown_test": self.unknown_test.size,
+        }
+
+    @property
+    def channel_statistics(self):
+        """Mean and std of the training images' channels, scale [0, 1]."""
+        return channel_statistics(self.train.images)
+
+
+def stratified_split(examples, fraction, seed):
+    """Two disjoint parts, every class split in the same proportion.
+
+    Args:
+        examples: `Examples`.
+        fraction: share of the second part, in (0, 1).
+        seed: of the choice.
+
+    Returns:
+        `Examples` of 1 - fraction and of fraction.
+
+    Raises:
+        ValueError: a class with fewer than two examples, or fewer examples
+            in a part than there are classes.
+    """
+    labels, counts = np.unique(examples.labels, return_counts=True)
+    if examples.size == 0 or counts.min() < 2:
+        raise ValueError(
+            "Every class needs at least two examples to be split; these "
+            f"labels have one: {labels[counts < 2].tolist()}."
+        )
+    second = min(
+        max(round(fraction * examples.size), len(labels)),
+        examples.size - len(labels),
+    )
+    rows = model_selection.train_test_split(
+        np.arange(examples.size),
+        test_size=second,
+        random_state=seed,
+        stratify=examples.labels,
+    )
+    return tuple(examples.take(np.sort(part)) for part in rows)
+
+
+def make_open_set_dataset(
+    name,
+    train,
+    class_names,
+    known_classes,
+    test=None,
+    validation=None,
+    split_seed=0,
+    test_fraction=TEST_FRACTION,
+    validation_fraction=VALIDATION_FRACTION,
+    **fields,
+):
+    """Divides labelled images into the parts of an open-set experiment.
+
+    Args:
+        name: of the data set.
+        train: `Examples` with the source's class ids, positions in
+            `class_names`.
+        class_names: name of every class of the source, known and unknown.
+        known_classes: ids of the known classes, at least two; the label of
+            a class is its position in this list. All others are unknown.
+        test: `Examples`, or None: then `test_fraction` of each known class
+            is set apart, and all images of unknown classes are test data.
+        validation: `Examples`, or None: then `validation_fraction` of each
+            known class's training images is set apart. Unknown classes in
+            it are left out.
+        split_seed: of both choices.
+        test_fraction, validation_fraction: shares in (0, 1).
+        **fields: further fields of `OpenSetDataset`.
+
+    Returns:
+        `OpenSetDataset`.
+
+    Raises:
+        ValueError: fewer than two known classes, the same one twice, one
+            that does not exist or has too few images.
+    """
+    known = list(known_classes)
+    if len(known) < 2:
+        raise ValueError(
+            f"At least two known classes are needed; got {len(known)}. "
+            f"Classes of {name}: {', '.join(class_names)}."
+        )
+    if len(set(known)) != len(known):
+        raise ValueError(f"A known class is listed twice: {known}.")
+    for value, option in (
+        (test_fraction, "test_fraction"),
+        (validation_fraction, "validation_fraction"),
+    ):
+        if not 0.0 < value < 1.0:
+            raise ValueError(f"{option} must be in (0, 1); got {value!r}.")
+    known_train = _relabelled(train, known)
+    _check_no_class_is_empty(known_train, known, class_names, name)
+    if test is None:
+        unknown_ids = _ids_present(train.labels, known)
+        unknown_test = _relabelled(train, unknown_ids)
+        known_train, known_test = _named_split(
+            known_train, test_fraction, split_seed, known, class_names
+        )
+    else:
+        unknown_ids = _ids_present(test.labels, known)
+        unknown_test = _relabelled(test, unknown_ids)
+        known_test = _relabelled(test, known)
+        if known_test.size == 0:
+            raise ValueError(
+                f"The test part of {name} has no image of a known class."
+            )
+    if validation is None:
+        known_train, validation = _named_split(
+            known_train, validation_fraction, split_seed, known, class_names
+        )
+    else:
+        validation = _relabelled(validation, known)
+        if validation.size == 0:
+            raise ValueError(
+                f"The validation part of {name} has no image of a known "
+                "class; the threshold is calibrated on these."
+            )
+    return OpenSetDataset(
+        name=name,
+        class_names=tuple(class_names[i] for i in known),
+        class_ids=tuple(known),
+        unknown_class_names=tuple(class_names[i] for i in unknown_ids),
+        unknown_class_ids=tuple(unknown_ids),
+        train=known_train,
+        validation=validation,
+        known_test=known_test,
+        unknown_test=unknown_test,
+        **fields,
+    )
+
+
+def _relabelled(examples, ids):
+    """Examples of the classes `ids`, with positions in `ids` as labels."""
+    position = {int(class_id): index for index, class_id in enumerate(ids)}
+    rows = np.flatnonzero(np.isin(examples.labels, list(position)))
+    labels = [position[int(label)] for label in examples.labels[rows]]
+    return Examples(examples.images[rows], np.array(labels, "int64"))
+
+
+def _ids_present(labels, known):
+    return [int(i) for i in np.unique(labels) if int(i) not in set(known)]
+
+
+def _check_no_class_is_empty(examples, known, class_names, name):
+    counts = np.bincount(examples.labels, minlength=len(known))
+    empty = [
+        class_names[i] for i, c in zip(known, counts, strict=True) if c == 0
+    ]
+    if empty:
+        raise ValueError(
+            f"These known classes of {name} have no training image: "
+            f"{', '.join(empty)}."
+        )
+
+
+def _named_split(examples, fraction, seed, known, class_names):
+    counts = np.bincount(examples.labels, minlength=len(known))
+    for class_id, count in zip(known, counts, strict=True):
+        if count < 2:
+            raise ValueError(
+                f"Class {class_names[class_id]!r} has too few training images "
+                "to set one apart for validation or test."
+            )
+    return stratified_split(examples, fraction, seed)

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random crop, flip and rotation of images, as one resampling."""
+
+import keras
+import numpy as np
+from keras import ops
+
+
+def _inverse_affine(rows, columns, crop, angle, flip):
+    """Where in the source image the pixels of the output image come from.
+
+    Output = rotation(flip(resized crop(source))), so coordinates go through
+    the inverses in the opposite order. All in units where the image spans
+    [-1, 1]; `crop` holds centre and half extent of the window, (B, 1, 1)
+    each. Returns source rows and columns, and whether the point lies in the
+    window: what rotation brings in from outside of it is fill.
+    """
+    centre_row, centre_column, half_height, half_width, aspect = crop
+    # Angles are right only where a unit has the same length on both axes.
+    x, y = columns * aspect, rows
+    cos, sin = ops.cos(angle), ops.sin(angle)
+    x, y = (cos * x + sin * y) / aspect, cos * y - sin * x
+    inside = ops.logical_and(ops.abs(x) <= 1.0, ops.abs(y) <= 1.0)
+    x = x * flip
+    return centre_row + half_height * y, centre_column + half_width * x, inside
+
+
+@keras.saving.register_keras_serializable(package="CacTf")
+class AffineAugmentation(keras.layers.Layer):
+    """Random resized crop, horizontal flip and rotation of each image.
+
+    The three are one affine map, and every image is resampled once
+    (bilinear), in gathers that XLA and JAX jit can compile. Inert unless
+    `training=True`. It expects images on the scale of [0, 1] before
+    normalisation: what lies outside the crop after rotation is black (0).
+
+    Args:
+        scale: smallest share of the image's area that a crop may have, in
+            (0, 1]; crops have the area `uniform(scale, 1)` and the aspect
+            ratio `exp(uniform(log 3/4, log 4/3))`, clipped to the image, at
+            a uniform place. 1 leaves the image whole.
+        flip: probability of a horizontal flip, in [0, 1].
+        rotation: largest angle in degrees; uniform in [-rotation, rotation].
+        seed: of the random numbers.
+        **kwargs: of `keras.layers.Layer`; `dtype` defaults to float32.
+
+    Call arguments:
+        images: (B, H, W, C).
+        training: whether to augment.
+
+    Returns:
+        (B, H, W, C) float32.
+
+    Raises:
+        ValueError: an argument out of its range.
+
+    Example:
+
+    >>> import numpy as np, cac_tf
+    >>> layer = cac_tf.layers.AffineAugmentation(flip=1.0)
+    >>> images = np.float32([[0.25, 0.75]]).reshape(1, 1, 2, 1)
+    >>> np.asarray(layer(images, training=True)).ravel()
+    array([0.75, 0.25], dtype=float32)
+    >>> np.asarray(layer(images, training=False)).ravel()
+    array([0.25, 0.75], dtype=float32)
+    """
+
+    def __init__(self, scale=1.0, flip=0.0, rotation=0.0, seed=None, **kwargs):
+        kwargs["dtype"] = kwargs.get("dtype") or "float32"
+        super().__init__(**kwargs)
+        if not 0.0 < scale <= 1.0:
+            raise ValueError(f"scale must be in (0, 1]; got {scale!r}.")
+        if not 0.0 <= flip <= 1.0:
+            raise ValueError(f"flip must be in [0, 1]; got {flip!r}.")
+        if not 0.0 <= rotation <= 180.0:
+            raise ValueError(f"rotation must be in [0, 180]; got {rotation!r}.")
+        self.scale = float(scale)
+        self.flip = float(flip)
+        self.rotation = float(rotation)
+        self.seed = seed
+        self.seed_generator = keras.random.SeedGenerator(seed)
+        self.built = True
+
+    def call(self, images, training=False):
+        images = ops.cast(images, self.compute_dtype)
+        if not training:
+            return images
+        return self._augment(images)
+
+    def _uniform(self, batch, low, high):
+        return keras.random.uniform(
+            (batch, 1, 1), low, high, "float32", seed=self.seed_generator
+        )
+
+    def _random_crop(self, batch, height, width):
+        area = self._uniform(batch, self.scale, 1.0)
+        # The ratio is that of the pixels; in units of the image's own sides
+        # the window of a non-square image has another.
+        ratio = ops.exp(self._uniform(batch, np.log(3 / 4), np.log(4 / 3)))
+        ratio = ratio * (height / width)
+        if self.scale == 1.0:
+            ratio = ops.ones_like(ratio)
+        half_width = ops.minimum(ops.sqrt(area * ratio), 1.0)
+        half_height = ops.minimum(ops.sqrt(area / ratio), 1.0)
+        centre_row = self._uniform(batch, -1.0, 1.0) * (1.0 - half_height)
+        centre_column = self._uniform(batch, -1.0, 1.0) * (1.0 - half_width)
+        return centre_row, centre_column, half_height, half_width
+
+    def _augment(self, images):
+        batch = ops.shape(images)[0]
+        height, width = images.shape[1:3]
+        crop = self._random_crop(batch, height, width)
+        angle = self._uniform(batch, -self.rotation, self.rotation)
+        angle = angle * (np.pi / 180.0)
+        flip = ops.where(self._uniform(batch, 0.0, 1.0) < self.flip, -1.0, 1.0)
+        # Pixel centres of the output, (1, H, 1) and (1, 1, W).
+        rows = (2.0 * np.arange(height, dtype="float32") + 1.0) / height - 1.0
+        columns = (2.0 * np.arange(width, dtype="float32") + 1.0) / width - 1.0
+        rows, columns, inside = _inverse_affine(
+            ops.convert_to_tensor(rows[None, :, None]),
+            ops.convert_to_tensor(columns[None, None, :]),
+            (*crop, width / height),
+            angle,
+            flip,
+        )
+        rows = (rows + 1.0) * (height / 2) - 0.5
+        columns = (columns + 1.0) * (width / 2) - 0.5
+        sampled = _bilinear(images, rows, columns)
+        return ops.where(ops.expand_dims(inside, -1), sampled, 0.0)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "scale": self.scale,
+            "flip": self.flip,
+            "rotation": self.rotation,
+            "seed": self.seed,
+        }
+
+
+def _bilinear(images, rows, columns):
+    """Samples (B, H, W, C) images at (B, H', W') places, edges repeated.
+
+    Own gathers instead of `keras.ops.image.map_coordinates`: that treats the
+    batch and channel axes as axes to interpolate, 16 gathers for 4 axes.
+    """
+    batch = ops.shape(images)[0]
+    height, width, channels = images.shape[1:]
+    rows = ops.clip(rows, 0.0, height - 1.0)
+    columns = ops.clip(columns, 0.0, width - 1.0)
+    top, left = ops.floor(rows), ops.floor(columns)
+    down = ops.expand_dims(rows - top, -1)
+    right = ops.expand_dims(columns - left, -1)
+    top, left = ops.cast(top, "int32"), ops.cast(left, "int32")
+    bottom = ops.minimum(top + 1, height - 1)
+    after = ops.minimum(left + 1, width - 1)
+    flat = ops.reshape(images, (-1, channels))
+    start = ops.reshape(
+        ops.arange(batch, dtype="int32") * (height * width), (-1, 1, 1)
+    )
+
+    def at(row, column):
+        return ops.take(flat, start + row * width + column, axis=0)
+
+    upper = at(top, left) * (1.0 - right) + at(top, after) * right
+    lower = at(bottom, left) * (1.0 - right) + at(bottom, after) * right
+    return upper * (1.0 - down) + lower * down

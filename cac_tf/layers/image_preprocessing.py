@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From raw pixels to what the backbone was trained on."""
+
+import keras
+import numpy as np
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="CacTf")
+class ImagePreprocessing(keras.layers.Layer):
+    """Resizes images, scales them to [0, 1] and normalises each channel.
+
+    The two steps are also methods, so that augmentation can stand between
+    them: its black fill must be black before normalisation.
+
+    Resizing is bilinear, with antialiasing where an image shrinks (TensorFlow
+    has no XLA kernel for that, so the layer then reports that it cannot be
+    jit-compiled; images that already have the size cost nothing).
+
+    Args:
+        height, width: size of the images that the backbone takes.
+        mean, std: statistics of each channel on the scale of [0, 1], as
+            `channel_statistics` gives them; one number or one per channel.
+        **kwargs: of `keras.layers.Layer`; `dtype` defaults to float32.
+
+    Call arguments:
+        images: (B, H, W, C), uint8 or float with values in 0...255.
+
+    Returns:
+        (B, height, width, C) float32, about zero mean and unit variance.
+
+    Raises:
+        ValueError: a size below 1, a mean or std that is not finite, a std
+            of 0 or below, or as many statistics as there are no channels.
+
+    Example:
+
+    >>> import numpy as np, cac_tf
+    >>> layer = cac_tf.layers.ImagePreprocessing(1, 1, mean=0.5, std=0.25)
+    >>> np.asarray(layer(np.full((1, 1, 1, 1), 255, "uint8"))).item()
+    2.0
+    """
+
+    def __init__(self, height, width, mean=0.0, std=1.0, **kwargs):
+        kwargs["dtype"] = kwargs.get("dtype") or "float32"
+        super().__init__(**kwargs)
+        if height < 1 or width < 1:
+            raise ValueError(
+                f"height and width must be at least 1; got {height}x{width}."
+            )
+        self.height, self.width = int(height), int(width)
+        self.mean = np.atleast_1d(np.asarray(mean, "float32")).tolist()
+        self.std = np.atleast_1d(np.asarray(std, "float32")).tolist()
+        if not np.isfinite(self.mean).all():
+            raise ValueError(f"mean must be finite; got {mean!r}.")
+        if not (np.isfinite(self.std).all() and np.all(np.array(self.std) > 0)):
+            raise ValueError(f"std must be finite and > 0; got {std!r}.")
+
+    def build(self, input_shape):
+        if len(input_shape) != 4:
+            raise ValueError(
+                "Images must have shape (batch, height, width, channels); "
+                f"got {tuple(input_shape)}."
+            )
+        channels = input_shape[-1]
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) not in (1, channels):
+                raise ValueError(
+                    f"{name} has {len(values)} entries for images with "
+                    f"{channels} channels."
+                )
+        if self._shrinks(input_shape):
+            self.supports_jit = False
+
+    def _shrinks(self, shape):
+        return any(
+            size is not None and size > wanted
+            for size, wanted in zip(
+                shape[1:3], (self.height, self.width), strict=True
+            )
+        )
+
+    def to_unit_range(self, images):
+        """Resized to (B, height, width, C) and scaled to [0, 1]."""
+        images = ops.cast(images, self.compute_dtype)
+        if tuple(images.shape[1:3]) != (self.height, self.width):
+            images = ops.image.resize(
+                images,
+                (self.height, self.width),
+                interpolation="bilinear",
+                antialias=self._shrinks(images.shape)
+                or None in images.shape[1:3],
+                data_format="channels_last",
+            )
+        return images / 255.0
+
+    def normalise(self, images):
+        """Subtracts the mean of each channel and divides by its std."""
+        mean = ops.convert_to_tensor(self.mean, dtype=self.compute_dtype)
+        std = ops.convert_to_tensor(self.std, dtype=self.compute_dtype)
+        return (images - mean) / std
+
+    def call(self, images):
+        return self.normalise(self.to_unit_range(images))
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], self.height, self.width, input_shape[-1])
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "height": self.height,
+            "width": self.width,
+            "mean": self.mean,
+            "std": self.std,
+        }
+
+
+def channel_statistics(images):
+    """Mean and standard deviation of each channel on the scale of [0, 1].
+
+    Args:
+        images: (n, H, W, C) array with values in 0...255.
+
+    Returns:
+        Two lists with C floats. A constant channel gets the deviation 1, so
+        that it normalises to 0 and not to NaN.
+
+    Raises:
+        ValueError: there are no images.
+
+    Example:
+
+    >>> import numpy as np
+    >>> images = np.array([0, 255], "uint8").reshape(2, 1, 1, 1)
+    >>> channel_statistics(images)
+    ([0.5], [0.5])
+    """
+    images = np.asarray(images)
+    if images.size == 0:
+        raise ValueError("There are no images to take statistics of.")
+    axes = tuple(range(images.ndim - 1))
+    mean = images.mean(axis=axes, dtype="float64") / 255.0
+    std = images.std(axis=axes, dtype="float64") / 255.0
+    std = np.where(std == 0.0, 1.0, std)
+    return mean.tolist(), std.tolist()

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rejection scores gamma (paper, equation 8)."""
+
+import keras
+from keras import ops
+
+from cac_tf.precision import full_precision
+
+
+def _exponentials(distances):
+    """e^(d_min - d) without the nearest class, and their sum over the row.
+
+    The nearest class itself contributes exactly 1; equally near classes
+    contribute 1 each, which the sum counts as `ties`.
+    """
+    nearest = ops.min(distances, axis=-1, keepdims=True)
+    is_nearest = ops.equal(distances, nearest)
+    others = ops.where(is_nearest, 0.0, ops.exp(nearest - distances))
+    ties = (
+        ops.sum(ops.cast(is_nearest, distances.dtype), axis=-1, keepdims=True)
+        - 1.0
+    )
+    return is_nearest, others, ops.sum(others, axis=-1, keepdims=True) + ties
+
+
+def softmin(distances):
+    """`softmax(-distances)`: how the classes share an input, rows sum to 1.
+
+    Args:
+        distances: (B, N) float tensor.
+
+    Returns:
+        (B, N) in [0, 1].
+
+    Example:
+
+    >>> import numpy as np
+    >>> from cac_tf.layers import softmin
+    >>> np.round(np.asarray(softmin([[0.0, 1.0, 100.0]])), 4)
+    array([[0.7311, 0.2689, 0.    ]], dtype=float32)
+    """
+    return ops.softmax(-full_precision(distances), axis=-1)
+
+
+def rejection_scores(distances):
+    r"""gamma: \\(d \circ (1 - \mathrm{softmin}(d))\\), equation 8.
+
+    Small means "this class". One minus the share of the nearest class is
+    formed from the shares of the others, so it keeps its precision where the
+    share rounds to 1.
+
+    Args:
+        distances: (B, N) float tensor, >= 0. Half precision is computed in
+            float32.
+
+    Returns:
+        (B, N) scores >= 0.
+
+    Example:
+
+    >>> import numpy as np
+    >>> from cac_tf.layers import rejection_scores
+    >>> np.round(np.asarray(rejection_scores([[1.0, 2.0]])), 4)
+    array([[0.2689, 1.4621]], dtype=float32)
+    """
+    distances = full_precision(distances)
+    is_nearest, others, rest = _exponentials(distances)
+    share_of_others = ops.where(is_nearest, rest, 1.0 + rest - others)
+    return distances * (share_of_others / (1.0 + rest))
+
+
+@keras.saving.register_keras_serializable(package="CacTf")
+class RejectionScore(keras.layers.Layer):
+    """Rejection scores gamma of every class, from distances (equation 8).
+
+    Call arguments:
+        distances: (B, N), of `AnchoredDistance`.
+
+    Returns:
+        (B, N) float32; the unknown score of an input is the row's minimum.
+
+    Example:
+
+    >>> import numpy as np, cac_tf
+    >>> gamma = cac_tf.layers.RejectionScore()(np.float32([[1.0, 2.0]]))
+    >>> np.round(np.asarray(gamma), 4)
+    array([[0.2689, 1.4621]], dtype=float32)
+    """
+
+    def __init__(self, **kwargs):
+        kwargs["dtype"] = kwargs.get("dtype") or "float32"
+        super().__init__(**kwargs)
+
+    def call(self, distances):
+        return rejection_scores(distances)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recipes for data sets; every value can be overridden by a flag."""
+
+from cac_tf.methods.cac import Recipe
+
+
+def digits():
+    """scikit-learn's 8x8 digits.
+
+    About 35 s on two CPU cores. Expected, `neal` splits: mean AUROC 0.96
+    over the five trials, accuracy 0.99.
+    """
+    return Recipe(
+        epochs=40,
+        batch_size=32,
+        weight_decay=5e-6,
+        flip=0.0,
+    )
+
+
+def photographs():
+    """Small photographs, for data sets without a preset of their own.
+
+    With 1,200 training images of 32x32 pixels (the paper's Figure 1: train,
+    bus, bicycle against bear, possum): about 8 minutes on two CPU cores.
+    """
+    return Recipe()
+
+
+_PRESETS = {"digits": digits}
+
+
+def preset(dataset):
+    """The recipe for a data set's name.
+
+    Example:
+
+    >>> preset("digits").flip
+    0.0
+    """
+    return _PRESETS.get(dataset, photographs)()

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Open-set measures as exact functions on arrays (paper, section 4).
+
+"Score" is everywhere the unknown score: larger = more unknown. An input is
+kept (called known) at a threshold t if its score is <= t.
+"""
+
+import numpy as np
+from sklearn import metrics as sklearn_metrics
+
+
+def _scores(values, name):
+    values = np.asarray(values, dtype="float64").ravel()
+    if values.size == 0:
+        raise ValueError(f"{name} is empty; at least one score is needed.")
+    if not np.isfinite(values).all():
+        raise ValueError(f"{name} holds NaN or infinity.")
+    return values
+
+
+def openness(num_known, num_unknown):
+    r"""\\(1 - \sqrt{2 N_{train} / (N_{test} + N_{target})}\\), equation 10.
+
+    With N_train = N_target = the known classes and N_test = all of them.
+
+    Args:
+        num_known: classes seen in training, >= 1.
+        num_unknown: further classes in the test, >= 0.
+
+    Returns:
+        A float in [0, 1); 0 is the closed set.
+
+    Example:
+
+    >>> round(openness(6, 4), 4)
+    0.134
+    """
+    if num_known < 1 or num_unknown < 0:
+        raise ValueError(
+            "openness needs at least one known class and no negative count; "
+            f"got {num_known} known and {num_unknown} unknown."
+        )
+    return 1.0 - float(np.sqrt(2 * num_known / (2 * num_known + num_unknown)))
+
+
+def accuracy(labels, predicted):
+    """Share of known inputs whose nearest class is their own.
+
+    Args:
+        labels: (n,) class indices.
+        predicted: (n,) class indices, before any rejection.
+
+    Returns:
+        A float in [0, 1].
+
+    Example:
+
+    >>> accuracy([0, 1, 1, 1], [0, 1, 1, 0])
+    0.75
+    """
+    return float(sklearn_metrics.accuracy_score(labels, predicted))
+
+
+def auroc(known_scores, unknown_scores):
+    """Area under the ROC curve: known against unknown inputs.
+
+    The chance that an unknown input scores higher than a known one, ties
+    counted half.
+
+    Args:
+        known_scores: (n,) scores of known inputs.
+        unknown_scores: (m,) scores of unknown inputs.
+
+    Returns:
+        A float in [0, 1].
+
+    Raises:
+        ValueError: an empty array, or a score that is not finite.
+
+    Example:
+
+    >>> auroc([0.1, 0.2], [0.2, 0.3])
+    0.875
+    """
+    known = _scores(known_scores, "known_scores")
+    unknown = _scores(unknown_scores, "unknown_scores")
+    is_unknown = np.repeat([0, 1], [known.size, unknown.size])
+    return float(
+        sklearn_metrics.roc_auc_score(is_unknown, np.r_[known, unknown])
+    )
+
+
+def roc_curve(known_scores, unknown_scores):
+    """Kept shares of unknown and known inputs over all thresholds.
+
+    Args:
+        known_scores: (n,) scores of known inputs.
+        unknown_scores: (m,) scores of unknown inputs.
+
+    Returns:
+        (k,) false-positive rates, rising from 0 to 1, and the (k,)
+        true-positive rates there.
+
+    Example:
+
+    >>> roc_curve([0.0], [1.0])
+    (array([0., 0., 1.]), array([0., 1., 1.]))
+    """
+    known = _scores(known_scores, "known_scores")
+    unknown = _scores(unknown_scores, "unknown_scores")
+    is_known = np.repeat([1, 0], [known.size, unknown.size])
+    fpr, tpr, _ = sklearn_metrics.roc_curve(
+        is_known, -np.r_[known, unknown], drop_intermediate=False
+    )
+    return fpr, tpr
+
+
+def oscr_curve(known_scores, is_correct, unknown_scores):
+    """Correct classification rate over the false-positive rate.
+
+    Args:
+        known_scores: (n,) scores of known inputs.
+        is_correct: (n,) bool, whether the nearest class is the right one.
+        unknown_scores: (m,) scores of unknown inputs.
+
+    Returns:
+        (k,) false-positive rates, rising from 0 to 1, and (k,) correct
+        classification rates: known inputs that are kept and right, as a
+        share of all known inputs.
+
+    Example:
+
+    >>> oscr_curve([0.0, 0.5], [True, False], [1.0])
+    (array([0., 0., 1.]), array([0. , 0.5, 0.5]))
+    """
+    known = _scores(known_scores, "known_scores")
+    is_correct = np.asarray(is_correct, dtype=bool).ravel()
+    if is_correct.shape != known.shape:
+        raise ValueError(
+            f"{is_correct.size} entries in is_correct for {known.size} scores."
+        )
+    if not is_correct.any():
+        fpr, _ = roc_curve(known, unknown_scores)
+        return fpr, np.zeros_like(fpr)
+    fpr, tpr = roc_curve(known[is_correct], unknown_scores)
+    return fpr, tpr * is_correct.mean()
+
+
+def oscr(known_scores, is_correct, unknown_scores):
+    """Open-set classification rate: the area under `oscr_curve`.
+
+    Example:
+
+    >>> oscr([0.0, 0.5], [True, False], [1.0])
+    0.5
+    """
+    fpr, ccr = oscr_curve(known_scores, is_correct, unknown_scores)
+    return float(sklearn_metrics.auc(fpr, ccr))
+
+
+def ccr_at_fpr(known_scores, is_correct, unknown_scores, false_positive_rate):
+    """Correct classification rate at a false-positive rate.
+
+    At the largest threshold that keeps at most that share of the unknown
+    inputs; nothing is interpolated.
+
+    Args:
+        known_scores: (n,) scores of known inputs.
+        is_correct: (n,) bool, whether the nearest class is the right one.
+        unknown_scores: (m,) scores of unknown inputs.
+        false_positive_rate: in [0, 1].
+
+    Returns:
+        A float in [0, 1].
+
+    Example:
+
+    >>> ccr_at_fpr([0.0, 3.0], [True, True], [1.0, 2.0], 0.1)
+    0.5
+    """
+    if not 0.0 <= false_positive_rate <= 1.0:
+        raise ValueError(
+            f"false_positive_rate must be in [0, 1]; got "
+            f"{false_positive_rate!r}."
+        )
+    fpr, ccr = oscr_curve(known_scores, is_correct, unknown_scores)
+    return float(ccr[fpr <= false_positive_rate + 1e-12].max())
+
+
+def bhattacharyya(known_values, unknown_values, bins=100):
+    r"""Bhattacharyya coefficient of two histograms, \\(\sum\sqrt{p_i q_i}\\).
+
+    The paper (table 2) compares the distance to the closest centre of known
+    and of unknown inputs; it does not state its bins. Here: `bins` of equal
+    width over the range of both.
+
+    Args:
+        known_values: (n,) values, e.g. distances to the closest centre.
+        unknown_values: (m,) values.
+        bins: number of bins.
+
+    Returns:
+        A float in [0, 1]; 0 for disjoint histograms, 1 for equal ones.
+
+    Example:
+
+    >>> bhattacharyya([0.0, 1.0], [0.0, 1.0])
+    1.0
+    >>> bhattacharyya([0.0, 0.1], [0.9, 1.0])
+    0.0
+    """
+    known = _scores(known_values, "known_values")
+    unknown = _scores(unknown_values, "unknown_values")
+    edges = np.histogram_bin_edges(np.r_[known, unknown], bins)
+    p = np.histogram(known, edges)[0] / known.size
+    q = np.histogram(unknown, edges)[0] / unknown.size
+    return float(np.minimum(np.sqrt(p * q).sum(), 1.0))

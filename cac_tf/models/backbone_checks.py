@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an open-set classifier asks of its backbone and class names."""
+
+import warnings
+
+# Operations whose outputs cannot reach an anchor. By class name, because
+# Keras has each of them as a layer, as an operation and as a function.
+_BOUNDED = {
+    "softmax",
+    "log_softmax",
+    "logsoftmax",
+    "sparsemax",
+    "sigmoid",
+    "hard_sigmoid",
+    "hardsigmoid",
+    "log_sigmoid",
+    "logsigmoid",
+    "tanh",
+    "hard_tanh",
+    "hardtanh",
+    "softsign",
+    "soft_sign",
+    "relu6",
+}
+_PASS_THROUGH = {"dropout", "flatten", "identity", "reshape", "cast"}
+
+
+def check_class_names(class_names, reserved):
+    """The names as a list; raises ValueError on fewer than two or bad ones."""
+    if isinstance(class_names, (str, bytes)):
+        raise ValueError(
+            "class_names must be a list of texts, not one text; got "
+            f"{class_names!r}."
+        )
+    names = list(class_names)
+    if len(names) < 2:
+        raise ValueError(
+            f"An open-set classifier needs at least two known classes; got "
+            f"{names}."
+        )
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise ValueError(
+                f"Class names must be texts that are not empty; got {name!r}."
+            )
+        if name == reserved:
+            raise ValueError(
+                f"A known class cannot be called {reserved!r}: that is the "
+                "answer for inputs of no known class."
+            )
+    duplicates = sorted({n for n in names if names.count(n) > 1})
+    if duplicates:
+        raise ValueError(
+            f"Class names must differ; these do not: {', '.join(duplicates)}."
+        )
+    return names
+
+
+def check_backbone(backbone, num_classes):
+    """Raises ValueError unless the backbone can end in N logits."""
+    last = _last_operation(backbone)
+    bounded = _bounded_activation(last)
+    if bounded:
+        raise ValueError(
+            f"The backbone ends in a {bounded}, whose outputs are bounded and "
+            "can never reach an anchor. Remove it: the last layer must give "
+            "logits (no activation)."
+        )
+    shape = getattr(backbone, "output_shape", None) if backbone.built else None
+    if shape and (len(shape) != 2 or shape[-1] != num_classes):
+        raise ValueError(
+            f"The backbone's output has shape {tuple(shape)}; for the "
+            f"{num_classes} class names it must be (batch, {num_classes})."
+        )
+    dtype = getattr(last, "compute_dtype", None)
+    if dtype in ("float16", "bfloat16"):
+        warnings.warn(
+            f"The backbone's last layer computes in {dtype}, where logits "
+            "near 10 have coarse steps (0.06 in bfloat16). Give that layer "
+            'dtype="float32".',
+            stacklevel=3,
+        )
+
+
+def uses_float16(layer):
+    """Whether a layer, or one inside of it, computes in float16."""
+    if getattr(layer, "compute_dtype", None) == "float16":
+        return True
+    return any(
+        uses_float16(inner) for inner in getattr(layer, "layers", None) or []
+    )
+
+
+def _last_operation(model):
+    """The layer or operation that gives a model's output, if it can be seen."""
+    outputs = getattr(model, "outputs", None)
+    history = getattr(outputs[0], "_keras_history", None) if outputs else None
+    operation = history.operation if history else None
+    if operation is None:
+        inner = getattr(model, "layers", None)
+        operation = inner[-1] if inner else None
+        if operation is None:
+            return model
+    while _passes_through(operation):
+        source = getattr(operation, "input", None)
+        history = getattr(source, "_keras_history", None)
+        if history is None or history.operation is operation:
+            break
+        operation = history.operation
+    if getattr(operation, "layers", None):
+        return _last_operation(operation)
+    return operation
+
+
+def _name_of(operation):
+    return type(operation).__name__.lower()
+
+
+def _passes_through(operation):
+    activation = getattr(operation, "activation", None)
+    return _name_of(operation) in _PASS_THROUGH or (
+        _name_of(operation) == "activation"
+        and getattr(activation, "__name__", "") == "linear"
+    )
+
+
+def _bounded_activation(operation):
+    activation = getattr(operation, "activation", None)
+    for name in (
+        _name_of(operation),
+        getattr(activation, "__name__", type(activation).__name__).lower(),
+    ):
+        if name in _BOUNDED:
+            return name
+    if (
+        _name_of(operation) == "relu"
+        and getattr(operation, "max_value", None) is not None
+    ):
+        return f"relu with max_value={operation.max_value}"
+    return None

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks on the host of what goes into training and prediction.
+
+Compiled code can raise nothing, so labels and images are looked at before
+they get there: arrays as a whole, data sets batch by batch.
+"""
+
+import keras
+import numpy as np
+
+UNKNOWN_LABEL = -1
+# Marks our own message inside an error that tf.data wraps around it.
+_MARK = "[cac_tf] "
+_IMAGES_PER_CHUNK = 1024
+
+
+def check_labels(labels, num_classes, allow_unknown=False, where=""):
+    """Raises ValueError unless all labels are whole numbers in 0...N-1.
+
+    Args:
+        labels: (B,) or (B, 1) array.
+        num_classes: N.
+        allow_unknown: whether -1, for "unknown", is allowed too.
+        where: put in front of the position, e.g. "batch 3, ".
+
+    Returns:
+        (B,) int64 labels.
+    """
+    labels = np.asarray(labels)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim != 1:
+        raise ValueError(
+            "Labels must be class indices of shape (batch,); got shape "
+            f"{labels.shape}. One-hot labels are not taken: pass "
+            "argmax(labels, axis=-1)."
+        )
+    if labels.dtype.kind not in "biuf":
+        raise ValueError(
+            "Labels must be whole numbers (class indices); got dtype "
+            f"{labels.dtype}."
+        )
+    lowest = UNKNOWN_LABEL if allow_unknown else 0
+    is_whole = labels == np.floor(labels)
+    is_valid = is_whole & (labels >= lowest) & (labels < num_classes)
+    if not is_valid.all():
+        position = int(np.flatnonzero(~is_valid)[0])
+        value = labels[position]
+        problem = (
+            "is no whole number"
+            if not is_whole[position]
+            else "is out of range"
+        )
+        unknown = ", or -1 for unknown," if allow_unknown else ""
+        raise ValueError(
+            f"Label {value} at {where}position {position} {problem}: allowed "
+            f"are 0 to {num_classes - 1}{unknown} ({int((~is_valid).sum())} of "
+            f"{labels.size} labels here are not)."
+        )
+    return labels.astype("int64")
+
+
+def check_finite(values, what, where=""):
+    """Raises ValueError if a row of `values` has a NaN or an infinity."""
+    values = np.asarray(values)
+    if values.dtype.kind not in "fV":
+        return
+    for start in range(0, len(values), _IMAGES_PER_CHUNK):
+        chunk = values[start : start + _IMAGES_PER_CHUNK].astype("float32")
+        is_finite = np.isfinite(chunk.reshape(len(chunk), -1)).all(axis=1)
+        if not is_finite.all():
+            rows = (start + np.flatnonzero(~is_finite))[:10].tolist()
+            raise ValueError(
+                f"{what} must be finite, but {where}position "
+                f"{', '.join(map(str, rows))} holds NaN or infinity."
+            )
+
+
+def check_every_class_present(labels, class_names):
+    """Raises ValueError naming the classes without an example."""
+    counts = np.bincount(labels, minlength=len(class_names))
+    missing = [n for n, c in zip(class_names, counts, strict=True) if c == 0]
+    if missing:
+        raise ValueError(
+            f"These classes have no training example: {', '.join(missing)}. "
+            "Every known class needs at least one."
+        )
+
+
+def is_array(data):
+    """Whether `data` is one array or tensor, not a data set of batches."""
+    return isinstance(data, np.ndarray) or (
+        hasattr(data, "__array__") and hasattr(data, "shape")
+    )
+
+
+def _is_tf_dataset(data):
+    return hasattr(data, "element_spec") and hasattr(data, "enumerate")
+
+
+class _CheckedPyDataset(keras.utils.PyDataset):
+    """A PyDataset whose batches are checked as they are read."""
+
+    def __init__(self, source, check):
+        super().__init__(
+            workers=source.workers,
+            use_multiprocessing=source.use_multiprocessing,
+            max_queue_size=source.max_queue_size,
+        )
+        self._source, self._check = source, check
+
+    def __getitem__(self, index):
+        batch = self._source[index]
+        self._check(index, *batch[:2])
+        return batch
+
+    def __len__(self):
+        return len(self._source)
+
+    @property
+    def num_batches(self):
+        return self._source.num_batches
+
+    def on_epoch_begin(self):
+        self._source.on_epoch_begin()
+
+    def on_epoch_end(self):
+        self._source.on_epoch_end()
+
+
+def checked_batches(data, num_classes, allow_unknown=False):
+    """The data set `data`, checking each batch of (images, labels).
+
+    Args:
+        data: `tf.data.Dataset`, `keras.utils.PyDataset` or generator.
+        num_classes: N.
+        allow_unknown: whether the label -1 is allowed.
+
+    Returns:
+        A data set of the same kind, and whether its batches are checked
+        (other kinds of data sets are returned as they are).
+    """
+
+    def check(index, images, labels):
+        where = f"batch {int(index)}, "
+        check_labels(labels, num_classes, allow_unknown, where)
+        check_finite(images, "Images", where)
+
+    if _is_tf_dataset(data):
+        return _checked_tf_dataset(data, check), True
+    if isinstance(data, keras.utils.PyDataset):
+        return _CheckedPyDataset(data, check), True
+    if hasattr(data, "__next__"):
+
+        def generator():
+            for index, batch in enumerate(data):
+                check(index, *batch[:2])
+                yield batch
+
+        return generator(), True
+    return data, False
+
+
+def _checked_tf_dataset(dataset, check):
+    import tensorflow as tf
+
+    def check_in_python(index, images, labels):
+        try:
+            check(index, images, labels)
+        except ValueError as error:
+            raise ValueError(_MARK + str(error)) from None
+        return np.int64(0)
+
+    def check_element(index, batch):
+        images, labels = batch[:2]
+        done = tf.numpy_function(
+            check_in_python, [index, images, labels], tf.int64
+        )
+        with tf.control_dependencies([done]):
+            return tf.nest.map_structure(tf.identity, batch)
+
+    return dataset.enumerate().map(check_element)
+
+
+def unwrap_dataset_error(error):
+    """The ValueError that a check raised inside tf.data, or None."""
+    text = str(error)
+    if _MARK not in text:
+        return None
+    message = text.split(_MARK, 1)[1]
+    return ValueError(message.split("\n", 1)[0])
+
+
+def iterate_batches(data, labels=None, batch_size=128):
+    """Yields (images, labels or None, description of the batch's place).
+
+    Args:
+        data: array of images, a tuple (images, labels), or a data set whose
+            elements are batches: images or (images, labels, ...).
+        labels: labels for an array of images.
+        batch_size: for arrays; data sets come in their own batches.
+    """
+    if isinstance(data, tuple) and len(data) >= 2 and labels is None:
+        data, labels = data[:2]
+    if isinstance(data, list):
+        data = np.asarray(data)
+    if is_array(data):
+        data = np.asarray(data)
+        labels = None if labels is None else np.asarray(labels)
+        if labels is not None and len(labels) != len(data):
+            raise ValueError(f"{len(labels)} labels for {len(data)} images.")
+        for start in range(0, len(data), batch_size):
+            rows = slice(start, start + batch_size)
+            yield data[rows], None if labels is None else labels[rows], ""
+        return
+    if isinstance(data, keras.utils.PyDataset):
+        batches = (data[i] for i in range(data.num_batches))
+    else:
+        batches = data
+    for index, batch in enumerate(batches):
+        images, batch_labels = batch, None
+        if isinstance(batch, (tuple, list)):
+            images = batch[0]
+            batch_labels = batch[1] if len(batch) > 1 else None
+        yield (
+            np.asarray(images),
+            None if batch_labels is None else np.asarray(batch_labels),
+            f"batch {index}, ",
+        )

@@ -1,0 +1,743 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Keras classifier that can answer "unknown"."""
+
+import os
+import typing
+import warnings
+
+import keras
+import numpy as np
+from keras import ops
+
+from cac_tf import atomic_files
+from cac_tf import calibration
+from cac_tf.layers.anchored_distance import AnchoredDistance
+from cac_tf.layers.open_set_decision import UNKNOWN
+from cac_tf.layers.open_set_decision import OpenSetDecision
+from cac_tf.layers.open_set_decision import nearest_class
+from cac_tf.layers.rejection_score import RejectionScore
+from cac_tf.layers.rejection_score import softmin
+from cac_tf.losses.cac import weights_of_counted
+from cac_tf.metrics.streaming import NearestCentreAccuracy
+from cac_tf.models import input_checks
+from cac_tf.models.backbone_checks import check_backbone
+from cac_tf.models.backbone_checks import check_class_names
+from cac_tf.models.backbone_checks import uses_float16
+
+SCORES = ("gamma", "min_distance")
+UNKNOWN_NAME = "unknown"
+
+
+class OpenSetScores(typing.NamedTuple):
+    """What a model says of inputs without a threshold; n inputs, N classes."""
+
+    logits: np.ndarray  # (n, N) float32
+    distances: np.ndarray  # (n, N) float32, to the centres in force
+    gamma: np.ndarray  # (n, N) float32 rejection scores
+    unknown_score: np.ndarray  # (n,) float32, larger = more unknown
+    nearest_class_id: np.ndarray  # (n,) int32 in 0...N-1
+
+
+class OpenSetPrediction(typing.NamedTuple):
+    """Decisions of `OpenSetClassifier.predict_open_set`, for n inputs."""
+
+    class_id: np.ndarray  # (n,) int32 in 0...N-1, or -1 for unknown
+    label: np.ndarray  # (n,) class name, or "unknown"
+    is_unknown: np.ndarray  # (n,) bool
+    unknown_score: np.ndarray  # (n,) float32
+    nearest_class_id: np.ndarray  # (n,) int32, also where rejected
+    gamma: np.ndarray  # (n, N) float32
+    distances: np.ndarray  # (n, N) float32
+
+
+class _StopOnNonFiniteLoss(keras.callbacks.Callback):
+    """Ends training with an error when the loss is NaN or infinite."""
+
+    def __init__(self, inputs_are_checked):
+        super().__init__()
+        self._inputs_are_checked = inputs_are_checked
+        self._epoch = 0
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._epoch = epoch
+
+    def on_train_batch_end(self, batch, logs=None):
+        loss = (logs or {}).get("loss")
+        if loss is None or np.isfinite(float(loss)):
+            return
+        cause = (
+            "Labels and images were checked and are in order, so the training "
+            "diverged: a lower learning rate is the usual remedy."
+        )
+        if not self._inputs_are_checked:
+            cause = (
+                "This kind of data set could not be checked on the way in. "
+                "Either a label is no whole number in 0...N-1 (its loss is "
+                "then NaN), or an image holds NaN or infinity, or the "
+                "training diverged (use a lower learning rate)."
+            )
+        raise FloatingPointError(
+            f"The loss became {float(loss)} in epoch {self._epoch + 1}, batch "
+            f"{batch}. {cause} The weights are no longer usable."
+        )
+
+
+class _Scorer(keras.Model):
+    """The inference path of a classifier as a model of its own.
+
+    Gives `predict_on_batch` compiled by every backend, with the logits, which
+    the classifier itself does not return.
+    """
+
+    def __init__(self, classifier):
+        super().__init__(name="scorer", dtype="float32")
+        self.classifier = classifier
+        self.built = True
+
+    def call(self, images):
+        return self.classifier.score_outputs(images)
+
+
+@keras.saving.register_keras_serializable(package="CacTf")
+class OpenSetClassifier(keras.Model):
+    """Any Keras model that ends in logits, made able to reject the unknown.
+
+    Calling it gives (B, N) distances to the class centres, float32, in
+    training and inference alike; compile it with `CACLoss`. After `fit`:
+
+    * `fit_centres` replaces the anchors by class means (section 3.3),
+    * `calibrate` sets the threshold theta,
+    * `predict_open_set` gives decisions; `save` and `export` keep them.
+
+    `fit` starts from anchors and, like `fit_centres`, makes an earlier theta
+    invalid. `metrics=["accuracy"]` means nearest-centre accuracy.
+
+    Validation data may carry unknown inputs with the label -1: they have no
+    part in loss and accuracy, and `metrics.OpenSetAUROC` uses them.
+
+    Args:
+        backbone: Keras model or layer, (B, ...) -> (B, N) logits. A model
+            that ends in a softmax or another bounded activation is refused.
+        class_names: N >= 2 different texts; saved with the model.
+        magnitude: length of the anchors (the paper's alpha).
+        preprocessing: layer from raw inputs to what the backbone takes,
+            `ImagePreprocessing` for images; part of the saved model.
+        augmentation: layer applied in training only. It stands between the
+            two halves of `ImagePreprocessing`, on images in [0, 1]; after
+            any other preprocessing.
+        score: which rule gives the unknown score: "gamma", the smallest
+            rejection score (equation 9), or "min_distance".
+        **kwargs: of `keras.Model`.
+
+    Raises:
+        ValueError: fewer than two classes, duplicate or reserved names, a
+            backbone with another number of outputs or a bounded activation,
+            an unknown score.
+
+    Example:
+
+    >>> import keras, numpy as np, cac_tf
+    >>> x = np.float32([[0, 1], [1, 0]] * 32)
+    >>> y = np.array([0, 1] * 32)
+    >>> backbone = keras.Sequential([keras.Input([2]), keras.layers.Dense(2)])
+    >>> model = cac_tf.OpenSetClassifier(backbone, ["left", "right"])
+    >>> model.compile(keras.optimizers.SGD(0.1), cac_tf.losses.CACLoss())
+    >>> history = model.fit(x, y, epochs=40, verbose=0)
+    >>> counts = model.fit_centres(x, y)
+    >>> theta = model.calibrate(x, true_positive_rate=0.9)
+    >>> prediction = model.predict_open_set(np.float32([[0, 1], [9, 9]]))
+    >>> [str(name) for name in prediction.label]
+    ['left', 'unknown']
+    """
+
+    def __init__(
+        self,
+        backbone,
+        class_names,
+        magnitude=10.0,
+        preprocessing=None,
+        augmentation=None,
+        score="gamma",
+        **kwargs,
+    ):
+        # Not the global policy: it would cast raw pixels to half precision.
+        kwargs["dtype"] = kwargs.get("dtype") or "float32"
+        class_names = check_class_names(class_names, reserved=UNKNOWN_NAME)
+        check_backbone(backbone, len(class_names))
+        if score not in SCORES:
+            raise ValueError(
+                f"score must be one of {', '.join(SCORES)}; got {score!r}."
+            )
+        super().__init__(**kwargs)
+        self.backbone = backbone
+        self.preprocessing = preprocessing
+        self.augmentation = augmentation
+        self.score = score
+        self.class_names = tuple(class_names)
+        self.distance_head = AnchoredDistance(
+            len(class_names), magnitude, name="distance_head"
+        )
+        self.rejection_score = RejectionScore(name="rejection_score")
+        self.decision = OpenSetDecision(name="decision")
+        # The mean over known rows only: Keras weighs the batches of a data
+        # set by their rows, unknown ones included. Shown as "loss".
+        self._known_loss = keras.metrics.Mean(name="loss")
+
+    # ---- forward pass -----------------------------------------------------
+
+    def build(self, input_shape):
+        if self.built:
+            return
+        self._input_shape = tuple(input_shape)
+        shape = input_shape
+        if self.preprocessing is not None:
+            shape = _build(self.preprocessing, shape)
+        if self.augmentation is not None:
+            shape = _build(self.augmentation, shape)
+        shape = _build(self.backbone, shape)
+        self.distance_head.build(shape)
+        self.rejection_score.build(shape)
+        self.built = True
+
+    def logits(self, inputs, training=False):
+        """Logits of raw inputs, (B, ...) -> (B, N)."""
+        x = inputs
+        has_two_halves = hasattr(self.preprocessing, "to_unit_range")
+        if has_two_halves:
+            x = self.preprocessing.to_unit_range(x)
+        elif self.preprocessing is not None:
+            x = self.preprocessing(x)
+        if self.augmentation is not None:
+            x = self.augmentation(x, training=training)
+        if has_two_halves:
+            x = self.preprocessing.normalise(x)
+        return self.backbone(x, training=training)
+
+    def call(self, inputs, training=False):
+        return self.distance_head(self.logits(inputs, training=training))
+
+    def score_outputs(self, inputs, distance_formula=None):
+        """The tensors behind `OpenSetScores`, as a dict."""
+        logits = ops.cast(self.logits(inputs), "float32")
+        distances = (distance_formula or self.distance_head)(logits)
+        gamma = self.rejection_score(distances)
+        rejection = gamma if self.score == "gamma" else distances
+        return {
+            "logits": logits,
+            "distances": distances,
+            "gamma": gamma,
+            "unknown_score": ops.min(rejection, axis=-1),
+            "nearest_class_id": nearest_class(distances),
+        }
+
+    # ---- training ---------------------------------------------------------
+
+    def compile(
+        self,
+        optimizer="rmsprop",
+        loss=None,
+        metrics=None,
+        auto_scale_loss=True,
+        **kwargs,
+    ):
+        if metrics is not None and not isinstance(metrics, dict):
+            # Keras' own accuracy would look for the largest distance.
+            metrics = [
+                NearestCentreAccuracy(name=m) if m in ("accuracy", "acc") else m
+                for m in (metrics if isinstance(metrics, list) else [metrics])
+            ]
+        optimizer = keras.optimizers.get(optimizer)
+        if (
+            auto_scale_loss
+            and uses_float16(self.backbone)
+            and not isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+        ):
+            # Keras looks at the policy of the outermost model only.
+            optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+        super().compile(
+            optimizer=optimizer, loss=loss, metrics=metrics, **kwargs
+        )
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
+        is_known = ops.not_equal(
+            ops.reshape(y, (-1,)), input_checks.UNKNOWN_LABEL
+        )
+        if not training:
+            y = ops.where(
+                ops.reshape(is_known, ops.shape(y)), y, ops.zeros_like(y)
+            )
+            reduction = getattr(self.loss, "reduction", "sum_over_batch_size")
+            sample_weight = weights_of_counted(
+                is_known, sample_weight, reduction
+            )
+        loss = super().compute_loss(
+            x=x,
+            y=y,
+            y_pred=y_pred,
+            sample_weight=sample_weight,
+            training=training,
+        )
+        self._known_loss.update_state(
+            _unscaled(loss),
+            sample_weight=ops.sum(ops.cast(is_known, "float32")),
+        )
+        return loss
+
+    def fit(
+        self,
+        x=None,
+        y=None,
+        batch_size=None,
+        epochs=1,
+        verbose="auto",
+        callbacks=None,
+        validation_split=0.0,
+        validation_data=None,
+        **kwargs,
+    ):
+        """Trains as `keras.Model.fit` does, from anchors as centres.
+
+        Labels and images are checked first: arrays as a whole, data sets
+        batch by batch. Theta becomes invalid.
+
+        Raises:
+            ValueError: a label that is no whole number in 0...N-1 (in
+                validation data -1 is allowed too), one-hot labels, a class
+                without an example, an image with NaN or infinity.
+            FloatingPointError: the loss became NaN or infinite.
+        """
+        x, checked = self._checked_input(x, y, is_training=True)
+        if isinstance(validation_data, (tuple, list)):
+            self._checked_input(*validation_data[:2], is_training=False)
+        elif validation_data is not None:
+            validation_data, _ = self._checked_input(
+                validation_data, None, is_training=False
+            )
+        if callbacks is None:
+            callbacks = []
+        stop = _StopOnNonFiniteLoss(inputs_are_checked=checked)
+        if isinstance(callbacks, keras.callbacks.CallbackList):
+            callbacks.append(stop)
+        else:
+            callbacks = [*_as_list(callbacks), stop]
+        if self.built:
+            self.distance_head.assign_anchors()
+        self.decision.threshold = None
+        try:
+            return super().fit(
+                x,
+                y,
+                batch_size=batch_size,
+                epochs=epochs,
+                verbose=verbose,
+                callbacks=callbacks,
+                validation_split=validation_split,
+                validation_data=validation_data,
+                **kwargs,
+            )
+        except Exception as error:
+            own = input_checks.unwrap_dataset_error(error)
+            if own is None:
+                raise
+            raise own from None
+
+    def train_on_batch(self, x, y=None, sample_weight=None, **kwargs):
+        input_checks.check_labels(y, len(self.class_names))
+        input_checks.check_finite(x, "Images")
+        return super().train_on_batch(
+            x, y, sample_weight=sample_weight, **kwargs
+        )
+
+    def _checked_input(self, x, y, is_training):
+        if input_checks.is_array(x):
+            if y is None:
+                raise ValueError("Training on arrays needs labels: pass y.")
+            labels = input_checks.check_labels(
+                y, len(self.class_names), allow_unknown=not is_training
+            )
+            if is_training:
+                input_checks.check_every_class_present(labels, self.class_names)
+            input_checks.check_finite(x, "Images")
+            return x, True
+        return input_checks.checked_batches(
+            x, len(self.class_names), allow_unknown=not is_training
+        )
+
+    # ---- after training ---------------------------------------------------
+
+    def predict_scores(self, x, batch_size=128):
+        """Distances and scores of inputs; needs no threshold.
+
+        Args:
+            x: array of inputs, or a data set of batches of inputs or
+                (inputs, labels).
+            batch_size: for arrays.
+
+        Returns:
+            `OpenSetScores`, arrays in the order of the inputs.
+
+        Raises:
+            ValueError: no inputs, or one with NaN or infinity, or whose
+                logits are not finite; the message names its position.
+        """
+        parts = [
+            scores for scores, _ in self._iterate_scores(x, None, batch_size)
+        ]
+        if not parts:
+            raise ValueError("There are no inputs to score.")
+        return OpenSetScores(*map(np.concatenate, zip(*parts, strict=True)))
+
+    def _iterate_scores(self, x, y, batch_size):
+        scorer = self.__dict__.get("_scorer")
+        if scorer is None:
+            scorer = _Scorer(self)
+            # Past Keras' tracking: the scorer holds this model as its layer.
+            object.__setattr__(self, "_scorer", scorer)
+        start = 0
+        batches = input_checks.iterate_batches(x, y, batch_size)
+        for images, labels, where in batches:
+            if len(images) == 0:
+                continue
+            place = where or (f"batch starting at {start}, " if start else "")
+            input_checks.check_finite(images, "Inputs", place)
+            if not self.built:
+                self.build(images.shape)
+            outputs = scorer.predict_on_batch(images)
+            scores = OpenSetScores(
+                *(np.asarray(outputs[name]) for name in OpenSetScores._fields)
+            )
+            input_checks.check_finite(scores.logits, "Logits", place)
+            start += len(images)
+            yield scores, (labels, place)
+
+    def fit_centres(self, x, y=None, batch_size=128):
+        """Replaces the anchors by class means of the logits (section 3.3).
+
+        Means are taken over the training examples that are classified
+        correctly *relative to the anchors*, so calling it twice changes
+        nothing. One pass; memory does not grow with the data. A class
+        without a correct example keeps its anchor, and a warning names it.
+        Theta becomes invalid.
+
+        Args:
+            x: array of inputs, or a data set of (inputs, labels) batches.
+            y: labels for an array.
+            batch_size: for arrays.
+
+        Returns:
+            (N,) int64 numbers of examples that each mean was taken over.
+
+        Raises:
+            ValueError: no data or labels, invalid labels or inputs, logits
+                that are not finite.
+        """
+        num_classes = len(self.class_names)
+        sums = np.zeros((num_classes, num_classes), "float64")
+        correct = np.zeros(num_classes, "int64")
+        total = np.zeros(num_classes, "int64")
+        for scores, (labels, place) in self._iterate_scores(x, y, batch_size):
+            if labels is None:
+                raise ValueError("fit_centres needs labels: pass y.")
+            labels = input_checks.check_labels(labels, num_classes, where=place)
+            # The nearest anchor is the largest logit.
+            is_correct = scores.logits.argmax(axis=-1) == labels
+            np.add.at(
+                sums,
+                labels[is_correct],
+                scores.logits[is_correct].astype("float64"),
+            )
+            correct += np.bincount(labels[is_correct], minlength=num_classes)
+            total += np.bincount(labels, minlength=num_classes)
+        if not total.any():
+            raise ValueError("fit_centres needs at least one example.")
+        for index in np.flatnonzero(correct == 0):
+            reason = (
+                f"none of its {total[index]} examples is classified correctly"
+                if total[index]
+                else "it has no example"
+            )
+            warnings.warn(
+                f"Class {self.class_names[index]!r} keeps its anchor as "
+                f"centre: {reason}.",
+                stacklevel=2,
+            )
+        anchors = self.distance_head.magnitude * np.eye(num_classes)
+        means = np.where(
+            correct[:, None] > 0,
+            sums / np.maximum(correct, 1)[:, None],
+            anchors,
+        )
+        self.distance_head.assign_class_means(means)
+        self.decision.threshold = None
+        return correct
+
+    def calibrate(
+        self,
+        known=None,
+        *,
+        true_positive_rate=None,
+        unknown=None,
+        false_positive_rate=None,
+        batch_size=128,
+    ):
+        """Sets theta from data that was not trained on.
+
+        Args:
+            known: known inputs (array, (inputs, labels), or data set of
+                batches); for `true_positive_rate`.
+            true_positive_rate: wanted share of known inputs that are kept.
+            unknown: unknown inputs; for `false_positive_rate`.
+            false_positive_rate: largest share of unknown inputs to keep.
+            batch_size: for arrays.
+
+        Returns:
+            Theta. An input is kept if its unknown score is <= theta.
+
+        Raises:
+            ValueError: not exactly one rate, a rate outside (0, 1), or no
+                example of the kind that the rate needs.
+        """
+        if (true_positive_rate is None) == (false_positive_rate is None):
+            raise ValueError(
+                "Give exactly one of true_positive_rate (kept known inputs) "
+                "and false_positive_rate (kept unknown inputs)."
+            )
+        if true_positive_rate is not None:
+            theta = calibration.threshold_for_true_positive_rate(
+                self._unknown_scores(known, batch_size), true_positive_rate
+            )
+        else:
+            theta = calibration.threshold_for_false_positive_rate(
+                self._unknown_scores(unknown, batch_size), false_positive_rate
+            )
+        self.decision.threshold = theta
+        return theta
+
+    def _unknown_scores(self, data, batch_size):
+        if data is None:
+            return []
+        return np.concatenate(
+            [
+                np.empty(0, "float32"),
+                *(
+                    scores.unknown_score
+                    for scores, _ in self._iterate_scores(
+                        data, None, batch_size
+                    )
+                ),
+            ]
+        )
+
+    @property
+    def threshold(self):
+        """Theta, or None while the model has no valid one."""
+        return self.decision.threshold
+
+    @property
+    def raw_input_shape(self):
+        """Shape of one raw input, e.g. (height, width, channels)."""
+        if not self.built:
+            raise ValueError("The model is not built yet: fit or call it.")
+        return self._input_shape[1:]
+
+    @property
+    def centres(self):
+        """(N, N) float32 array: the class centres in force."""
+        if not self.built:
+            raise ValueError("The model is not built yet: fit or call it.")
+        return ops.convert_to_numpy(self.distance_head.centres)
+
+    def require_threshold(self):
+        """Theta; raises ValueError while the model has no valid one."""
+        if self.threshold is None:
+            raise ValueError(
+                "The model has no valid threshold theta, so it cannot decide "
+                "between known and unknown: call calibrate() first. (fit and "
+                "fit_centres make an earlier theta invalid; predict_scores "
+                "works without one.)"
+            )
+        return self.threshold
+
+    def predict_open_set(self, x, batch_size=128):
+        """Classes of inputs, or "unknown" (equation 9).
+
+        Args:
+            x: array of raw inputs, or a data set of batches.
+            batch_size: for arrays.
+
+        Returns:
+            `OpenSetPrediction`, arrays in the order of the inputs.
+
+        Raises:
+            ValueError: no valid theta; no inputs; an input that holds NaN or
+                infinity or whose logits are not finite, with its position.
+        """
+        theta = np.float32(self.require_threshold())
+        scores = self.predict_scores(x, batch_size)
+        is_unknown = ~(scores.unknown_score <= theta)
+        class_id = np.where(is_unknown, UNKNOWN, scores.nearest_class_id)
+        names = np.array([*self.class_names, UNKNOWN_NAME])
+        return OpenSetPrediction(
+            class_id=class_id.astype("int32"),
+            label=names[class_id],
+            is_unknown=is_unknown,
+            unknown_score=scores.unknown_score,
+            nearest_class_id=scores.nearest_class_id,
+            gamma=scores.gamma,
+            distances=scores.distances,
+        )
+
+    # ---- keeping ----------------------------------------------------------
+
+    def save(self, filepath, overwrite=True, **kwargs):
+        """Saves the whole model: weights, centres, theta, names, statistics.
+
+        Written under a temporary name and then renamed, so a full disk or a
+        kill leaves an earlier file as it was.
+        """
+        filepath = os.fspath(filepath)
+        if not filepath.endswith(".keras"):
+            return super().save(filepath, overwrite=overwrite, **kwargs)
+        if os.path.exists(filepath) and not overwrite:
+            raise FileExistsError(f"{filepath} exists; pass overwrite=True.")
+        with atomic_files.replacing(filepath) as temporary:
+            super().save(temporary, overwrite=True, **kwargs)
+
+    def export(self, filepath, format="tf_saved_model", verbose=None):
+        """Writes a SavedModel with the rejection rule built in.
+
+        The signature `serving_default` takes `images`, (batch, ...) float32
+        raw inputs, and gives, for each row: `class_id` (-1: unknown),
+        `label`, `is_unknown`, `unknown_score`, `nearest_class_id`, `gamma`,
+        `distances`, `probabilities` (softmin) and `threshold`. The graph
+        holds stock TensorFlow operations only.
+
+        Args:
+            filepath: folder to write.
+            format: "tf_saved_model".
+            verbose: whether Keras prints what it wrote.
+
+        Raises:
+            ValueError: no valid theta, a model that was never built, another
+                format.
+            RuntimeError: Keras runs on another backend than TensorFlow.
+        """
+        if format != "tf_saved_model":
+            raise ValueError(
+                f'format must be "tf_saved_model"; got {format!r}.'
+            )
+        if keras.backend.backend() != "tensorflow":
+            raise RuntimeError(
+                "Export needs TensorFlow: load the saved .keras file with "
+                "KERAS_BACKEND=tensorflow and export it there. (Keras now "
+                f"runs on {keras.backend.backend()}.)"
+            )
+        import tensorflow as tf
+
+        self.require_threshold()
+        if not self.built:
+            raise ValueError("The model is not built yet: fit or call it.")
+
+        distance_formula = self.distance_head.current_formula()
+
+        def serve(images):
+            outputs = self.score_outputs(images, distance_formula)
+            del outputs["logits"]
+            theta = tf.cast(self.decision.variables[0], tf.float32)
+            is_unknown = tf.logical_not(outputs["unknown_score"] <= theta)
+            class_id = tf.where(
+                is_unknown, UNKNOWN, outputs["nearest_class_id"]
+            )
+            names = tf.constant([*self.class_names, UNKNOWN_NAME])
+            rows = tf.where(is_unknown, len(self.class_names), class_id)
+            return {
+                **outputs,
+                "class_id": class_id,
+                "label": tf.gather(names, rows),
+                "is_unknown": is_unknown,
+                "probabilities": softmin(outputs["distances"]),
+                "threshold": tf.fill(tf.shape(class_id), theta),
+            }
+
+        archive = keras.export.ExportArchive()
+        archive.track(self)
+        archive.add_endpoint(
+            "serving_default",
+            serve,
+            input_signature=[
+                tf.TensorSpec(
+                    (None, *self._input_shape[1:]), tf.float32, name="images"
+                )
+            ],
+        )
+        archive.write_out(os.fspath(filepath), verbose=bool(verbose))
+
+    def get_config(self):
+        serialize = keras.saving.serialize_keras_object
+        return {
+            "name": self.name,
+            "backbone": serialize(self.backbone),
+            "class_names": list(self.class_names),
+            "magnitude": self.distance_head.magnitude,
+            "preprocessing": serialize(self.preprocessing),
+            "augmentation": serialize(self.augmentation),
+            "score": self.score,
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        config = dict(config)
+        for key in ("backbone", "preprocessing", "augmentation"):
+            config[key] = keras.saving.deserialize_keras_object(
+                config[key], custom_objects=custom_objects
+            )
+        return cls(**config)
+
+    def get_build_config(self):
+        return {"input_shape": self._input_shape} if self.built else None
+
+
+def load_model(path):
+    """Loads an `OpenSetClassifier` from the file that `save` wrote.
+
+    Args:
+        path: a `.keras` file.
+
+    Returns:
+        The model: weights, centres, theta, class names, normalisation.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file holds no `OpenSetClassifier`.
+    """
+    path = os.fspath(path)
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"There is no model file {path}.")
+    model = keras.saving.load_model(path)
+    if not isinstance(model, OpenSetClassifier):
+        raise ValueError(
+            f"{path} holds a {type(model).__name__}, not an OpenSetClassifier."
+        )
+    return model
+
+
+def _build(layer, shape):
+    """Builds `layer` and gives the shape of its output."""
+    if not layer.built:
+        layer.build(shape)
+    return tuple(layer.compute_output_shape(shape))
+
+
+def _as_list(value):
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _unscaled(loss):
+    """Undoes the division by the number of replicas under tf.distribute."""
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        return loss * tf.distribute.get_strategy().num_replicas_in_sync
+    return loss

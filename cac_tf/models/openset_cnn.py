@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benchmark's convolutional network (after Neal et al., ECCV 2018)."""
+
+import keras
+import numpy as np
+from keras import layers
+
+# (filters, strides) of the nine convolutions, in three blocks; the last one
+# of each block halves the map.
+_BLOCKS = (
+    ((64, 1), (64, 1), (128, 2)),
+    ((128, 1), (128, 1), (128, 2)),
+    ((128, 1), (128, 1), (128, 2)),
+)
+
+
+def openset_cnn(
+    num_classes,
+    input_shape=(32, 32, 3),
+    dropout=0.2,
+    weight_decay=0.0,
+    seed=None,
+    name="openset_cnn",
+):
+    """The network that the paper's benchmark trains, ending in logits.
+
+    Nine 3x3 convolutions without bias, each followed by batch normalisation
+    and leaky ReLU (slope 0.2); channel dropout after each third one; one
+    dense layer. Padding and initialisation are those of the paper's authors:
+    one pixel on every side (Keras' "same" pads strided convolutions on the
+    other side), He normal by fan-out, dense N(0, 0.01).
+
+    Args:
+        num_classes: number N of known classes.
+        input_shape: (height, width, channels), e.g. 32x32 or 64x64.
+        dropout: share of channels dropped after each block, in [0, 1).
+        weight_decay: L2 penalty on all trainable weights, batch norm and
+            biases too, as a gradient of `weight_decay * w`.
+        seed: of initialisation and dropout.
+        name: name of the model.
+
+    Returns:
+        A functional `keras.Model`, (B, height, width, channels) ->
+        (B, num_classes), its last layer in float32 under any policy.
+
+    Example:
+
+    >>> import cac_tf, numpy as np
+    >>> net = cac_tf.models.openset_cnn(6)
+    >>> sum(int(np.prod(w.shape)) for w in net.trainable_weights)
+    1011398
+    """
+    # Keras' L2(l) has the gradient 2 l w.
+    penalty = keras.regularizers.L2(weight_decay / 2) if weight_decay else None
+    seeds = keras.random.SeedGenerator(seed)
+
+    def next_seed():
+        return int(
+            keras.ops.convert_to_numpy(
+                keras.random.randint((), 0, 2**31 - 1, seed=seeds)
+            )
+        )
+
+    inputs = keras.Input(input_shape, name="images")
+    x = inputs
+    index = 0
+    for block in _BLOCKS:
+        for filters, strides in block:
+            index += 1
+            x = layers.ZeroPadding2D(1, name=f"pad{index}")(x)
+            x = layers.Conv2D(
+                filters,
+                3,
+                strides=strides,
+                use_bias=False,
+                kernel_initializer=keras.initializers.RandomNormal(
+                    stddev=np.sqrt(2.0 / (9 * filters)), seed=next_seed()
+                ),
+                kernel_regularizer=penalty,
+                name=f"conv{index}",
+            )(x)
+            x = layers.BatchNormalization(
+                momentum=0.9,
+                epsilon=1e-5,
+                beta_regularizer=penalty,
+                gamma_regularizer=penalty,
+                name=f"norm{index}",
+            )(x)
+            x = layers.LeakyReLU(negative_slope=0.2, name=f"relu{index}")(x)
+        x = layers.SpatialDropout2D(
+            dropout, seed=next_seed(), name=f"dropout{index}"
+        )(x)
+    x = layers.Flatten(name="features")(x)
+    logits = layers.Dense(
+        num_classes,
+        kernel_initializer=keras.initializers.RandomNormal(
+            stddev=0.01, seed=next_seed()
+        ),
+        kernel_regularizer=penalty,
+        bias_regularizer=penalty,
+        # Near 10 a bfloat16 logit has steps of 0.06.
+        dtype="float32",
+        name="logits",
+    )(x)
+    return keras.Model(inputs, logits, name=name)

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of an evaluation, as matplotlib figures."""
+
+import numpy as np
+from matplotlib.figure import Figure
+from mpl_toolkits import mplot3d
+from sklearn import metrics as sklearn_metrics
+
+from cac_tf import metrics
+
+KNOWN_COLOUR = "#2166ac"
+UNKNOWN_COLOUR = "#d6604d"
+_MOST_CLASSES_IN_MATRIX = 30
+_MOST_POINTS = 2000
+_LOWEST_SCORE = 1e-8
+
+
+def _figure(width=4.6, height=3.6):
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.add_subplot()
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def roc_figure(evaluation):
+    """ROC curve, with the point that theta chose."""
+    is_known = evaluation.is_known
+    figure, axes = _figure()
+    axes.plot(
+        *metrics.roc_curve(
+            evaluation.unknown_score[is_known],
+            evaluation.unknown_score[~is_known],
+        ),
+        color=KNOWN_COLOUR,
+        label=f"AUROC {evaluation.metrics['auroc']:.3f}",
+    )
+    axes.plot([0, 1], [0, 1], color="0.7", linewidth=0.8, linestyle="--")
+    _mark_theta(axes, evaluation, evaluation.metrics["true_positive_rate"])
+    axes.set_xlabel("unknown inputs kept (false-positive rate)")
+    axes.set_ylabel("known inputs kept (true-positive rate)")
+    axes.legend(loc="lower right", frameon=False)
+    return figure
+
+
+def _mark_theta(axes, evaluation, height):
+    if evaluation.metrics["threshold"] is not None:
+        axes.plot(
+            evaluation.metrics["false_positive_rate"],
+            height,
+            "o",
+            color="black",
+            label="at theta",
+        )
+
+
+def oscr_figure(evaluation):
+    """OSCR curve, with the point that theta chose."""
+    is_known = evaluation.is_known
+    figure, axes = _figure()
+    axes.plot(
+        *metrics.oscr_curve(
+            evaluation.unknown_score[is_known],
+            evaluation.is_correct[is_known],
+            evaluation.unknown_score[~is_known],
+        ),
+        color=KNOWN_COLOUR,
+        label=f"OSCR {evaluation.metrics['oscr']:.3f}",
+    )
+    theta = evaluation.metrics["threshold"]
+    if theta is not None:
+        kept = evaluation.unknown_score <= np.float32(theta)
+        right = (kept & evaluation.is_correct)[is_known].mean()
+        _mark_theta(axes, evaluation, right)
+    axes.set_ylim(0, 1.02)
+    axes.set_xlabel("unknown inputs kept (false-positive rate)")
+    axes.set_ylabel("known inputs kept and right (CCR)")
+    axes.legend(loc="lower right", frameon=False)
+    return figure
+
+
+def score_histogram(evaluation):
+    """Histogram of the unknown scores of known and unknown inputs."""
+    figure, axes = _figure()
+    # Gamma of inputs close to a centre is tiny: a linear axis would put most
+    # known inputs and theta into its first bin.
+    scores = np.maximum(evaluation.unknown_score, _LOWEST_SCORE)
+    edges = np.geomspace(scores.min(), scores.max() * (1 + 1e-6), 41)
+    axes.set_xscale("log")
+    for is_member, colour, name in (
+        (evaluation.is_known, KNOWN_COLOUR, "known"),
+        (~evaluation.is_known, UNKNOWN_COLOUR, "unknown"),
+    ):
+        if is_member.any():
+            axes.hist(
+                scores[is_member],
+                edges,
+                weights=np.full(is_member.sum(), 1 / is_member.sum()),
+                color=colour,
+                alpha=0.6,
+                label=name,
+            )
+    theta = evaluation.metrics["threshold"]
+    if theta is not None:
+        axes.axvline(
+            max(theta, _LOWEST_SCORE),
+            color="black",
+            label=f"theta = {theta:.3g}",
+        )
+    axes.set_xlabel("unknown score (larger = more unknown)")
+    axes.set_ylabel("share of inputs")
+    axes.legend(frameon=False)
+    return figure
+
+
+def confusion_figure(evaluation):
+    """Confusion matrix; with theta, "unknown" is a class of its own.
+
+    Returns None for more classes than a page can show.
+    """
+    names = list(evaluation.metrics["class_names"])
+    if len(names) > _MOST_CLASSES_IN_MATRIX:
+        return None
+    predicted = evaluation.nearest_class_id.astype(int)
+    theta = evaluation.metrics["threshold"]
+    truth = np.where(evaluation.is_known, evaluation.labels, len(names))
+    if theta is not None:
+        kept = evaluation.unknown_score <= np.float32(theta)
+        predicted = np.where(kept, predicted, len(names))
+    matrix = sklearn_metrics.confusion_matrix(
+        truth, predicted, labels=range(len(names) + 1)
+    )
+    size = 2.4 + 0.42 * len(names)
+    figure, axes = _figure(size + 0.6, size)
+    display = sklearn_metrics.ConfusionMatrixDisplay(
+        matrix, display_labels=[*names, "(unknown)"]
+    )
+    display.plot(
+        ax=axes, cmap="Blues", colorbar=False, xticks_rotation="vertical"
+    )
+    axes.set_xlabel("answered")
+    axes.set_ylabel("true class")
+    return figure
+
+
+def training_figure(history):
+    """Loss and accuracy over the epochs."""
+    figure, axes = _figure()
+    epochs = range(1, len(history) + 1)
+    for name, style in (("loss", "-"), ("val_loss", "--")):
+        if name in history[0]:
+            axes.plot(
+                epochs,
+                [logs[name] for logs in history],
+                style,
+                color=KNOWN_COLOUR,
+                label=name.replace("val_", "validation "),
+            )
+    axes.set_xlabel("epoch")
+    axes.set_ylabel("loss")
+    axes.set_ylim(bottom=0)
+    right = axes.twinx()
+    for name, style in (("accuracy", "-"), ("val_accuracy", "--")):
+        if name in history[0]:
+            right.plot(
+                epochs,
+                [logs[name] for logs in history],
+                style,
+                color=UNKNOWN_COLOUR,
+                label=name.replace("val_", "validation "),
+            )
+    right.set_ylabel("accuracy")
+    right.set_ylim(0, 1.02)
+    lines = [*axes.get_lines(), *right.get_lines()]
+    axes.legend(lines, [line.get_label() for line in lines], frameon=False)
+    return figure
+
+
+def logit_space_figure(evaluation, centres):
+    """The three-dimensional logit space of a model with three classes."""
+    names = evaluation.metrics["class_names"]
+    figure = Figure(figsize=(6.2, 5.4), layout="constrained")
+    axes = figure.add_subplot(projection=mplot3d.Axes3D.name)
+    for index, name in enumerate(names):
+        _scatter(axes, evaluation.logits[evaluation.labels == index], name)
+    unknown = evaluation.logits[~evaluation.is_known]
+    if len(unknown):
+        _scatter(axes, unknown, "unknown", color="0.35", marker="x")
+    axes.scatter(*centres.T, color="black", marker="*", s=90, label="centres")
+    axes.set_xlabel(f"logit of {names[0]}")
+    axes.set_ylabel(f"logit of {names[1]}")
+    axes.set_zlabel(f"logit of {names[2]}")
+    axes.legend(loc="upper left", fontsize="small")
+    return figure
+
+
+def _scatter(axes, points, name, **style):
+    points = points[:: max(1, -(-len(points) // _MOST_POINTS))]
+    axes.scatter(*points.T, s=12, alpha=0.7, label=name, **style)

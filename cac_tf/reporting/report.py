@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report of a run: one HTML page that needs no other file."""
+
+import base64
+import html
+import importlib.resources
+import io
+import string
+
+import numpy as np
+import PIL.Image
+
+from cac_tf import atomic_files
+from cac_tf.reporting import figures
+
+_MOST_PICTURES = 24
+_PICTURE_SIZE = 72
+
+
+def write_report(path, evaluation, dataset, config, centres, history=()):
+    """Writes the report of an evaluated model.
+
+    Args:
+        path: of the HTML file.
+        evaluation: `Evaluation`.
+        dataset: the `OpenSetDataset` that was evaluated on.
+        config: the run's `config.json`: settings and environment.
+        centres: (N, N) class centres in force.
+        history: one dict of logs per epoch of training; may be empty.
+    """
+    template = string.Template(
+        (
+            importlib.resources.files("cac_tf.reporting") / "report.html"
+        ).read_text(encoding="utf-8")
+    )
+    measures = evaluation.metrics
+    title = f"{dataset.name}: {len(dataset.class_names)} known classes"
+    if dataset.trial is not None:
+        title += f", trial {dataset.trial} of {dataset.split_family}"
+    page = template.substitute(
+        title=html.escape(title),
+        summary=_summary(measures),
+        classes=_classes(dataset),
+        notes=_notes(dataset.notes),
+        numbers=_numbers(measures),
+        figures=_figures(evaluation, centres, history),
+        pictures=_pictures(evaluation, dataset),
+        settings=_table(config["settings"]),
+        environment=_table(config["environment"]),
+    )
+    atomic_files.write_text(path, page)
+
+
+def _percent(value):
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def _number(value):
+    return "–" if value is None else f"{value:.4f}"
+
+
+def _significant(value):
+    return "–" if value is None else f"{value:.4g}"
+
+
+def _summary(measures):
+    sentences = [
+        f"Of {measures['counts']['known_test']} test images of known classes, "
+        f"{_percent(measures['accuracy'])} lie nearest to their own class."
+    ]
+    if measures["threshold"] is not None:
+        sentences.append(
+            f"At the threshold theta = {measures['threshold']:.4g}, "
+            f"{_percent(measures['true_positive_rate'])} of the known images "
+            "are kept"
+            + (
+                "."
+                if measures["false_positive_rate"] is None
+                else f", and {_percent(1 - measures['false_positive_rate'])} "
+                f"of {measures['counts']['unknown_test']} images of unknown "
+                "classes are rejected."
+            )
+        )
+    if measures["auroc"] is None:
+        sentences.append(
+            "There are no unknown classes in the test data: this is a "
+            "closed-set evaluation, and it says nothing about rejection."
+        )
+    return html.escape(" ".join(sentences))
+
+
+def _classes(dataset):
+    rows = [("known classes", dataset.class_names)]
+    if dataset.unknown_class_names:
+        rows.append(("unknown classes", dataset.unknown_class_names))
+    return "".join(
+        f"<p><b>{len(names)} {kind}:</b> {html.escape(', '.join(names))}</p>"
+        for kind, names in rows
+    )
+
+
+def _notes(notes):
+    items = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
+    return f"<h2>About the data</h2><ul>{items}</ul>" if notes else ""
+
+
+def _numbers(measures):
+    ccr = measures["ccr"] or {}
+    tiles = [
+        ("AUROC", _number(measures["auroc"])),
+        ("accuracy", _number(measures["accuracy"])),
+        ("OSCR", _number(measures["oscr"])),
+        *(
+            (f"CCR at FPR {float(rate):.0%}", _number(value))
+            for rate, value in ccr.items()
+        ),
+        ("Bhattacharyya", _number(measures["bhattacharyya"])),
+        ("openness", _percent(measures["openness"])),
+        ("theta", _significant(measures["threshold"])),
+        ("known kept", _percent(measures["true_positive_rate"])),
+        ("unknown kept", _percent(measures["false_positive_rate"])),
+        *(
+            (name.replace("_", " "), f"{count:,}")
+            for name, count in measures["counts"].items()
+        ),
+    ]
+    return "".join(
+        f'<div class="tile"><b>{html.escape(value)}</b>'
+        f"<span>{html.escape(name)}</span></div>"
+        for name, value in tiles
+    )
+
+
+def _figures(evaluation, centres, history):
+    has_unknown = (~evaluation.is_known).any()
+    made = []
+    if has_unknown:
+        made.append(("ROC curve", figures.roc_figure(evaluation)))
+    made.append(("Unknown scores", figures.score_histogram(evaluation)))
+    if has_unknown:
+        made.append(("OSCR curve", figures.oscr_figure(evaluation)))
+    if history:
+        made.append(("Training", figures.training_figure(history)))
+    made.append(("Confusion matrix", figures.confusion_figure(evaluation)))
+    if evaluation.logits.shape[1] == 3:
+        made.append(
+            ("Logit space", figures.logit_space_figure(evaluation, centres))
+        )
+    return "".join(
+        f"<figure><figcaption>{name}</figcaption>{_svg(figure, name)}</figure>"
+        for name, figure in made
+        if figure is not None
+    )
+
+
+def _svg(figure, name):
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    data = base64.b64encode(buffer.getvalue()).decode("ascii")
+    return f'<img alt="{name}" src="data:image/svg+xml;base64,{data}">'
+
+
+def _pictures(evaluation, dataset):
+    """The errors of each kind, those nearest to theta first."""
+    is_known, is_correct = evaluation.is_known, evaluation.is_correct
+    theta = evaluation.metrics["threshold"]
+    sections = []
+    if theta is None:
+        sections.append(
+            ("Known, nearest to another class", is_known & ~is_correct)
+        )
+    else:
+        kept = evaluation.unknown_score <= np.float32(theta)
+        sections += [
+            ("Unknown, kept as known", ~is_known & kept),
+            ("Known, rejected as unknown", is_known & ~kept),
+            ("Known, kept as another class", is_known & kept & ~is_correct),
+        ]
+    return "".join(
+        _picture_section(name, np.flatnonzero(chosen), evaluation, dataset)
+        for name, chosen in sections
+    )
+
+
+def _picture_section(name, rows, evaluation, dataset):
+    theta = evaluation.metrics["threshold"] or 0.0
+    rows = rows[np.argsort(np.abs(evaluation.unknown_score[rows] - theta))]
+    shown = rows[:_MOST_PICTURES]
+    cells = "".join(_picture(row, evaluation, dataset) for row in shown)
+    count = f"{len(rows)}"
+    if len(rows) > len(shown):
+        count += f", the {len(shown)} nearest to theta shown"
+    return (
+        f"<h3>{html.escape(name)} ({count})</h3>"
+        f'<div class="pictures">{cells or "<p>none</p>"}</div>'
+    )
+
+
+def _picture(row, evaluation, dataset):
+    num_known = dataset.known_test.size
+    if row < num_known:
+        image = dataset.known_test.images[row]
+        truth = dataset.class_names[dataset.known_test.labels[row]]
+    else:
+        image = dataset.unknown_test.images[row - num_known]
+        label = dataset.unknown_test.labels[row - num_known]
+        truth = dataset.unknown_class_names[label]
+    answer = dataset.class_names[evaluation.nearest_class_id[row]]
+    score = evaluation.unknown_score[row]
+    return (
+        f'<div class="picture"><img alt="" src="{_png(image)}">'
+        f"<span>{html.escape(truth)} → {html.escape(answer)}<br>"
+        f"score {_significant(score)}</span></div>"
+    )
+
+
+def _png(image):
+    pixels = np.clip(np.rint(image), 0, 255).astype("uint8")
+    if pixels.shape[-1] not in (3, 4):
+        pixels = pixels[..., 0]
+    picture = PIL.Image.fromarray(pixels)
+    if max(picture.size) > 2 * _PICTURE_SIZE:
+        picture.thumbnail((2 * _PICTURE_SIZE, 2 * _PICTURE_SIZE))
+    buffer = io.BytesIO()
+    picture.save(buffer, format="png")
+    data = base64.b64encode(buffer.getvalue()).decode("ascii")
+    return f"data:image/png;base64,{data}"
+
+
+def _table(values, prefix=""):
+    rows = []
+    for name, value in values.items():
+        if isinstance(value, dict):
+            rows.append(_table(value, f"{prefix}{name}."))
+        elif value is not None:
+            rows.append(
+                f"<tr><td>{html.escape(prefix + name)}</td>"
+                f"<td>{html.escape(str(value))}</td></tr>"
+            )
+    return "".join(rows)

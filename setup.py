@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packages and version; all other metadata is in pyproject.toml.
+
+`train/` of the repository is installed as `cac_tf.train`, and nothing else
+than `cac_tf` gets into site-packages.
+"""
+
+import pathlib
+import re
+
+import setuptools
+
+ROOT = pathlib.Path(__file__).parent
+VERSION = re.search(
+    r'__version__ = "(.+)"', (ROOT / "cac_tf" / "version.py").read_text()
+).group(1)
+
+setuptools.setup(
+    version=VERSION,
+    packages=[
+        *setuptools.find_packages(include=["cac_tf", "cac_tf.*"]),
+        "cac_tf.train",
+    ],
+    package_dir={"cac_tf.train": "train"},
+    package_data={"cac_tf": ["data/*.json", "reporting/*.html"]},
+)
