@@ -54,7 +54,7 @@ def load_open_set_dataset(
 
     >>> digits = load_open_set_dataset("digits", trial=0)
     >>> digits.class_names, digits.counts["known_test"]
-    (('0', '1', '2', '4', '5', '9'), 326)
+    (('0', '1', '2', '4', '5', '9'), 324)
     """
     is_npz = dataset.endswith(".npz")
     is_folder = dataset == "folder"

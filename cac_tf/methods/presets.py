@@ -7,14 +7,17 @@ from cac_tf.methods.cac import Recipe
 def digits():
     """scikit-learn's 8x8 digits.
 
-    About 35 s on two CPU cores. Expected, `neal` splits: mean AUROC 0.96
+    About 25 s on two CPU cores. Expected, `neal` splits: mean AUROC 0.97
     over the five trials, accuracy 0.99.
     """
     return Recipe(
         epochs=40,
-        batch_size=32,
-        weight_decay=5e-6,
+        batch_size=64,
+        learning_rate=0.02,
+        weight_decay=1e-3,
+        scale=0.5,
         flip=0.0,
+        rotation=15.0,
     )
 
 
@@ -27,7 +30,19 @@ def photographs():
     return Recipe()
 
 
-_PRESETS = {"digits": digits}
+def house_numbers():
+    """Photographs of digits: a mirrored digit is no digit, so no flips.
+
+    Otherwise as `photographs`, and not tuned or measured.
+    """
+    return Recipe(flip=0.0)
+
+
+_PRESETS = {
+    "digits": digits,
+    "mnist": house_numbers,
+    "svhn_cropped": house_numbers,
+}
 
 
 def preset(dataset):

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 UNKNOWN_LABEL = -1
-# Marks our own message inside an error that tf.data wraps around it.
+# Marks our own message inside an error that a data pipeline wraps around it.
 _MARK = "[cac_tf] "
 _IMAGES_PER_CHUNK = 1024
 
@@ -143,8 +143,11 @@ def checked_batches(data, num_classes, allow_unknown=False):
 
     def check(index, images, labels):
         where = f"batch {int(index)}, "
-        check_labels(labels, num_classes, allow_unknown, where)
-        check_finite(images, "Images", where)
+        try:
+            check_labels(labels, num_classes, allow_unknown, where)
+            check_finite(images, "Images", where)
+        except ValueError as error:
+            raise ValueError(_MARK + str(error)) from None
 
     if _is_tf_dataset(data):
         return _checked_tf_dataset(data, check), True
@@ -165,10 +168,7 @@ def _checked_tf_dataset(dataset, check):
     import tensorflow as tf
 
     def check_in_python(index, images, labels):
-        try:
-            check(index, images, labels)
-        except ValueError as error:
-            raise ValueError(_MARK + str(error)) from None
+        check(index, images, labels)
         return np.int64(0)
 
     def check_element(index, batch):
@@ -183,7 +183,7 @@ def _checked_tf_dataset(dataset, check):
 
 
 def unwrap_dataset_error(error):
-    """The ValueError that a check raised inside tf.data, or None."""
+    """The error that a check of `checked_batches` raised, or None."""
     text = str(error)
     if _MARK not in text:
         return None

@@ -221,14 +221,16 @@ class OpenSetClassifier(keras.Model):
         logits = ops.cast(self.logits(inputs), "float32")
         distances = (distance_formula or self.distance_head)(logits)
         gamma = self.rejection_score(distances)
-        rejection = gamma if self.score == "gamma" else distances
+        outputs = {"logits": logits, "distances": distances, "gamma": gamma}
         return {
-            "logits": logits,
-            "distances": distances,
-            "gamma": gamma,
-            "unknown_score": ops.min(rejection, axis=-1),
+            **outputs,
+            "unknown_score": ops.min(self._class_scores(outputs), axis=-1),
             "nearest_class_id": nearest_class(distances),
         }
+
+    def _class_scores(self, outputs):
+        """The (B, N) scores that decide, small = "this class"."""
+        return outputs["gamma" if self.score == "gamma" else "distances"]
 
     # ---- training ---------------------------------------------------------
 
@@ -257,6 +259,12 @@ class OpenSetClassifier(keras.Model):
         super().compile(
             optimizer=optimizer, loss=loss, metrics=metrics, **kwargs
         )
+
+    def compile_from_config(self, config):
+        # Keras does not compile a loaded model whose compile() is overridden.
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.built and self.optimizer is not None:
+            self.optimizer.build(self.trainable_variables)
 
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
@@ -645,11 +653,8 @@ class OpenSetClassifier(keras.Model):
         def serve(images):
             outputs = self.score_outputs(images, distance_formula)
             del outputs["logits"]
-            theta = tf.cast(self.decision.variables[0], tf.float32)
-            is_unknown = tf.logical_not(outputs["unknown_score"] <= theta)
-            class_id = tf.where(
-                is_unknown, UNKNOWN, outputs["nearest_class_id"]
-            )
+            class_id = self.decision(self._class_scores(outputs))
+            is_unknown = tf.equal(class_id, UNKNOWN)
             names = tf.constant([*self.class_names, UNKNOWN_NAME])
             rows = tf.where(is_unknown, len(self.class_names), class_id)
             return {
@@ -658,7 +663,9 @@ class OpenSetClassifier(keras.Model):
                 "label": tf.gather(names, rows),
                 "is_unknown": is_unknown,
                 "probabilities": softmin(outputs["distances"]),
-                "threshold": tf.fill(tf.shape(class_id), theta),
+                "threshold": tf.fill(
+                    tf.shape(class_id), ops.squeeze(self.decision.weights[0])
+                ),
             }
 
         archive = keras.export.ExportArchive()

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures for all tests."""
+
+import os
+import pathlib
+import tarfile
+
+import keras
+import numpy as np
+import pytest
+
+import cac_tf
+from tests import execution
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+
+@pytest.fixture(params=execution.MODES)
+def mode(request):
+    """Every way in which this backend can run a function."""
+    return request.param
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def _fixed_seed():
+    keras.utils.set_random_seed(0)
+
+
+def blobs(rng, num_classes=3, rows=240, width=5):
+    """Well separated Gaussian clusters: float32 inputs and labels."""
+    places = 3.0 * np.eye(num_classes, width)
+    labels = np.arange(rows) % num_classes
+    inputs = places[labels] + 0.3 * rng.standard_normal((rows, width))
+    return inputs.astype("float32"), labels
+
+
+def small_classifier(num_classes=3, width=5, names=None, **kwargs):
+    """A compiled classifier on vectors that trains in a second."""
+    backbone = keras.Sequential(
+        [keras.Input([width]), keras.layers.Dense(num_classes)]
+    )
+    names = names or [f"class {i}" for i in range(num_classes)]
+    model = cac_tf.OpenSetClassifier(backbone, names, **kwargs)
+    model.compile(
+        optimizer=keras.optimizers.SGD(0.1, momentum=0.9),
+        loss=cac_tf.losses.CACLoss(),
+        metrics=["accuracy"],
+    )
+    return model
+
+
+@pytest.fixture(scope="session")
+def trained_blobs():
+    """A trained, re-centred, calibrated model, with inputs and labels.
+
+    Shared by tests that change nothing.
+    """
+    keras.utils.set_random_seed(0)
+    x, y = blobs(np.random.default_rng(0))
+    model = small_classifier()
+    model.fit(x, y, epochs=20, verbose=0)
+    model.fit_centres(x, y)
+    model.calibrate(x, true_positive_rate=0.9)
+    return model, x, y
+
+
+@pytest.fixture(scope="session")
+def vehicles_folder(tmp_path_factory):
+    """Photographs of vehicles and animals, unpacked."""
+    images = os.environ.get("CAC_TF_IMAGES_DIR")
+    if not images:
+        pytest.skip("CAC_TF_IMAGES_DIR is not set: no photographs here")
+    folder = tmp_path_factory.mktemp("vehicles_animals")
+    archive = pathlib.Path(images) / "cifar100_vehicles_animals.tar"
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder, filter="data")
+    return folder

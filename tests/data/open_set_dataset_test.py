@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+import pytest
+
+from cac_tf import data
+from cac_tf.data import Examples
+
+
+def numbered(labels):
+    """Images whose first pixel is their number, to follow each one."""
+    labels = np.asarray(labels)
+    images = np.zeros((len(labels), 2, 2, 1), "float32")
+    images[:, 0, 0, 0] = np.arange(len(labels))
+    return Examples(images, labels)
+
+
+def numbers(examples):
+    return set(examples.images[:, 0, 0, 0].astype(int))
+
+
+def test_one_source_becomes_disjoint_parts():
+    source = numbered(np.repeat([0, 1, 2, 3], [50, 100, 30, 20]))
+    dataset = data.make_open_set_dataset(
+        "made", source, ["a", "b", "c", "d"], known_classes=[3, 1]
+    )
+    assert dataset.class_names == ("d", "b")
+    assert dataset.class_ids == (3, 1)
+    assert dataset.unknown_class_names == ("a", "c")
+    assert dataset.counts == {
+        "train": 67,
+        "validation": 17,
+        "known_test": 36,
+        "unknown_test": 80,
+    }
+    parts = [
+        dataset.train,
+        dataset.validation,
+        dataset.known_test,
+        dataset.unknown_test,
+    ]
+    assert set.union(*map(numbers, parts)) == set(range(200))
+    # Every image carries the label of its own class.
+    for part, ids in zip(parts, [(3, 1)] * 3 + [(0, 2)], strict=True):
+        for image, label in zip(part.images, part.labels, strict=True):
+            assert source.labels[int(image[0, 0, 0])] == ids[label]
+    # Stratified: 20 and 100 images in the proportion 1 : 5.
+    for part in parts[:3]:
+        assert np.mean(part.labels == 0) == pytest.approx(1 / 6, abs=0.02)
+    assert dataset.openness == pytest.approx(1 - np.sqrt(4 / 6))
+
+
+def test_given_parts_are_used():
+    train = numbered([0, 0, 1, 1, 2, 2])
+    test = numbered([0, 1, 3, 3])
+    dataset = data.make_open_set_dataset(
+        "made", train, ["a", "b", "c", "d"], [0, 1], test, validation=train
+    )
+    assert dataset.counts == {
+        "train": 4,
+        "validation": 4,
+        "known_test": 2,
+        "unknown_test": 2,
+    }
+    # Class c is in the training part, but unknown: it is nowhere.
+    assert dataset.unknown_class_names == ("d",)
+
+
+def test_the_seed_decides_the_split():
+    source = numbered(np.arange(100) % 2)
+
+    def validation(seed):
+        dataset = data.make_open_set_dataset(
+            "made", source, ["a", "b"], [0, 1], split_seed=seed
+        )
+        return numbers(dataset.validation)
+
+    assert validation(1) == validation(1)
+    assert validation(1) != validation(2)
+
+
+def test_statistics_are_those_of_the_known_training_images(rng):
+    images = rng.integers(0, 256, (90, 4, 4, 3)).astype("uint8")
+    images[2::3] = 255  # the unknown class
+    dataset = data.make_open_set_dataset(
+        "made", Examples(images, np.arange(90) % 3), ["a", "b", "c"], [0, 1]
+    )
+    mean, std = dataset.channel_statistics
+    unit = dataset.train.images / 255.0
+    np.testing.assert_allclose(mean, unit.mean(axis=(0, 1, 2)), rtol=1e-9)
+    np.testing.assert_allclose(std, unit.std(axis=(0, 1, 2)), rtol=1e-9)
+    assert max(mean) < 0.6
+
+
+def test_digits_of_a_trial():
+    dataset = data.load_open_set_dataset("digits", trial=1)
+    assert dataset.class_names == ("0", "3", "5", "7", "8", "9")
+    assert dataset.unknown_class_names == ("1", "2", "4", "6")
+    assert sum(dataset.counts.values()) == 1797
+    assert dataset.split_family == "neal"
+    assert dataset.trial == 1
+    assert dataset.image_shape == (8, 8, 1)
+
+
+def test_closed_set_says_so():
+    dataset = data.load_open_set_dataset(
+        "digits", known_classes=[str(i) for i in range(10)]
+    )
+    assert dataset.unknown_test.size == 0
+    assert dataset.openness == 0.0
+    assert "closed-set" in dataset.notes[-1]
+
+
+def test_bad_input():
+    source = numbered([0, 0, 0, 1, 1, 1, 2])
+    names = ["a", "b", "c"]
+
+    def make(known, **options):
+        return data.make_open_set_dataset(
+            "made", source, names, known, **options
+        )
+
+    with pytest.raises(ValueError, match="At least two known classes"):
+        make([0])
+    with pytest.raises(ValueError, match="listed twice"):
+        make([0, 0])
+    with pytest.raises(ValueError, match="'c' has too few training images"):
+        make([0, 2])
+    with pytest.raises(ValueError, match=r"validation_fraction must be in"):
+        make([0, 1], validation_fraction=1.0)
+    with pytest.raises(ValueError, match="no training image: c"):
+        data.make_open_set_dataset(
+            "made", numbered([0, 1]), names, [0, 2], test=source
+        )
+    with pytest.raises(ValueError, match="no image of a known class"):
+        data.make_open_set_dataset(
+            "made", source, names, [0, 1], test=numbered([2, 2])
+        )
+    with pytest.raises(ValueError, match="validation part of made has no"):
+        data.make_open_set_dataset(
+            "made", source, names, [0, 1], test=source, validation=numbered([2])
+        )
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"data_dir": "x"}, "--data_dir has no effect"),
+        ({"image_size": 16}, "--image_size has no effect"),
+        ({"strict": True}, "--strict has no effect"),
+        ({"known_classes": ["0", "1"], "trial": 1}, "--trial has no effect"),
+        (
+            {"known_classes": ["0", "1"], "split_family": "neal"},
+            "--split_family has no effect",
+        ),
+        ({"known_classes": ["0", "x"]}, "no class 'x'. Its classes: 0, 1"),
+        ({"trial": 7}, "from 0 to 4"),
+    ],
+)
+def test_options_without_effect_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        data.load_open_set_dataset("digits", **options)

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+import keras
+import numpy as np
+import PIL.Image
+import pytest
+
+from cac_tf.layers import ImagePreprocessing
+from cac_tf.layers.image_preprocessing import channel_statistics
+
+
+def test_normalises_the_images_its_statistics_come_from(rng):
+    images = rng.integers(0, 256, (50, 6, 6, 3)).astype("uint8")
+    mean, std = channel_statistics(images)
+    out = np.asarray(ImagePreprocessing(6, 6, mean, std)(images))
+    np.testing.assert_allclose(out.mean(axis=(0, 1, 2)), 0.0, atol=1e-6)
+    np.testing.assert_allclose(out.std(axis=(0, 1, 2)), 1.0, atol=1e-6)
+
+
+def test_uint8_and_float_give_the_same(rng):
+    images = rng.integers(0, 256, (4, 6, 6, 3)).astype("uint8")
+    layer = ImagePreprocessing(8, 8, 0.4, 0.2)
+    np.testing.assert_array_equal(
+        np.asarray(layer(images)), np.asarray(layer(images.astype("float32")))
+    )
+
+
+@pytest.mark.parametrize("size", [8, 24])
+def test_resizes_like_pillow(rng, size):
+    """Bilinear with antialiasing; Pillow rounds to whole grey levels."""
+    coarse = rng.integers(0, 256, (4, 4)).astype("uint8")
+    picture = PIL.Image.fromarray(coarse).resize((16, 16))
+    resized = picture.resize((size, size), PIL.Image.Resampling.BILINEAR)
+    images = np.asarray(picture)[None, :, :, None]
+    out = 255 * np.asarray(ImagePreprocessing(size, size)(images))[0, :, :, 0]
+    assert np.abs(out - np.asarray(resized)).max() <= 1.01
+
+
+def test_is_float32_under_mixed_precision():
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        out = ImagePreprocessing(1, 1)(np.full((1, 1, 1, 1), 101.3, "float32"))
+    finally:
+        keras.config.set_dtype_policy("float32")
+    np.testing.assert_allclose(np.asarray(out).item(), 101.3 / 255, rtol=1e-6)
+
+
+def test_survives_saving(tmp_path, rng):
+    inputs = keras.Input([6, 6, 3], dtype="uint8")
+    layer = ImagePreprocessing(6, 6, [0.1, 0.2, 0.3], [0.4, 0.5, 0.6])
+    model = keras.Model(inputs, layer(inputs))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    images = rng.integers(0, 256, (2, 6, 6, 3)).astype("uint8")
+    np.testing.assert_array_equal(
+        loaded.predict(images, verbose=0), model.predict(images, verbose=0)
+    )
+
+
+def test_a_constant_channel_has_deviation_one():
+    mean, std = channel_statistics(np.full((3, 2, 2, 1), 51, "uint8"))
+    assert mean == [0.2]
+    assert std == [1.0]
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="at least 1"):
+        ImagePreprocessing(0, 8)
+    with pytest.raises(ValueError, match="std must be"):
+        ImagePreprocessing(8, 8, std=0.0)
+    with pytest.raises(ValueError, match="mean must be finite"):
+        ImagePreprocessing(8, 8, mean=np.nan)
+    with pytest.raises(ValueError, match="2 entries for images with 3"):
+        ImagePreprocessing(8, 8, mean=[0.1, 0.2])(np.zeros((1, 8, 8, 3)))
+    with pytest.raises(ValueError, match="must have shape"):
+        ImagePreprocessing(8, 8)(np.zeros((8, 8, 3)))
+    with pytest.raises(ValueError, match="no images"):
+        channel_statistics(np.zeros((0, 2, 2, 1)))

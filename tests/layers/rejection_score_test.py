@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+import keras
+import numpy as np
+import pytest
+
+from cac_tf.layers import RejectionScore
+from cac_tf.layers import anchored_distances
+from cac_tf.layers import dense_distances
+from cac_tf.layers import rejection_scores
+from cac_tf.layers import softmin
+from tests import execution
+from tests import oracle
+
+
+@pytest.mark.parametrize("centres_are", ["anchors", "class means"])
+@pytest.mark.parametrize("noise", [1.0, 0.1, 0.01, 0.001])
+@pytest.mark.parametrize("num_classes", [2, 6, 20, 200])
+def test_gamma_from_logits_equals_oracle(
+    rng, mode, num_classes, noise, centres_are
+):
+    centres = 10.0 * np.eye(num_classes)
+    if centres_are == "class means":
+        shift = rng.standard_normal(centres.shape) / np.sqrt(num_classes)
+        centres = np.float32(centres + 0.5 * shift)
+    logits, _ = oracle.near_centres(rng, centres, noise, rows=64)
+
+    def gamma(z):
+        if centres_are == "anchors":
+            return rejection_scores(anchored_distances(z))
+        return rejection_scores(dense_distances(z, centres))
+
+    actual = execution.compiled(gamma, mode)(logits)
+    expected = oracle.gamma(oracle.distances(logits, centres))
+    assert oracle.relative_error(actual, expected) <= 4e-6
+
+
+def test_modes_agree(rng):
+    distances = np.float32(15 * rng.random((64, 20)))
+    eager, *others = [
+        execution.compiled(rejection_scores, mode)(distances)
+        for mode in execution.MODES
+    ]
+    for other in others:
+        assert oracle.relative_error(other, eager) <= 2e-6
+
+
+def test_at_a_centre_gamma_is_zero_and_the_rest_finite():
+    gamma = np.asarray(rejection_scores(np.float32([[0.0, 14.0, 1e6]])))
+    assert gamma[0, 0] == 0.0
+    np.testing.assert_allclose(gamma[0, 1:], [14.0, 1e6], rtol=1e-5)
+
+
+def test_equal_distances_share(mode):
+    actual = execution.compiled(rejection_scores, mode)(np.float32([[3, 3, 3]]))
+    np.testing.assert_allclose(actual, [[2.0, 2.0, 2.0]], rtol=1e-6)
+
+
+def test_softmin_rows_sum_to_one(rng):
+    distances = 20 * rng.random((16, 6))
+    with execution.float64():
+        actual = np.asarray(softmin(distances))
+    np.testing.assert_allclose(actual, oracle.softmin(distances), rtol=1e-12)
+
+
+def test_gradient_is_finite_everywhere(mode):
+    distances = np.float32([[0, 0, 5], [1e6, 0, 3], [2, 2, 2]])
+    gradient = execution.gradient(rejection_scores, mode)(distances)
+    assert np.isfinite(gradient).all()
+
+
+def test_layer_is_float32_and_survives_saving(tmp_path):
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        inputs = keras.Input([3], dtype="float32")
+        model = keras.Model(inputs, RejectionScore()(inputs))
+    finally:
+        keras.config.set_dtype_policy("float32")
+    distances = np.float32([[0.001, 14.0, 14.5]])
+    expected = oracle.gamma(np.float64(distances))
+    assert (
+        oracle.relative_error(model.predict(distances, verbose=0), expected)
+        <= 4e-6
+    )
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(
+        loaded.predict(distances, verbose=0),
+        model.predict(distances, verbose=0),
+    )

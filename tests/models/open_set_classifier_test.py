@@ -1,0 +1,583 @@
+# SPDX-License-Identifier: Apache-2.0
+import resource
+import subprocess
+import sys
+import textwrap
+
+import keras
+import numpy as np
+import pytest
+
+import cac_tf
+from tests import oracle
+from tests.conftest import ROOT
+from tests.conftest import blobs
+from tests.conftest import small_classifier
+from tests.execution import BACKEND
+
+
+def class_means(logits, labels, num_classes, magnitude=10.0):
+    """Section 3.3, one class at a time."""
+    means = magnitude * np.eye(num_classes)
+    for c in range(num_classes):
+        chosen = (labels == c) & (logits.argmax(axis=1) == c)
+        if chosen.any():
+            means[c] = np.float64(logits[chosen]).mean(axis=0)
+    return means
+
+
+def image_classifier(seed=0, **kwargs):
+    """Convolution, preprocessing and augmentation, on 8x8 images."""
+    backbone = keras.Sequential(
+        [
+            keras.Input([6, 6, 1]),
+            keras.layers.Conv2D(4, 3, activation="relu"),
+            keras.layers.Flatten(),
+            keras.layers.Dropout(0.2, seed=seed),
+            keras.layers.Dense(2, dtype="float32"),
+        ]
+    )
+    model = cac_tf.OpenSetClassifier(
+        backbone,
+        ["dark", "bright"],
+        preprocessing=cac_tf.layers.ImagePreprocessing(6, 6, 0.5, 0.25),
+        augmentation=cac_tf.layers.AffineAugmentation(0.8, 0.5, 10, seed=seed),
+        **kwargs,
+    )
+    model.compile(
+        optimizer=keras.optimizers.SGD(0.05, momentum=0.9),
+        loss=cac_tf.losses.CACLoss(),
+        metrics=["accuracy"],
+    )
+    return model
+
+
+def dark_and_bright(rng, rows=64):
+    labels = np.arange(rows) % 2
+    images = (
+        rng.integers(0, 100, (rows, 8, 8, 1))
+        + 150 * labels[:, None, None, None]
+    )
+    return images.astype("uint8"), labels
+
+
+def test_calls_give_distances_to_the_centres(trained_blobs):
+    model, x, _ = trained_blobs
+    logits = np.asarray(model.logits(x))
+    expected = oracle.distances(logits, model.centres)
+    for distances in (
+        np.asarray(model(x)),
+        np.asarray(model(x, training=True)),
+        model.predict(x, verbose=0),
+    ):
+        assert oracle.relative_error(distances, expected) <= 1e-5
+        assert distances.dtype == np.float32
+
+
+def test_predict_follows_fit_centres(rng):
+    """predict -> fit_centres -> predict: the compiled function keeps up."""
+    x, y = blobs(rng)
+    model = small_classifier()
+    model.fit(x, y, epochs=10, verbose=0)
+    logits = np.asarray(model.logits(x))
+    before = model.predict(x, verbose=0)
+    np.testing.assert_allclose(
+        before, oracle.distances(logits, 10 * np.eye(3)), rtol=1e-4
+    )
+    counts = model.fit_centres(x, y)
+    means = class_means(logits, y, 3)
+    np.testing.assert_allclose(model.centres, means, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(
+        counts, np.bincount(y[logits.argmax(axis=1) == y], minlength=3)
+    )
+    after = model.predict(x, verbose=0)
+    np.testing.assert_allclose(
+        after, oracle.distances(logits, means), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_fit_centres_twice_changes_nothing(rng):
+    x, y = blobs(rng)
+    model = small_classifier()
+    model.fit(x, y, epochs=3, verbose=0)
+    model.fit_centres(x, y)
+    first = model.centres
+    model.fit_centres(x, y, batch_size=7)
+    np.testing.assert_allclose(model.centres, first, rtol=1e-6, atol=1e-6)
+
+
+def test_a_class_without_a_correct_example_keeps_its_anchor(rng):
+    x, y = blobs(rng)
+    model = small_classifier(names=["cat", "dog", "cow"])
+    model.fit(x, y, epochs=10, verbose=0)
+    wrong = np.where(y == 1, 2, np.where(y == 2, 1, 0))
+    with pytest.warns(UserWarning, match="'dog' keeps its anchor.*none of its"):
+        model.fit_centres(x, wrong)
+    np.testing.assert_array_equal(model.centres[1], [0.0, 10.0, 0.0])
+    assert np.isfinite(model.centres).all()
+    with pytest.warns(UserWarning, match="'cow' keeps.*has no example"):
+        model.fit_centres(x[y < 2], y[y < 2])
+
+
+def test_life_of_theta(rng):
+    x, y = blobs(rng)
+    model = small_classifier()
+    model.fit(x, y, epochs=2, verbose=0)
+    assert model.threshold is None
+    with pytest.raises(ValueError, match="no valid threshold"):
+        model.predict_open_set(x)
+    theta = model.calibrate(x, true_positive_rate=0.9)  # with anchors
+    assert model.threshold == theta
+    model.predict_open_set(x)
+    model.fit_centres(x, y)
+    assert model.threshold is None
+    model.calibrate(x, true_positive_rate=0.9)
+    assert not model.distance_head.has_anchors
+    model.fit(x, y, epochs=1, verbose=0)
+    assert model.threshold is None
+    assert model.distance_head.has_anchors
+    np.testing.assert_array_equal(model.centres, 10 * np.eye(3))
+
+
+@pytest.mark.parametrize("score", ["gamma", "min_distance"])
+def test_decisions_follow_the_equation(rng, score):
+    x, y = blobs(rng)
+    model = small_classifier(score=score)
+    model.fit(x, y, epochs=20, verbose=0)
+    model.fit_centres(x, y)
+    theta = model.calibrate(x, true_positive_rate=0.8)
+    inputs = np.concatenate([x, np.float32(rng.normal(0, 4, (200, 5)))])
+    out = model.predict_open_set(inputs, batch_size=37)
+    d = oracle.distances(np.asarray(model.logits(inputs)), model.centres)
+    values = oracle.gamma(d) if score == "gamma" else d
+    np.testing.assert_allclose(
+        out.unknown_score, values.min(axis=1), rtol=1e-3, atol=1e-6
+    )
+    np.testing.assert_array_equal(out.nearest_class_id, d.argmin(axis=1))
+    np.testing.assert_array_equal(out.is_unknown, out.unknown_score > theta)
+    np.testing.assert_array_equal(
+        out.class_id, np.where(out.is_unknown, -1, out.nearest_class_id)
+    )
+    names = [*model.class_names, "unknown"]
+    assert out.label.tolist() == [names[i] for i in out.class_id]
+    assert 0.15 < out.is_unknown[: len(x)].mean() < 0.21
+    assert out.is_unknown[len(x) :].mean() > 0.5
+
+
+def test_calibration_by_false_positive_rate(rng):
+    x, y = blobs(rng)
+    model = small_classifier()
+    model.fit(x, y, epochs=20, verbose=0)
+    unknown = np.float32(rng.normal(0, 4, (300, 5)))
+    model.calibrate(unknown=unknown, false_positive_rate=0.1)
+    kept = ~model.predict_open_set(unknown).is_unknown
+    assert 0.09 <= kept.mean() <= 0.1
+
+
+def test_datasets_of_every_kind_give_the_same(rng):
+    x, y = blobs(rng, rows=60)
+    model = small_classifier()
+    model.fit(x, y, epochs=3, verbose=0)
+
+    class Batches(keras.utils.PyDataset):
+        def __len__(self):
+            return 6
+
+        def __getitem__(self, index):
+            rows = slice(10 * index, 10 * index + 10)
+            return x[rows], y[rows]
+
+    def generator():
+        for i in range(6):
+            yield Batches()[i]
+
+    sources = [lambda: (x, y), lambda: Batches(workers=0), generator]
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        sources.append(
+            lambda: tf.data.Dataset.from_tensor_slices((x, y)).batch(10)
+        )
+    results = []
+    for source in sources:
+        model.fit_centres(source())
+        theta = model.calibrate(source(), true_positive_rate=0.9)
+        results.append((model.centres, theta))
+        assert len(model.predict_open_set(source()).label) == 60
+    for centres, theta in results:
+        np.testing.assert_allclose(centres, results[0][0], rtol=1e-6)
+        assert theta == pytest.approx(results[0][1], rel=1e-5)
+
+
+def test_images_from_pixels_to_decisions_and_back_from_disk(rng, tmp_path):
+    images, labels = dark_and_bright(rng)
+    model = image_classifier()
+    history = model.fit(
+        images,
+        labels,
+        epochs=15,
+        verbose=0,
+        validation_data=(images, labels),
+    ).history
+    assert history["val_accuracy"][-1] == 1.0
+    model.fit_centres(images, labels)
+    model.calibrate(images, true_positive_rate=0.9)
+    model.save(tmp_path / "model.keras")
+    before = model.predict_open_set(images)
+    loaded = cac_tf.load_model(tmp_path / "model.keras")
+    after = loaded.predict_open_set(images)
+    assert loaded.class_names == ("dark", "bright")
+    assert loaded.threshold == model.threshold
+    assert not loaded.distance_head.has_anchors
+    np.testing.assert_array_equal(loaded.centres, model.centres)
+    np.testing.assert_array_equal(after.class_id, before.class_id)
+    np.testing.assert_allclose(after.gamma, before.gamma, rtol=1e-5)
+    # It is compiled and can be trained on.
+    loaded.fit(images, labels, epochs=1, verbose=0)
+
+
+def test_load_without_custom_objects_in_a_new_process(rng, tmp_path):
+    x, y = blobs(rng)
+    model = small_classifier()
+    model.fit(x, y, epochs=2, verbose=0)
+    model.calibrate(x, true_positive_rate=0.9)
+    path = tmp_path / "model.keras"
+    model.save(path)
+    np.save(tmp_path / "x.npy", x)
+    code = f"""
+        import cac_tf, keras, numpy as np
+        model = keras.saving.load_model({str(path)!r})
+        x = np.load({str(tmp_path / "x.npy")!r})
+        np.save({str(tmp_path / "out.npy")!r}, model.predict_open_set(x).gamma)
+    """
+    subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], cwd=ROOT, check=True
+    )
+    np.testing.assert_allclose(
+        np.load(tmp_path / "out.npy"),
+        model.predict_open_set(x).gamma,
+        rtol=1e-5,
+    )
+
+
+def test_augmentation_acts_in_training_only_before_normalisation(rng):
+    images, _ = dark_and_bright(rng, rows=4)
+    seen = []
+
+    class Recorder(keras.layers.Layer):
+        def call(self, x, training=False):
+            seen.append((np.asarray(x), training))
+            return x
+
+    model = cac_tf.OpenSetClassifier(
+        keras.Sequential(
+            [
+                keras.Input([8, 8, 1]),
+                keras.layers.Flatten(),
+                keras.layers.Dense(2),
+            ]
+        ),
+        ["dark", "bright"],
+        preprocessing=cac_tf.layers.ImagePreprocessing(8, 8, 0.5, 0.25),
+        augmentation=Recorder(),
+    )
+    model.logits(images)
+    model.logits(images, training=True)
+    for (unit, training), expected in zip(seen, (False, True), strict=True):
+        assert training is expected
+        np.testing.assert_allclose(unit, images / np.float32(255), rtol=1e-6)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision(rng, policy):
+    images, labels = dark_and_bright(rng)
+    keras.config.set_dtype_policy(policy)
+    try:
+        model = image_classifier()
+    finally:
+        keras.config.set_dtype_policy("float32")
+    is_scaled = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+    assert is_scaled == (policy == "mixed_float16")
+    model.fit(images, labels, epochs=15, verbose=0)
+    model.fit_centres(images, labels)
+    scores = model.predict_scores(images)
+    assert scores.distances.dtype == scores.gamma.dtype == np.float32
+    # The head's arithmetic is float32: it equals the oracle on the logits.
+    d = oracle.distances(scores.logits, model.centres)
+    assert oracle.relative_error(scores.distances, d) <= 1e-6
+    assert (scores.nearest_class_id == labels).mean() > 0.95
+
+
+def test_the_same_seed_gives_the_same_weights(rng):
+    images, labels = dark_and_bright(rng)
+    weights = []
+    for _ in range(2):
+        keras.utils.set_random_seed(7)
+        model = image_classifier(seed=7)
+        model.fit(images, labels, epochs=3, verbose=0)
+        weights.append([np.asarray(w) for w in model.weights])
+    for one, two in zip(*weights, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+# ---- bad input ------------------------------------------------------------
+
+
+def backbone(*layers, width=3):
+    return keras.Sequential(
+        [keras.Input([5]), keras.layers.Dense(width), *layers]
+    )
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        keras.layers.Softmax,
+        lambda: keras.layers.Activation("softmax"),
+        lambda: keras.layers.Activation("tanh"),
+        lambda: keras.layers.Dense(3, activation="sigmoid"),
+        lambda: keras.layers.ReLU(max_value=6),
+        lambda: keras.Sequential([keras.Input([3]), keras.layers.Softmax()]),
+    ],
+)
+def test_a_bounded_backbone_is_refused(last):
+    layers = [last(), keras.layers.Activation("linear")]
+    for ending in (layers[:1], layers):
+        with pytest.raises(ValueError, match="never reach an anchor"):
+            cac_tf.OpenSetClassifier(backbone(*ending), ["a", "b", "c"])
+
+
+def test_a_functional_softmax_is_refused():
+    inputs = keras.Input([5])
+    logits = keras.layers.Dense(3)(inputs)
+    model = keras.Model(inputs, keras.ops.softmax(logits))
+    with pytest.raises(ValueError, match="softmax.*never reach an anchor"):
+        cac_tf.OpenSetClassifier(model, ["a", "b", "c"])
+    cac_tf.OpenSetClassifier(keras.Model(inputs, logits), ["a", "b", "c"])
+
+
+def test_a_half_precision_last_layer_is_warned_about():
+    with pytest.warns(UserWarning, match="computes in bfloat16"):
+        cac_tf.OpenSetClassifier(
+            keras.Sequential(
+                [
+                    keras.Input([5]),
+                    keras.layers.Dense(2, dtype="mixed_bfloat16"),
+                ]
+            ),
+            ["a", "b"],
+        )
+
+
+@pytest.mark.parametrize(
+    "names, message",
+    [
+        (["a"], "at least two"),
+        ([], "at least two"),
+        (["a", "b", "a"], "these do not: a"),
+        (["a", "b", "unknown"], "cannot be called 'unknown'"),
+        (["a", "b", ""], "not empty"),
+        (["a", "b", 3], "must be texts"),
+        ("abc", "must be a list"),
+        (["a", "b"], r"must be \(batch, 2\)"),
+    ],
+)
+def test_bad_class_names(names, message):
+    with pytest.raises(ValueError, match=message):
+        cac_tf.OpenSetClassifier(backbone(), names)
+
+
+def test_unknown_score_name():
+    with pytest.raises(ValueError, match="gamma, min_distance"):
+        small_classifier(score="maximum")
+
+
+@pytest.mark.parametrize(
+    "labels, message",
+    [
+        ([0, 1, 2, 3], "Label 3 at position 3 is out of range: allowed"),
+        ([0, 1, 2, -1], "Label -1 at position 3 is out of range"),
+        ([0, 1, 2, 0.5], "Label 0.5 at position 3 is no whole number"),
+        ([0, 1, 2, np.nan], "is no whole number"),
+        (np.eye(3)[[0, 1, 2, 0]], "One-hot"),
+        (["a", "b", "c", "a"], "whole numbers"),
+        ([0, 1, 0, 1], "no training example: class 2"),
+    ],
+)
+def test_bad_labels(rng, labels, message):
+    model = small_classifier()
+    x = np.float32(rng.random((4, 5)))
+    with pytest.raises(ValueError, match=message):
+        model.fit(x, np.asarray(labels), verbose=0)
+
+
+def test_bad_labels_change_nothing(rng):
+    x, y = blobs(rng)
+    model = small_classifier()
+    model.fit(x, y, epochs=1, verbose=0)
+    model.fit_centres(x, y)
+    theta = model.calibrate(x, true_positive_rate=0.9)
+    weights = [np.asarray(w) for w in model.weights]
+    with pytest.raises(ValueError, match="Label 7"):
+        model.fit(x, np.where(y == 0, 7, y), verbose=0)
+    with pytest.raises(ValueError, match="Label 7"):
+        model.fit_centres(x, np.where(y == 0, 7, y))
+    assert model.threshold == theta
+    for before, after in zip(weights, model.weights, strict=True):
+        np.testing.assert_array_equal(before, np.asarray(after))
+
+
+def bad_batches(x, y):
+    """Three batches of ten; the third has one bad label."""
+    y = y.copy()
+    y[25] = 9
+    return [(x[i : i + 10], y[i : i + 10]) for i in (0, 10, 20)]
+
+
+def test_bad_labels_in_data_sets(rng):
+    x, y = blobs(rng, rows=30)
+    batches = bad_batches(x, y)
+
+    class Batches(keras.utils.PyDataset):
+        def __len__(self):
+            return 3
+
+        def __getitem__(self, index):
+            return batches[index]
+
+    sources = [iter(batches), Batches(workers=0)]
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        xs, ys = (np.concatenate(part) for part in zip(*batches, strict=True))
+        sources.append(tf.data.Dataset.from_tensor_slices((xs, ys)).batch(10))
+    for source in sources:
+        model = small_classifier()
+        with pytest.raises(
+            ValueError, match=r"Label 9 at batch 2, position 5 is out of range"
+        ):
+            model.fit(source, epochs=1, verbose=0)
+
+
+def test_training_stops_when_the_loss_becomes_nan(rng):
+    """Data that cannot be checked on the way in: the loss is NaN, and stops."""
+    x, y = blobs(rng, rows=30)
+
+    class Loader:
+        """Neither array nor any kind of data set that can be wrapped."""
+
+        def __iter__(self):
+            return iter(bad_batches(x, y))
+
+    model = small_classifier()
+    model.build((None, 5))
+    data = Loader()
+    checked, is_checked = model._checked_input(data, None, is_training=True)
+    assert checked is data
+    assert not is_checked
+    from cac_tf.models.open_set_classifier import _StopOnNonFiniteLoss
+
+    stop = _StopOnNonFiniteLoss(inputs_are_checked=False)
+    stop.on_epoch_begin(0)
+    losses = [keras.Model.train_on_batch(model, *batch) for batch in data]
+    stop.on_train_batch_end(0, {"loss": losses[0][0]})
+    with pytest.raises(FloatingPointError, match="a label is no whole number"):
+        stop.on_train_batch_end(2, {"loss": losses[2][0]})
+
+
+def test_divergence_is_named(rng):
+    x, y = blobs(rng)
+    model = small_classifier()
+    model.compile(
+        optimizer=keras.optimizers.SGD(1e30), loss=cac_tf.losses.CACLoss()
+    )
+    with pytest.raises(FloatingPointError, match="lower learning rate"):
+        model.fit(x, y, epochs=20, verbose=0)
+
+
+def test_nan_inputs_are_named(rng, trained_blobs):
+    x, y = blobs(rng)
+    x[130, 2] = np.nan
+    with pytest.raises(ValueError, match="Images must be finite.*position 130"):
+        small_classifier().fit(x, y, verbose=0)
+    model = trained_blobs[0]
+    with pytest.raises(
+        ValueError, match="batch starting at 128, position 2 holds NaN"
+    ):
+        model.predict_open_set(x)
+    with pytest.raises(ValueError, match="position 0 holds NaN"):
+        model.train_on_batch(x[130:132], y[130:132])
+
+
+def test_infinite_logits_are_named(trained_blobs):
+    model, x, _ = trained_blobs
+    x = x.copy()
+    x[3] = 3e38
+    with pytest.raises(ValueError, match="Logits must be finite.*position 3"):
+        model.predict_open_set(x)
+
+
+def test_nothing_to_predict(trained_blobs):
+    with pytest.raises(ValueError, match="no inputs"):
+        trained_blobs[0].predict_open_set(np.zeros((0, 5), "float32"))
+
+
+def test_bad_calibration(rng):
+    x, y = blobs(rng)
+    model = small_classifier()
+    model.fit(x, y, epochs=1, verbose=0)
+    for arguments in (
+        {},
+        {"true_positive_rate": 0.9, "false_positive_rate": 0.1},
+    ):
+        with pytest.raises(ValueError, match="exactly one"):
+            model.calibrate(x, unknown=x, **arguments)
+    for rate in (0.0, 1.0, -1, np.nan):
+        with pytest.raises(ValueError, match=r"must be in \(0, 1\)"):
+            model.calibrate(x, true_positive_rate=rate)
+    with pytest.raises(ValueError, match="at least one known"):
+        model.calibrate(true_positive_rate=0.9)
+    with pytest.raises(ValueError, match="at least one known"):
+        model.calibrate(x[:0], true_positive_rate=0.9)
+    with pytest.raises(ValueError, match="at least one unknown"):
+        model.calibrate(x, false_positive_rate=0.1)
+    assert model.threshold is None
+
+
+def test_fit_without_labels(rng):
+    x, _ = blobs(rng)
+    with pytest.raises(ValueError, match="needs labels"):
+        small_classifier().fit(x)
+    model = small_classifier()
+    model.build((None, 5))
+    with pytest.raises(ValueError, match="needs labels"):
+        model.fit_centres(x)
+    with pytest.raises(ValueError, match="at least one example"):
+        model.fit_centres(x[:0], np.zeros(0, int))
+
+
+def test_load_model_errors(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no model file"):
+        cac_tf.load_model(tmp_path / "none.keras")
+    backbone().save(tmp_path / "other.keras")
+    with pytest.raises(ValueError, match="holds a Sequential"):
+        cac_tf.load_model(tmp_path / "other.keras")
+
+
+def test_a_full_disk_leaves_the_earlier_file(trained_blobs, tmp_path):
+    """Writes fail behind 20 kB; the file of the first save stays valid."""
+    model, x, _ = trained_blobs
+    path = tmp_path / "model.keras"
+    model.save(path)
+    before = path.read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, hard))
+    try:
+        with pytest.raises(OSError):
+            model.save(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["model.keras"]
+    with pytest.raises(FileExistsError):
+        model.save(path, overwrite=False)

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The paper's equations in float64 NumPy, one example at a time.
+
+Written for clarity, from the equations; tests compare the library with it.
+"""
+
+import math
+
+import numpy as np
+
+
+def distances(logits, centres):
+    """d_ij = |z_i - c_j|."""
+    logits, centres = np.float64(logits), np.float64(centres)
+    return np.array(
+        [[math.sqrt(((z - c) ** 2).sum()) for c in centres] for z in logits]
+    )
+
+
+def tuplet_loss(labels, d):
+    """log(1 + sum over j != y of e^(d_y - d_j)), equation 3."""
+    losses = []
+    for y, row in zip(labels, d, strict=True):
+        exponents = np.array(
+            [row[y] - d_j for j, d_j in enumerate(row) if j != y]
+        )
+        largest = max(exponents.max(), 0.0)
+        if largest == 0.0:
+            losses.append(math.log1p(np.exp(exponents).sum()))
+        else:
+            total = np.exp(exponents - largest).sum() + math.exp(-largest)
+            losses.append(largest + math.log(total))
+    return np.array(losses)
+
+
+def anchor_loss(labels, d):
+    """d_y, equation 4."""
+    return np.array([row[y] for y, row in zip(labels, d, strict=True)])
+
+
+def cac_loss(labels, d, anchor_weight=0.1):
+    """Equation 5."""
+    return tuplet_loss(labels, d) + anchor_weight * anchor_loss(labels, d)
+
+
+def softmin(d):
+    """e^-d_j over the sum of e^-d_k."""
+    weights = np.exp(d.min(axis=1, keepdims=True) - d)
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def gamma(d):
+    """d (1 - softmin(d)), equation 8; 1 - p as the sum of the other shares."""
+    p = softmin(d)
+    others = np.array(
+        [[np.delete(row, j).sum() for j in range(len(row))] for row in p]
+    )
+    return d * others
+
+
+def cac_gradient(labels, logits, centres, anchor_weight=0.1):
+    """Gradient of the CAC loss of each example by its logits.
+
+    dL/dd_j = -p_j for j != y, and the sum of those p_j plus anchor_weight for
+    y; dd_j/dz = (z - c_j) / d_j, taken as 0 where d_j = 0.
+    """
+    logits, centres = np.float64(logits), np.float64(centres)
+    d = distances(logits, centres)
+    p = softmin(d)
+    gradients = np.zeros_like(logits)
+    for i, y in enumerate(labels):
+        for j in range(len(centres)):
+            by_distance = (
+                anchor_weight + np.delete(p[i], y).sum() if j == y else -p[i, j]
+            )
+            if d[i, j] > 0:
+                direction = (logits[i] - centres[j]) / d[i, j]
+                gradients[i] += by_distance * direction
+    return gradients
+
+
+def near_centres(rng, centres, noise, rows):
+    """Float32 logits around the centres, and the labels of these centres."""
+    labels = rng.integers(0, len(centres), rows)
+    logits = centres[labels] + noise * rng.standard_normal(
+        (rows, centres.shape[1])
+    )
+    return logits.astype("float32"), labels
+
+
+def relative_error(actual, expected):
+    """Largest error relative to the expected value (absolute at 0)."""
+    actual, expected = np.float64(actual), np.float64(expected)
+    scale = np.where(expected == 0, 1.0, np.abs(expected))
+    return np.max(np.abs(actual - expected) / scale)
+
+
+def row_relative_error(actual, expected):
+    """Largest error relative to the largest entry of its row."""
+    actual, expected = np.float64(actual), np.float64(expected)
+    scale = np.abs(expected).max(axis=1, keepdims=True)
+    return np.max(np.abs(actual - expected) / np.where(scale == 0, 1.0, scale))

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+import dataclasses
+import io
+import re
+
+import numpy as np
+import pytest
+
+from cac_tf.data import Examples
+from cac_tf.data import OpenSetDataset
+from cac_tf.evaluation import Evaluation
+from cac_tf.evaluation import _measures
+from cac_tf.reporting import TrainingProgress
+from cac_tf.reporting import write_report
+
+
+def example(rng, num_unknown=30, threshold=0.5, names=("cat", "dog", "cow")):
+    """An evaluation of made scores, with the data set it belongs to."""
+    n = 60
+    labels = np.arange(n) % 3
+    wrong = rng.random(n) < 0.1
+    logits = 10 * np.eye(3)[(labels + wrong) % 3] + rng.normal(0, 1, (n, 3))
+    all_logits = np.concatenate([logits, rng.normal(3, 2, (num_unknown, 3))])
+    evaluation = Evaluation(
+        metrics={},
+        labels=np.r_[labels, np.full(num_unknown, -1)],
+        unknown_labels=np.r_[np.full(n, -1), np.zeros(num_unknown, int)],
+        nearest_class_id=all_logits.argmax(axis=1),
+        unknown_score=np.r_[
+            rng.gamma(1, 0.2, n), rng.gamma(3, 0.5, num_unknown)
+        ].astype("float32"),
+        min_distance=rng.random(n + num_unknown).astype("float32"),
+        logits=all_logits.astype("float32"),
+    )
+    images = rng.integers(0, 256, (n, 8, 8, 3)).astype("uint8")
+    known = Examples(images, labels)
+    dataset = OpenSetDataset(
+        name="made",
+        class_names=names,
+        class_ids=(0, 1, 2),
+        unknown_class_names=("bear",) if num_unknown else (),
+        unknown_class_ids=(3,) if num_unknown else (),
+        train=known,
+        validation=known,
+        known_test=known,
+        unknown_test=Examples(
+            images[:num_unknown], np.zeros(num_unknown, "int64")
+        ),
+        notes=("5 images in grey were converted",),
+    )
+    measures = {
+        "class_names": list(names),
+        "counts": dataset.counts,
+        "openness": dataset.openness,
+        **_measures(evaluation, threshold),
+    }
+    return dataclasses.replace(evaluation, metrics=measures), dataset
+
+
+def page_of(tmp_path, evaluation, dataset, history=()):
+    path = tmp_path / "report.html"
+    config = {"settings": {"epochs": 3}, "environment": {"python": "3.11"}}
+    write_report(path, evaluation, dataset, config, 10 * np.eye(3), history)
+    return path.read_text()
+
+
+HISTORY = [
+    {"loss": 2.0, "val_loss": 2.1, "accuracy": 0.5, "val_accuracy": 0.4},
+    {"loss": 1.0, "val_loss": 1.1, "accuracy": 0.9, "val_accuracy": 0.8},
+]
+
+
+def test_page_of_an_open_set_run(rng, tmp_path):
+    evaluation, dataset = example(rng)
+    page = page_of(tmp_path, evaluation, dataset, HISTORY)
+    for caption in (
+        "ROC curve",
+        "Unknown scores",
+        "OSCR curve",
+        "Training",
+        "Confusion matrix",
+        "Logit space",
+    ):
+        assert f"<figcaption>{caption}</figcaption>" in page
+    assert f"{evaluation.metrics['auroc']:.4f}" in page
+    assert "5 images in grey were converted" in page
+    # As many pictures of each kind as there are errors of it.
+    kept = evaluation.unknown_score <= 0.5
+    known, correct = evaluation.is_known, evaluation.is_correct
+    errors = (~known & kept) | (known & ~kept) | (known & kept & ~correct)
+    counts = re.findall(r"<h3>[^(]*\((\d+)", page)
+    assert sum(map(int, counts)) == errors.sum()
+    assert page.count('class="picture"') == errors.sum()
+
+
+def test_page_of_a_closed_set_run(rng, tmp_path):
+    evaluation, dataset = example(rng, num_unknown=0)
+    page = page_of(tmp_path, evaluation, dataset)
+    assert "closed-set evaluation" in page
+    assert "ROC curve" not in page
+
+
+def test_page_without_a_threshold(rng, tmp_path):
+    evaluation, dataset = example(rng, threshold=None)
+    page = page_of(tmp_path, evaluation, dataset)
+    assert "nearest to another class" in page
+    assert "At the threshold" not in page
+
+
+def test_class_names_are_text_and_not_markup(rng, tmp_path):
+    evaluation, dataset = example(
+        rng, names=("<script>alert(1)</script>", "a&b", "$x")
+    )
+    page = page_of(tmp_path, evaluation, dataset)
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+    assert "a&amp;b" in page
+
+
+@pytest.mark.parametrize("first_epoch", [0, 2])
+def test_progress_shows_epoch_numbers_and_time_left(first_epoch):
+    stream = io.StringIO()
+    progress = TrainingProgress(epochs=4, steps_per_epoch=2, stream=stream)
+    for epoch in range(first_epoch, 4):
+        progress.on_epoch_begin(epoch)
+        for batch in range(2):
+            progress.on_train_batch_end(batch)
+        progress.on_epoch_end(epoch, {"loss": 0.5, "val_accuracy": 0.75})
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 4 - first_epoch
+    assert lines[0].startswith(
+        f"epoch {first_epoch + 1}/4  loss 0.5000  val_accuracy 0.7500"
+    )
+    assert lines[-1].endswith("0 s left")

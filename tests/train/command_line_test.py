@@ -1,0 +1,380 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The binaries as their users meet them."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+from absl import flags
+
+import cac_tf
+from cac_tf.train import cac_evaluate
+from cac_tf.train import cac_export
+from cac_tf.train import cac_train
+from tests.conftest import ROOT
+
+METRICS = {
+    "auroc",
+    "accuracy",
+    "ccr",
+    "oscr",
+    "bhattacharyya",
+    "openness",
+    "threshold",
+    "true_positive_rate",
+    "false_positive_rate",
+    "counts",
+    "dataset",
+    "split_family",
+    "trial",
+    "method",
+}
+QUICK = ["--dataset=digits", "--epochs=3", "--test_fraction=0.5"]
+
+pytestmark = pytest.mark.filterwarnings("ignore:Class .* keeps its anchor")
+
+
+def run(binary, *arguments):
+    """Runs a binary's main in this process."""
+    values = flags.FlagValues()
+    binary.define_flags(values)
+    values(["binary", *map(str, arguments)])
+    binary.main(values)
+
+
+def start(binary, *arguments, **environment):
+    """Starts a binary in a process of its own, from the checkout."""
+    return subprocess.Popen(
+        [sys.executable, "-m", f"cac_tf.train.{binary}", *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The folder of a finished run on digits."""
+    folder = tmp_path_factory.mktemp("runs") / "digits"
+    run(cac_train, *QUICK, f"--output_dir={folder}")
+    return folder
+
+
+def test_a_run_leaves_everything(finished):
+    assert {p.name for p in finished.iterdir()} == {
+        "config.json",
+        "checkpoints",
+        "model.keras",
+        "metrics.json",
+        "scores.npz",
+        "report.html",
+        "serving",
+    }
+    metrics = json.loads((finished / "metrics.json").read_text())
+    assert set(metrics) >= METRICS
+    assert metrics["dataset"] == "digits"
+    assert metrics["method"] == "cac"
+    config = json.loads((finished / "config.json").read_text())
+    settings = config["settings"]
+    assert settings["epochs"] == 3
+    assert settings["learning_rate"] == 0.02  # of the preset
+    assert config["environment"]["backend"] == "tensorflow"
+    assert config["environment"]["versions"]["cac_tf"] == cac_tf.__version__
+    scores = np.load(finished / "scores.npz")
+    known = scores["labels"] >= 0
+    assert known.sum() == metrics["counts"]["known_test"]
+    assert metrics["auroc"] == pytest.approx(
+        cac_tf.metrics.auroc(
+            scores["unknown_score"][known], scores["unknown_score"][~known]
+        )
+    )
+    model = cac_tf.load_model(finished / "model.keras")
+    assert model.threshold == pytest.approx(metrics["threshold"])
+    assert model.class_names == ("0", "1", "2", "4", "5", "9")
+    import tensorflow as tf
+
+    serve = tf.saved_model.load(str(finished / "serving" / "1")).signatures[
+        "serving_default"
+    ]
+    images = cac_tf.data.load_digits()[0].images[:50]
+    out = serve(images=tf.constant(images, tf.float32))
+    expected = model.predict_open_set(images)
+    np.testing.assert_array_equal(out["class_id"], expected.class_id)
+    np.testing.assert_allclose(out["gamma"], expected.gamma, rtol=1e-5)
+
+
+def test_the_report_needs_no_other_file(finished):
+    page = (finished / "report.html").read_text()
+    for text in (
+        "digits: 6 known classes, trial 0 of neal",
+        "ROC curve",
+        "Unknown scores",
+        "OSCR curve",
+        "Confusion matrix",
+        "Unknown, kept as known",
+        "learning_rate",
+    ):
+        assert text in page
+    assert "data:image/svg+xml;base64," in page
+    assert "data:image/png;base64," in page
+    assert "http" not in page.replace("http://www.w3.org", "")
+
+
+def test_a_finished_run_is_left_alone(finished, capsys):
+    before = (finished / "metrics.json").stat().st_mtime_ns
+    run(cac_train, *QUICK, f"--output_dir={finished}")
+    assert "finished" in capsys.readouterr().out
+    assert (finished / "metrics.json").stat().st_mtime_ns == before
+
+
+def test_another_configuration_in_the_same_folder(finished):
+    before = sorted(p.stat().st_mtime_ns for p in finished.rglob("*"))
+    with pytest.raises(ValueError, match=r"epochs: 3 there, 4 now"):
+        run(
+            cac_train,
+            *["--dataset=digits", "--epochs=4", "--test_fraction=0.5"],
+            f"--output_dir={finished}",
+        )
+    assert sorted(p.stat().st_mtime_ns for p in finished.rglob("*")) == before
+
+
+def test_evaluate_gives_the_same_numbers(finished, tmp_path):
+    out = tmp_path / "again"
+    run(
+        cac_evaluate,
+        f"--model={finished / 'model.keras'}",
+        f"--output_dir={out}",
+    )
+    one, two = (
+        json.loads((p / "metrics.json").read_text()) for p in (finished, out)
+    )
+    assert two["auroc"] == pytest.approx(one["auroc"], abs=1e-6)
+    assert two["threshold"] == one["threshold"]
+    assert (out / "report.html").exists()
+    run(
+        cac_evaluate,
+        f"--model={finished / 'model.keras'}",
+        f"--output_dir={tmp_path / 'stricter'}",
+        "--dataset=digits",
+        "--test_fraction=0.5",
+        "--true_positive_rate=0.5",
+    )
+    stricter = json.loads((tmp_path / "stricter" / "metrics.json").read_text())
+    assert stricter["threshold"] < one["threshold"]
+    assert stricter["true_positive_rate"] < 0.7
+
+
+def test_evaluate_bad_input(finished, tmp_path):
+    model = f"--model={finished / 'model.keras'}"
+    out = f"--output_dir={tmp_path / 'out'}"
+    with pytest.raises(ValueError, match="--trial needs --dataset"):
+        run(cac_evaluate, model, out, "--trial=1")
+    with pytest.raises(ValueError, match="knows the classes"):
+        run(cac_evaluate, model, out, "--dataset=digits", "--trial=1")
+    with pytest.raises(FileNotFoundError, match="no model file"):
+        run(cac_evaluate, "--model=none.keras", out)
+    alone = tmp_path / "model.keras"
+    alone.write_bytes((finished / "model.keras").read_bytes())
+    with pytest.raises(ValueError, match="pass --dataset"):
+        run(cac_evaluate, f"--model={alone}", out)
+    assert not (tmp_path / "out").exists()
+
+
+def test_export(finished, tmp_path):
+    arguments = (
+        f"--model={finished / 'model.keras'}",
+        f"--output_dir={tmp_path / 'serving'}",
+        "--version=7",
+    )
+    run(cac_export, *arguments)
+    assert (tmp_path / "serving" / "7" / "saved_model.pb").exists()
+    with pytest.raises(FileExistsError, match="never overwritten"):
+        run(cac_export, *arguments)
+
+
+def weights(folder):
+    model = cac_tf.load_model(folder / "model.keras")
+    return [np.asarray(w) for w in model.weights]
+
+
+def test_killed_and_started_again(finished, tmp_path):
+    """kill -9 after the first epoch; the same command ends the same."""
+    folder = tmp_path / "killed"
+    arguments = [*QUICK, f"--output_dir={folder}"]
+    process = start("cac_train", *arguments)
+    for line in process.stdout:
+        if line.startswith("epoch 2/3"):
+            process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert not (folder / "metrics.json").exists()
+    again = start("cac_train", *arguments)
+    output, _ = again.communicate()
+    assert again.returncode == 0, output
+    assert "epoch 1/3" not in output
+    assert "epoch 3/3" in output
+    for one, two in zip(weights(folder), weights(finished), strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_ctrl_c(tmp_path):
+    process = start(
+        "cac_train",
+        *["--dataset=digits", "--epochs=200", f"--output_dir={tmp_path / 'r'}"],
+    )
+    said = []
+    for line in process.stdout:
+        said.append(line)
+        if line.startswith("epoch 1/200"):
+            time.sleep(0.2)
+            process.send_signal(signal.SIGINT)
+    assert process.wait() == 130
+    assert "The same command goes on" in "".join(said)
+    assert "Traceback" not in "".join(said)
+    assert "s left" in "".join(said)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--dataset=digits", "--epoch=3"], "Unknown command line flag"),
+        (["--dataset=digits", "extra"], "unexpected argument 'extra'"),
+        (["--dataset=digits", "--true_positive_rate=1"], "must be in (0, 1)"),
+        (["--dataset=digits", "--scale=2"], "scale must be in (0, 1]"),
+        (["--dataset=digits", "--data_dir=x"], "--data_dir has no effect"),
+        (["--dataset=none.npz", "--known_classes=a,b"], "There is no file"),
+        ([], "--dataset"),
+    ],
+)
+def test_bad_command_lines_are_one_sentence(tmp_path, arguments, message):
+    process = start("cac_train", *arguments, f"--output_dir={tmp_path / 'r'}")
+    output, _ = process.communicate()
+    assert process.returncode == 1
+    assert message in output
+    assert "Traceback" not in output
+    assert not (tmp_path / "r" / "checkpoints").exists()
+
+
+def test_a_folder_that_is_no_run(tmp_path):
+    (tmp_path / "letters.txt").write_text("mine")
+    with pytest.raises(ValueError, match="holds no run"):
+        run(cac_train, *QUICK, f"--output_dir={tmp_path}")
+    assert [p.name for p in tmp_path.iterdir()] == ["letters.txt"]
+
+
+def test_photographs_from_a_folder(vehicles_folder, tmp_path):
+    """A short run; the full one is benchmarks/vehicles_animals.py."""
+    out = tmp_path / "run"
+    run(
+        cac_train,
+        "--dataset=folder",
+        f"--data_dir={vehicles_folder}",
+        "--known_classes=train,bus,bicycle",
+        "--epochs=1",
+        "--image_size=16",
+        f"--output_dir={out}",
+    )
+    metrics = json.loads((out / "metrics.json").read_text())
+    assert metrics["counts"] == {
+        "train": 1200,
+        "validation": 300,
+        "known_test": 300,
+        "unknown_test": 200,
+    }
+    assert metrics["unknown_class_names"] == ["bear", "possum"]
+    page = (out / "report.html").read_text()
+    assert "Logit space" in page  # three classes, three dimensions
+    assert "possum →" in page
+
+
+WITHOUT_TENSORFLOW = """
+    import importlib.abc, sys
+
+    class Refuse(importlib.abc.MetaPathFinder):
+        def find_spec(self, name, path=None, target=None):
+            if name.partition(".")[0] in ("tensorflow", "tensorflow_datasets"):
+                raise ModuleNotFoundError(name, name=name)
+
+    sys.meta_path.insert(0, Refuse())
+    import cac_tf
+    from cac_tf.train import cac_train
+    sys.argv[0] = "cac-train"
+    cac_train.run()
+"""
+
+
+def test_jax_without_tensorflow(tmp_path):
+    """Arrays to model.keras and report, where TensorFlow is not installed."""
+    examples, names = cac_tf.data.load_digits()
+    images, labels = examples
+    path = tmp_path / "digits.npz"
+    np.savez(path, x_train=images, y_train=labels, class_names=names)
+    out = tmp_path / "run"
+    result = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            textwrap.dedent(WITHOUT_TENSORFLOW),
+            f"--dataset={path}",
+            "--known_classes=0,1,2,4,5,9",
+            "--epochs=4",
+            "--flip=0",
+            f"--output_dir={out}",
+        ],
+        cwd=ROOT,
+        env={**os.environ, "KERAS_BACKEND": "jax"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "export needs TensorFlow" in result.stderr
+    assert not (out / "serving").exists()
+    metrics = json.loads((out / "metrics.json").read_text())
+    assert metrics["auroc"] > 0.7
+    # What JAX trained, TensorFlow loads.
+    model = cac_tf.load_model(out / "model.keras")
+    scores = np.load(out / "scores.npz")
+    known = scores["labels"] >= 0
+    dataset = cac_tf.data.load_open_set_dataset(
+        str(path), known_classes=["0", "1", "2", "4", "5", "9"]
+    )
+    np.testing.assert_allclose(
+        model.predict_scores(dataset.known_test.images).logits,
+        scores["logits"][known],
+        atol=1e-3,
+    )
+
+
+def test_a_disk_that_fills(tmp_path):
+    """No file larger than 1 MB can be written: the error says so."""
+    code = """
+        import resource, sys
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
+        from cac_tf.train import cac_train
+        sys.argv[0] = "cac-train"
+        cac_train.run()
+    """
+    out = tmp_path / "run"
+    result = subprocess.run(
+        [
+            *(sys.executable, "-c", textwrap.dedent(code)),
+            *(*QUICK, f"--output_dir={out}"),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 1
+    assert "cac-train: error: " in result.stderr
+    assert "Traceback" not in result.stderr
+    assert list(pathlib.Path(out / "checkpoints").iterdir()) == []
