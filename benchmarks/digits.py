@@ -31,11 +31,11 @@ def run_trial(trial, seed):
         The metrics, with `seed` and the training's `seconds`.
     """
     dataset = load_open_set_dataset("digits", trial=trial)
+    recipe = preset("digits")
     started = time.monotonic()
+    model = cac.build_model(dataset, recipe, seed)
     with tempfile.TemporaryDirectory() as folder:
-        model, _ = cac.train(
-            dataset, preset("digits"), seed, f"{folder}/checkpoint.npz"
-        )
+        cac.train(model, dataset, recipe, seed, f"{folder}/checkpoint.npz")
     seconds = time.monotonic() - started
     model.calibrate(dataset.validation.images, true_positive_rate=0.95)
     return {

@@ -32,7 +32,8 @@ def train(checkpoint, seed=3, callbacks=(), **recipe):
     recipe = cac.Recipe(
         epochs=3, batch_size=64, scale=0.7, rotation=10.0, **recipe
     )
-    return cac.train(digits, recipe, seed, checkpoint, callbacks)
+    model = cac.build_model(digits, recipe, seed)
+    return model, cac.train(model, digits, recipe, seed, checkpoint, callbacks)
 
 
 def weights(model):

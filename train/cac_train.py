@@ -82,8 +82,9 @@ def main(values):
         )
     keras.config.set_dtype_policy(values.precision)
     data_settings = command_line.data_settings(values)
-    # Bad data are found before anything is written.
+    # What is wrong with data or recipe is found before anything is written.
     dataset = command_line.load_dataset(data_settings)
+    model = cac.build_model(dataset, recipe, values.seed)
     folder = RunFolder.open(
         values.output_dir,
         {
@@ -101,7 +102,8 @@ def main(values):
         print(f"{folder.path} holds this run, finished. (--overwrite: again.)")
         return
     steps_per_epoch = -(-dataset.train.size // recipe.batch_size)
-    model, history = cac.train(
+    history = cac.train(
+        model,
         dataset,
         recipe,
         values.seed,

@@ -6,6 +6,7 @@ import dataclasses
 import keras
 
 from cac_tf.layers import AffineAugmentation
+from cac_tf.layers import AnchoredDistance
 from cac_tf.layers import ImagePreprocessing
 from cac_tf.losses import CACLoss
 from cac_tf.metrics import AnchorLoss
@@ -36,7 +37,10 @@ class Recipe:
     anchor_weight: float = 0.1
 
     def __post_init__(self):
-        # The layers, the loss and the optimizer check their own arguments.
+        # These check their own arguments.
+        AffineAugmentation(self.scale, self.flip, self.rotation)
+        AnchoredDistance(2, self.magnitude)
+        CACLoss(self.anchor_weight)
         for name in ("epochs", "batch_size"):
             if getattr(self, name) < 1:
                 raise ValueError(
@@ -61,6 +65,8 @@ class Recipe:
 def build_model(dataset, recipe, seed):
     """The benchmark network with the open-set head, compiled.
 
+    Makes the process deterministic: the same seed gives the same weights.
+
     Args:
         dataset: `OpenSetDataset`; gives image size, classes and statistics.
         recipe: `Recipe`.
@@ -69,6 +75,11 @@ def build_model(dataset, recipe, seed):
     Returns:
         Compiled `OpenSetClassifier`.
     """
+    keras.utils.set_random_seed(seed)
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        tf.config.experimental.enable_op_determinism()
     height, width, channels = dataset.image_shape
     mean, std = dataset.channel_statistics
     has_augmentation = recipe.scale < 1 or recipe.flip or recipe.rotation
@@ -103,26 +114,21 @@ def build_model(dataset, recipe, seed):
     return model
 
 
-def train(dataset, recipe, seed, checkpoint, callbacks=()):
+def train(model, dataset, recipe, seed, checkpoint, callbacks=()):
     """Trains a model: from anchors to class means, without a threshold.
 
     Args:
+        model: of `build_model`, with the same data set, recipe and seed.
         dataset: `OpenSetDataset`.
         recipe: `Recipe`.
-        seed: of everything random; the same seed gives the same weights.
+        seed: of the order of the examples.
         checkpoint: path of the checkpoint file; if it exists, training goes
             on from there.
         callbacks: Keras callbacks.
 
     Returns:
-        The `OpenSetClassifier`, and one dict of logs per epoch.
+        One dict of logs per epoch.
     """
-    keras.utils.set_random_seed(seed)
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        tf.config.experimental.enable_op_determinism()
-    model = build_model(dataset, recipe, seed)
     history = fit_resumable(
         model,
         dataset.train,
@@ -134,4 +140,4 @@ def train(dataset, recipe, seed, checkpoint, callbacks=()):
         callbacks=callbacks,
     )
     model.fit_centres(*dataset.train)
-    return model, history
+    return history

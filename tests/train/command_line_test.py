@@ -58,6 +58,9 @@ def start(binary, *arguments, **environment):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        # Started in the background, a test run ignores Ctrl-C, and so would
+        # everything that it starts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
