@@ -26,11 +26,11 @@ def class_means(logits, labels, num_classes, magnitude=10.0):
     return means
 
 
-def image_classifier(seed=0, **kwargs):
-    """Convolution, preprocessing and augmentation, on 8x8 images."""
+def image_classifier(seed=0, size=6, jit_compile="auto"):
+    """Convolution, dropout, preprocessing and augmentation."""
     backbone = keras.Sequential(
         [
-            keras.Input([6, 6, 1]),
+            keras.Input([size, size, 1]),
             keras.layers.Conv2D(4, 3, activation="relu"),
             keras.layers.Flatten(),
             keras.layers.Dropout(0.2, seed=seed),
@@ -40,14 +40,14 @@ def image_classifier(seed=0, **kwargs):
     model = cac_tf.OpenSetClassifier(
         backbone,
         ["dark", "bright"],
-        preprocessing=cac_tf.layers.ImagePreprocessing(6, 6, 0.5, 0.25),
+        preprocessing=cac_tf.layers.ImagePreprocessing(size, size, 0.5, 0.25),
         augmentation=cac_tf.layers.AffineAugmentation(0.8, 0.5, 10, seed=seed),
-        **kwargs,
     )
     model.compile(
         optimizer=keras.optimizers.SGD(0.05, momentum=0.9),
         loss=cac_tf.losses.CACLoss(),
         metrics=["accuracy"],
+        jit_compile=jit_compile,
     )
     return model
 
@@ -258,6 +258,31 @@ def test_load_without_custom_objects_in_a_new_process(rng, tmp_path):
         model.predict_open_set(x).gamma,
         rtol=1e-5,
     )
+
+
+def test_a_training_step_under_xla_equals_one_without(rng):
+    """Without augmentation and dropout: XLA draws other random numbers."""
+    x, y = blobs(rng)
+    results = []
+    for jit_compile in (False, True):
+        keras.utils.set_random_seed(1)
+        model = small_classifier()
+        model.compile(
+            optimizer=keras.optimizers.SGD(0.1),
+            loss=cac_tf.losses.CACLoss(),
+            jit_compile=jit_compile,
+        )
+        history = model.fit(x, y, epochs=3, shuffle=False, verbose=0).history
+        results.append((history["loss"], model.predict(x, verbose=0)))
+    np.testing.assert_allclose(*(r[0] for r in results), rtol=1e-5)
+    np.testing.assert_allclose(*(r[1] for r in results), rtol=1e-4)
+
+
+def test_trains_compiled_with_augmentation_and_preprocessing(rng):
+    images, labels = dark_and_bright(rng)
+    model = image_classifier(size=8, jit_compile=True)
+    history = model.fit(images, labels, epochs=15, verbose=0).history
+    assert history["accuracy"][-1] > 0.9
 
 
 def test_augmentation_acts_in_training_only_before_normalisation(rng):
