@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The paper's Figure 1 on real photographs, by `cac-train`.
+r"""The paper's Figure 1 on real photographs, by `cac-train`.
 
-    CAC_TF_IMAGES_DIR=... python benchmarks/vehicles_animals.py [--seed=1 ...]
+    CAC_TF_IMAGES_DIR=... python benchmarks/vehicles_animals.py \
+        [--seed=1 --output_dir=runs/vehicles_animals_1 ...]
 
 Known: train, bus, bicycle; unknown and never seen in training: bear, possum
 (CIFAR-100 images, 500 a class for training, 100 a class for testing). The
@@ -49,6 +50,8 @@ def main(arguments):
             "--dataset=folder",
             f"--data_dir={folder}",
             f"--known_classes={KNOWN}",
+            # 1,500 images are few: 150 of them are enough to calibrate on.
+            "--validation_fraction=0.1",
             f"--output_dir={ROOT / 'runs' / 'vehicles_animals'}",
             *arguments,
         ]
