@@ -171,7 +171,8 @@ def training_figure(history):
     right.set_ylabel("accuracy")
     right.set_ylim(0, 1.02)
     lines = [*axes.get_lines(), *right.get_lines()]
-    axes.legend(lines, [line.get_label() for line in lines], frameon=False)
+    labels = [line.get_label() for line in lines]
+    axes.legend(lines, labels, loc="center right", frameon=False)
     return figure
 
 
@@ -189,6 +190,8 @@ def logit_space_figure(evaluation, centres):
     axes.set_xlabel(f"logit of {names[0]}")
     axes.set_ylabel(f"logit of {names[1]}")
     axes.set_zlabel(f"logit of {names[2]}")
+    # Along the diagonal, where the three centres form a triangle.
+    axes.view_init(elev=30, azim=45)
     axes.legend(loc="upper left", fontsize="small")
     return figure
 
