@@ -66,6 +66,18 @@ def new_folder(path):
         raise
 
 
+def remove_leftovers(folder):
+    """Deletes what writes that were killed left anywhere under `folder`."""
+    for parent, folders, files in os.walk(folder):
+        for name in [*folders, *files]:
+            if name.startswith(_PREFIX):
+                path = os.path.join(parent, name)
+                if name in folders:
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    os.unlink(path)
+
+
 def write_json(path, value):
     """Writes `value` as indented JSON; NaN and infinity are refused."""
     text = json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False)

@@ -76,6 +76,7 @@ class RunFolder:
                     folder._clear()
                 else:
                     folder._check_same(settings)
+                    atomic_files.remove_leftovers(folder.path)
                     return folder
             os.makedirs(folder.file("checkpoints"), exist_ok=True)
             atomic_files.write_json(

@@ -143,7 +143,13 @@ def main(values):
 
 def run():
     """Entry point of the console script."""
-    command_line.run(define_flags, main, __doc__)
+    command_line.run(
+        define_flags,
+        main,
+        __doc__,
+        when_interrupted="The same command goes on from the last finished "
+        "epoch.",
+    )
 
 
 if __name__ == "__main__":

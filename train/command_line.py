@@ -12,13 +12,14 @@ from absl import logging as absl_logging
 from cac_tf.data import load_open_set_dataset
 
 
-def run(define_flags, main, doc):
+def run(define_flags, main, doc, when_interrupted=""):
     """Runs a binary: parses the command line and turns errors into messages.
 
     Args:
         define_flags: takes `absl.flags.FlagValues` and defines the flags.
         main: takes the parsed flags.
         doc: what `--help` says first.
+        when_interrupted: what Ctrl-C answers.
     """
     values = flags.FLAGS
     before = set(values)
@@ -30,7 +31,7 @@ def run(define_flags, main, doc):
 
     # Exports say of every file that it was written.
     logging.getLogger("tensorflow").setLevel(logging.WARNING)
-    absl_logging.set_verbosity(absl_logging.WARNING)
+    absl_logging.set_verbosity(absl_logging.WARNING)  # unless a flag says
 
     def main_with_messages(argv):
         program = sys.argv[0].rsplit("/", 1)[-1]
@@ -40,14 +41,13 @@ def run(define_flags, main, doc):
             main(values)
         except KeyboardInterrupt:
             print(
-                f"\n{program}: interrupted. The same command goes on from "
-                "the last finished epoch.",
+                f"\n{program}: interrupted. {when_interrupted}",
                 file=sys.stderr,
             )
             sys.exit(130)
-        except (ValueError, FileExistsError, FileNotFoundError) as error:
-            _fail(program, error)
-        except (FloatingPointError, RuntimeError, OSError) as error:
+        except (ValueError, ArithmeticError, RuntimeError, OSError) as error:
+            # With --verbosity=1 the whole story.
+            absl_logging.debug("", exc_info=True)
             _fail(program, error)
 
     app.run(main_with_messages)

@@ -239,15 +239,10 @@ class OpenSetClassifier(keras.Model):
         optimizer="rmsprop",
         loss=None,
         metrics=None,
+        weighted_metrics=None,
         auto_scale_loss=True,
         **kwargs,
     ):
-        if metrics is not None and not isinstance(metrics, dict):
-            # Keras' own accuracy would look for the largest distance.
-            metrics = [
-                NearestCentreAccuracy(name=m) if m in ("accuracy", "acc") else m
-                for m in (metrics if isinstance(metrics, list) else [metrics])
-            ]
         optimizer = keras.optimizers.get(optimizer)
         if (
             auto_scale_loss
@@ -257,7 +252,11 @@ class OpenSetClassifier(keras.Model):
             # Keras looks at the policy of the outermost model only.
             optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
         super().compile(
-            optimizer=optimizer, loss=loss, metrics=metrics, **kwargs
+            optimizer=optimizer,
+            loss=loss,
+            metrics=_with_nearest_centre_accuracy(metrics),
+            weighted_metrics=_with_nearest_centre_accuracy(weighted_metrics),
+            **kwargs,
         )
 
     def compile_from_config(self, config):
@@ -735,6 +734,18 @@ def _build(layer, shape):
     if not layer.built:
         layer.build(shape)
     return tuple(layer.compute_output_shape(shape))
+
+
+def _with_nearest_centre_accuracy(metrics):
+    """Keras' own "accuracy" would look for the largest distance."""
+    if metrics is None or isinstance(metrics, dict):
+        return metrics
+    return [
+        NearestCentreAccuracy(name=metric)
+        if metric in ("accuracy", "acc")
+        else metric
+        for metric in _as_list(metrics)
+    ]
 
 
 def _as_list(value):
