@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures for all tests."""
 
+import importlib.util
 import os
 import pathlib
 import tarfile
@@ -29,6 +30,16 @@ def rng():
 @pytest.fixture(autouse=True)
 def _fixed_seed():
     keras.utils.set_random_seed(0)
+
+
+def load_benchmark(name):
+    """A script in benchmarks/ as a module."""
+    spec = importlib.util.spec_from_file_location(
+        f"benchmarks_{name}", ROOT / "benchmarks" / f"{name}.py"
+    )
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def blobs(rng, num_classes=3, rows=240, width=5):

@@ -1,26 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The digits of scikit-learn, five trials, three seeds: what must hold."""
 
-import importlib.util
-
 import numpy as np
 import pytest
 
-from tests.conftest import ROOT
-
-
-def load_benchmark():
-    spec = importlib.util.spec_from_file_location(
-        "benchmarks_digits", ROOT / "benchmarks" / "digits.py"
-    )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from tests.conftest import load_benchmark
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_auroc_accuracy_and_kept_fraction(seed):
-    benchmark = load_benchmark()
+    benchmark = load_benchmark("digits")
     runs = [benchmark.run_trial(trial, seed) for trial in range(5)]
     assert np.mean([run["auroc"] for run in runs]) >= 0.95
     assert np.mean([run["accuracy"] for run in runs]) >= 0.985

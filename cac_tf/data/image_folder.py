@@ -82,6 +82,20 @@ def load_image_folder(data_dir, image_size=32, strict=False):
     Raises:
         ValueError: no such folder, no class in it, or an unreadable file
             with `strict`.
+
+    Example:
+
+    >>> import os, tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> for name in ("cat", "dog"):
+    ...     os.mkdir(os.path.join(folder, name))
+    ...     path = os.path.join(folder, name, "1.png")
+    ...     PIL.Image.new("L", (40, 30)).save(path)
+    >>> images = load_image_folder(folder)
+    >>> images.class_names, images.train.images.shape
+    (('cat', 'dog'), (2, 32, 32, 3))
+    >>> images.notes[0]
+    '2 images in grey were converted to RGB, 32x32'
     """
     if image_size < 1:
         raise ValueError(f"image_size must be at least 1; got {image_size}.")

@@ -38,6 +38,15 @@ def load_npz_arrays(path):
     Raises:
         ValueError: no such file, entries missing or of a wrong shape or
             type, labels that are no class ids, images that differ in shape.
+
+    Example:
+
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "made.npz")
+    >>> np.savez(path, x_train=np.zeros((4, 8, 8)), y_train=[0, 1, 2, 0])
+    >>> arrays = load_npz_arrays(path)
+    >>> arrays.train.images.shape, arrays.class_names, arrays.test
+    ((4, 8, 8, 1), ('0', '1', '2'), None)
     """
     if not os.path.isfile(path):
         raise ValueError(f"There is no file {path}.")

@@ -92,6 +92,14 @@ def stratified_split(examples, fraction, seed):
     Raises:
         ValueError: a class with fewer than two examples, or fewer examples
             in a part than there are classes.
+
+    Example:
+
+    >>> labels = np.repeat([0, 1], [60, 20])
+    >>> examples = Examples(np.zeros((80, 2, 2, 1), "uint8"), labels)
+    >>> train, validation = stratified_split(examples, 0.25, seed=0)
+    >>> np.bincount(train.labels), np.bincount(validation.labels)
+    (array([45, 15]), array([15,  5]))
     """
     labels, counts = np.unique(examples.labels, return_counts=True)
     if examples.size == 0 or counts.min() < 2:
@@ -148,6 +156,20 @@ def make_open_set_dataset(
     Raises:
         ValueError: fewer than two known classes, the same one twice, one
             that does not exist or has too few images.
+
+    Example:
+
+    >>> images = np.zeros((60, 2, 2, 1), "uint8")
+    >>> dataset = make_open_set_dataset(
+    ...     "made",
+    ...     Examples(images, np.arange(60) % 3),
+    ...     class_names=["cat", "dog", "cow"],
+    ...     known_classes=[2, 0],
+    ... )
+    >>> dataset.class_names, dataset.unknown_class_names
+    (('cow', 'cat'), ('dog',))
+    >>> dataset.counts
+    {'train': 22, 'validation': 6, 'known_test': 12, 'unknown_test': 20}
     """
     known = list(known_classes)
     if len(known) < 2:

@@ -73,6 +73,14 @@ def build_model(dataset, recipe, seed):
 
     Returns:
         Compiled `OpenSetClassifier`.
+
+    Example:
+
+    >>> from cac_tf.data import load_open_set_dataset
+    >>> digits = load_open_set_dataset("digits", trial=0)
+    >>> model = build_model(digits, Recipe(epochs=5, flip=0.0), seed=0)
+    >>> model.class_names
+    ('0', '1', '2', '4', '5', '9')
     """
     keras.utils.set_random_seed(seed)
     if keras.backend.backend() == "tensorflow":

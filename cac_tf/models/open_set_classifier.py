@@ -717,6 +717,17 @@ def load_model(path):
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: the file holds no `OpenSetClassifier`.
+
+    Example:
+
+    >>> import os, tempfile, keras, cac_tf
+    >>> backbone = keras.Sequential([keras.Input([4]), keras.layers.Dense(2)])
+    >>> model = cac_tf.OpenSetClassifier(backbone, ["left", "right"])
+    >>> model.build((None, 4))
+    >>> path = os.path.join(tempfile.mkdtemp(), "model.keras")
+    >>> model.save(path)
+    >>> cac_tf.load_model(path).class_names
+    ('left', 'right')
     """
     path = os.fspath(path)
     if not os.path.exists(path):
