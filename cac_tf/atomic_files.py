@@ -66,11 +66,16 @@ def new_folder(path):
         raise
 
 
+def is_leftover(name):
+    """Whether a file or folder of this name was being written when killed."""
+    return name.startswith(_PREFIX)
+
+
 def remove_leftovers(folder):
     """Deletes what writes that were killed left anywhere under `folder`."""
     for parent, folders, files in os.walk(folder):
         for name in [*folders, *files]:
-            if name.startswith(_PREFIX):
+            if is_leftover(name):
                 path = os.path.join(parent, name)
                 if name in folders:
                     shutil.rmtree(path, ignore_errors=True)

@@ -64,7 +64,8 @@ def threshold_for_true_positive_rate(known_scores, rate):
 def threshold_for_false_positive_rate(unknown_scores, rate):
     """The largest theta that keeps at most the share `rate` of unknown inputs.
 
-    Just below the (floor((n+1) * rate) + 1)-th smallest of n scores.
+    Just below the floor((n+1) * rate)-th smallest of n scores. With fewer
+    examples than give rank 1 it is below all of them, and a warning says so.
 
     Args:
         unknown_scores: (n,) unknown scores of unknown inputs, finite.
@@ -78,11 +79,19 @@ def threshold_for_false_positive_rate(unknown_scores, rate):
 
     Example:
 
-    >>> theta = threshold_for_false_positive_rate([1.0, 2.0, 3.0, 4.0], 0.25)
+    >>> theta = threshold_for_false_positive_rate([1.0, 2.0, 3.0, 4.0], 0.4)
     >>> 1.0 < theta < 2.0
     True
     """
     scores = _check(unknown_scores, rate, "false_positive_rate")
-    kept = math.floor((scores.size + 1) * rate + 1e-9)
-    first_rejected = scores[min(kept, scores.size - 1)]
+    rank = math.floor((scores.size + 1) * rate + 1e-9)
+    if rank == 0:
+        warnings.warn(
+            f"{scores.size} unknown examples are too few to guarantee a "
+            f"false-positive rate of {rate}; theta is taken below all of "
+            "their scores.",
+            stacklevel=2,
+        )
+        rank = 1
+    first_rejected = scores[rank - 1]
     return float(np.nextafter(first_rejected, np.float32(-np.inf)))

@@ -45,6 +45,38 @@ class RunFolder:
         return self.file("serving")
 
     @classmethod
+    def find(cls, path, settings):
+        """The folder of this very run, begun or finished, or None.
+
+        Args:
+            path: the folder.
+            settings: JSON-able dict of everything that decides the result.
+
+        Returns:
+            `RunFolder`, or None where there is no run.
+
+        Raises:
+            RunFolderError: the folder holds a run with other settings, or
+                files that are no run's.
+        """
+        folder = cls(os.fspath(path))
+        if os.path.exists(folder.file("config.json")):
+            folder._check_same(json.loads(json.dumps(settings)))
+            return folder
+        if os.path.isdir(folder.path):
+            names = [
+                name
+                for name in os.listdir(folder.path)
+                if not atomic_files.is_leftover(name)
+            ]
+            if names:
+                raise RunFolderError(
+                    f"{path} is not empty and holds no run (no config.json). "
+                    "Choose another --output_dir."
+                )
+        return None
+
+    @classmethod
     def open(cls, path, settings, overwrite=False):
         """Starts a run in a folder, or goes on with the same one.
 
@@ -57,32 +89,20 @@ class RunFolder:
             `RunFolder`.
 
         Raises:
-            RunFolderError: the folder holds a run with other settings, or
-                files that are no run's, or it cannot be written.
+            RunFolderError: as `find`, without `overwrite`; or the folder
+                cannot be written.
         """
-        folder = cls(os.fspath(path))
-        config_path = folder.file("config.json")
-        settings = json.loads(json.dumps(settings))
+        folder = None if overwrite else cls.find(path, settings)
         try:
-            os.makedirs(folder.path, exist_ok=True)
-            if not os.path.exists(config_path):
-                if os.listdir(folder.path) and not overwrite:
-                    raise RunFolderError(
-                        f"{path} is not empty and holds no run (no "
-                        "config.json). Choose another --output_dir."
-                    )
-            else:
+            if folder is None:
+                folder = cls(os.fspath(path))
+                os.makedirs(folder.path, exist_ok=True)
                 if overwrite:
                     folder._clear()
-                else:
-                    folder._check_same(settings)
-                    atomic_files.remove_leftovers(folder.path)
-                    return folder
+                config = {"settings": settings, "environment": environment()}
+                atomic_files.write_json(folder.file("config.json"), config)
+            atomic_files.remove_leftovers(folder.path)
             os.makedirs(folder.file("checkpoints"), exist_ok=True)
-            atomic_files.write_json(
-                config_path,
-                {"settings": settings, "environment": environment()},
-            )
         except OSError as error:
             raise RunFolderError(
                 f"{path} cannot be written: {error}"
@@ -126,15 +146,16 @@ class RunFolder:
             np.savez_compressed(temporary, **evaluation.arrays())
 
 
-# metrics.json first: without it a run is not finished, whatever else is left.
+# In this order: without metrics.json a run is not finished, and as long as
+# config.json is there, what is left has an owner.
 RUN_FILES = (
     "metrics.json",
-    "config.json",
     "checkpoints",
     "model.keras",
     "scores.npz",
     "report.html",
     "serving",
+    "config.json",
 )
 
 
@@ -184,10 +205,14 @@ def _commit():
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     if not os.path.exists(os.path.join(here, ".git")):
         return None
-    result = subprocess.run(
-        ["git", "-C", here, "describe", "--always", "--dirty", "--abbrev=40"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ["git", "-C", here, "describe", "--always", "--dirty"]
+    try:
+        result = subprocess.run(
+            [*command, "--abbrev=40"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except OSError:  # There is no git here.
+        return None
     return result.stdout.strip() or None

@@ -40,18 +40,30 @@ def test_too_few_examples_are_warned_about():
 
 
 @pytest.mark.parametrize("rate", [0.01, 0.1, 0.5])
-def test_false_positive_rate_is_not_exceeded(rng, rate):
-    scores = np.float32(rng.random(1000))
+@pytest.mark.parametrize("n", [99, 300, 1000])
+def test_false_positive_rate_is_not_exceeded(rng, n, rate):
+    scores = np.float32(rng.random(n))
     theta = calibration.threshold_for_false_positive_rate(scores, rate)
     kept = np.mean(scores <= np.float32(theta))
-    assert rate - 0.002 <= kept <= rate + 1e-3
+    assert rate - 2 / n <= kept <= rate
+
+
+def test_the_false_positive_rate_holds_on_average(rng):
+    kept = []
+    for _ in range(400):
+        theta = calibration.threshold_for_false_positive_rate(
+            rng.gamma(2.0, 1.0, 99), 0.1
+        )
+        kept.append((rng.gamma(2.0, 1.0, 200) <= theta).mean())
+    assert np.mean(kept) == pytest.approx(0.1, abs=0.008)
 
 
 def test_false_positive_rate_with_ties_and_few_examples():
     ties = np.float32([1, 1, 1, 2, 2, 2, 2, 2, 2, 2])
     theta = calibration.threshold_for_false_positive_rate(ties, 0.5)
     assert np.mean(ties <= np.float32(theta)) == 0.3
-    theta = calibration.threshold_for_false_positive_rate([3.0, 4.0], 0.01)
+    with pytest.warns(UserWarning, match="2 unknown examples are too few"):
+        theta = calibration.threshold_for_false_positive_rate([3.0, 4.0], 0.01)
     assert theta < 3.0
 
 

@@ -7,6 +7,8 @@ Without --dataset, the data are those that the model was trained on, read
 from config.json beside it. Writes metrics.json, scores.npz and report.html.
 """
 
+import os
+
 from absl import flags
 
 from cac_tf import atomic_files
@@ -49,9 +51,8 @@ def _data_settings(values):
     ]
     if given:
         raise ValueError(f"{', '.join(given)} needs --dataset too.")
-    folder = values.model.rpartition("/")[0] or "."
     try:
-        settings = read_config(folder)["settings"]
+        settings = read_config(os.path.dirname(values.model))["settings"]
         return {name: settings[name] for name in command_line.DATA_FLAGS}
     except (OSError, KeyError, ValueError) as error:
         raise ValueError(
@@ -62,6 +63,13 @@ def _data_settings(values):
 
 def main(values):
     """Loads model and data, evaluates, reports."""
+    if os.path.realpath(values.output_dir) == os.path.realpath(
+        os.path.dirname(values.model)
+    ):
+        raise ValueError(
+            "--output_dir is the folder of the model itself, whose results "
+            "would be lost; choose another one."
+        )
     model = load_model(values.model)
     data_settings = _data_settings(values)
     dataset = command_line.load_dataset(data_settings)

@@ -82,25 +82,25 @@ def main(values):
         )
     keras.config.set_dtype_policy(values.precision)
     data_settings = command_line.data_settings(values)
+    settings = {
+        **data_settings,
+        "method": "cac",
+        **dataclasses.asdict(recipe),
+        "seed": values.seed,
+        "true_positive_rate": values.true_positive_rate,
+        "precision": values.precision,
+        "backend": keras.backend.backend(),
+    }
+    if not values.overwrite:
+        earlier = RunFolder.find(values.output_dir, settings)
+        if earlier and earlier.is_finished:
+            print(f"{earlier.path} holds this run, finished.")
+            print("To run it again: --overwrite.")
+            return
     # What is wrong with data or recipe is found before anything is written.
     dataset = command_line.load_dataset(data_settings)
     model = cac.build_model(dataset, recipe, values.seed)
-    folder = RunFolder.open(
-        values.output_dir,
-        {
-            **data_settings,
-            "method": "cac",
-            **dataclasses.asdict(recipe),
-            "seed": values.seed,
-            "true_positive_rate": values.true_positive_rate,
-            "precision": values.precision,
-            "backend": keras.backend.backend(),
-        },
-        overwrite=values.overwrite,
-    )
-    if folder.is_finished:
-        print(f"{folder.path} holds this run, finished. (--overwrite: again.)")
-        return
+    folder = RunFolder.open(values.output_dir, settings, values.overwrite)
     steps_per_epoch = -(-dataset.train.size // recipe.batch_size)
     history = cac.train(
         model,

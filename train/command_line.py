@@ -45,10 +45,10 @@ def run(define_flags, main, doc, when_interrupted=""):
                 file=sys.stderr,
             )
             sys.exit(130)
-        except (ValueError, ArithmeticError, RuntimeError, OSError) as error:
+        except Exception as error:
             # With --verbosity=1 the whole story.
             absl_logging.debug("", exc_info=True)
-            _fail(program, error)
+            _fail(program, str(error) or type(error).__name__)
 
     app.run(main_with_messages)
 

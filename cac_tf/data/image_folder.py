@@ -115,14 +115,17 @@ def load_image_folder(data_dir, image_size=32, strict=False):
             files, desc=f"reading {part}", unit="image", leave=False
         ):
             try:
-                images.append(_read_image(path, image_size, conversions))
-                labels.append(label)
-            except (OSError, ValueError, PIL.Image.DecompressionBombError) as e:
+                image, kinds = _read_image(path, image_size)
+            except Exception as error:  # Pillow's decoders raise of any kind.
                 if strict:
                     raise ValueError(
-                        f"{path} cannot be read as an image: {e}"
-                    ) from e
+                        f"{path} cannot be read as an image: {error}"
+                    ) from error
                 skipped.append(str(path.relative_to(data_dir)))
+                continue
+            images.append(image)
+            labels.append(label)
+            conversions.update(kinds)
         shape = (len(images), image_size, image_size, 3)
         parts[part] = Examples(
             np.array(images, "uint8").reshape(shape),
@@ -137,7 +140,9 @@ def load_image_folder(data_dir, image_size=32, strict=False):
     )
 
 
-def _read_image(path, image_size, conversions):
+def _read_image(path, image_size):
+    """The pixels of an image, and what had to be converted for that."""
+    kinds = []
     with PIL.Image.open(path) as image:
         image = PIL.ImageOps.exif_transpose(image)
         if image.mode.startswith("I;16"):
@@ -147,13 +152,13 @@ def _read_image(path, image_size, conversions):
         if image.mode != "RGB":
             has_alpha = image.mode in ("RGBA", "LA", "PA")
             kind = "alpha" if has_alpha else image.mode
-            conversions[_CONVERSIONS.get(kind, "of another colour mode")] += 1
+            kinds.append(_CONVERSIONS.get(kind, "of another colour mode"))
             image = image.convert("RGB")
         size = (image_size, image_size)
         if image.size != size:
-            conversions["of another size"] += 1
+            kinds.append("of another size")
             image = image.resize(size, PIL.Image.Resampling.BILINEAR)
-        return np.asarray(image)
+        return np.asarray(image), kinds
 
 
 _CONVERSIONS = {

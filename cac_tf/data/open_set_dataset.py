@@ -117,7 +117,16 @@ def stratified_split(examples, fraction, seed):
         random_state=seed,
         stratify=examples.labels,
     )
-    return tuple(examples.take(np.sort(part)) for part in rows)
+    parts = tuple(examples.take(np.sort(part)) for part in rows)
+    for part in parts:
+        missing = sorted(set(labels.tolist()) - set(part.labels.tolist()))
+        if missing:
+            raise ValueError(
+                f"A split by {fraction} leaves no example of these labels in "
+                f"one of its parts: {missing}. Take another fraction, or more "
+                "examples."
+            )
+    return parts
 
 
 def make_open_set_dataset(
@@ -178,7 +187,8 @@ def make_open_set_dataset(
             f"Classes of {name}: {', '.join(class_names)}."
         )
     if len(set(known)) != len(known):
-        raise ValueError(f"A known class is listed twice: {known}.")
+        names = ", ".join(class_names[i] for i in known)
+        raise ValueError(f"A known class is listed twice: {names}.")
     for value, option in (
         (test_fraction, "test_fraction"),
         (validation_fraction, "validation_fraction"),

@@ -51,6 +51,11 @@ def load_tfds_images(name, data_dir=None, image_size=None):
             f"TFDS data set {name!r} has the features {sorted(features)}; an "
             "'image' and a 'label' are needed."
         )
+    if not isinstance(features["label"], tfds.features.ClassLabel):
+        raise ValueError(
+            f"The label of TFDS data set {name!r} is no class label, but "
+            f"{features['label']!r}."
+        )
     try:
         builder.download_and_prepare()
     except Exception as error:
@@ -86,6 +91,11 @@ def _read(builder, split, image_size):
             image = np.asarray(picture).reshape(image_size, image_size, -1)
         images.append(image)
         labels.append(example["label"])
+    if min(labels) < 0:
+        raise ValueError(
+            f"The split {split!r} of {builder.name} has examples without a "
+            "label."
+        )
     shapes = {image.shape for image in images}
     if len(shapes) > 1:
         raise ValueError(

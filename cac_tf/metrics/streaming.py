@@ -22,7 +22,7 @@ class _MeanOverKnown(keras.metrics.Mean):
         raise NotImplementedError
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        labels = ops.cast(ops.reshape(y_true, (-1,)), "int32")
+        labels = ops.cast(ops.reshape(y_true, (-1,)), self.dtype)
         is_known = ops.not_equal(labels, -1)
         weights = ops.cast(is_known, self.dtype)
         if sample_weight is not None:
@@ -50,7 +50,8 @@ class NearestCentreAccuracy(_MeanOverKnown):
 
     def _values(self, labels, distances):
         distances = ops.convert_to_tensor(distances)
-        is_correct = ops.equal(nearest_class(distances), labels)
+        nearest = ops.cast(nearest_class(distances), labels.dtype)
+        is_correct = ops.equal(nearest, labels)
         return ops.cast(is_correct, self.dtype)
 
 

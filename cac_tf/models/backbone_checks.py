@@ -3,6 +3,8 @@
 
 import warnings
 
+import keras
+
 # Operations whose outputs cannot reach an anchor. By class name, because
 # Keras has each of them as a layer, as an operation and as a function.
 _BOUNDED = {
@@ -10,6 +12,8 @@ _BOUNDED = {
     "log_softmax",
     "logsoftmax",
     "sparsemax",
+    "sparse_sigmoid",
+    "sparsesigmoid",
     "sigmoid",
     "hard_sigmoid",
     "hardsigmoid",
@@ -96,18 +100,18 @@ def _last_operation(model):
     outputs = getattr(model, "outputs", None)
     history = getattr(outputs[0], "_keras_history", None) if outputs else None
     operation = history.operation if history else None
+    if operation is None and isinstance(model, keras.Sequential):
+        operation = model.layers[-1] if model.layers else None
     if operation is None:
-        inner = getattr(model, "layers", None)
-        operation = inner[-1] if inner else None
-        if operation is None:
-            return model
+        # A layer, or a subclassed model, whose last step cannot be seen.
+        return model
     while _passes_through(operation):
         source = getattr(operation, "input", None)
         history = getattr(source, "_keras_history", None)
         if history is None or history.operation is operation:
             break
         operation = history.operation
-    if getattr(operation, "layers", None):
+    if operation is not model and isinstance(operation, keras.Model):
         return _last_operation(operation)
     return operation
 

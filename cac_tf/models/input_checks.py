@@ -111,7 +111,7 @@ class _CheckedPyDataset(keras.utils.PyDataset):
 
     def __getitem__(self, index):
         batch = self._source[index]
-        self._check(index, *batch[:2])
+        self._check(index, batch)
         return batch
 
     def __len__(self):
@@ -128,6 +128,17 @@ class _CheckedPyDataset(keras.utils.PyDataset):
         self._source.on_epoch_end()
 
 
+def _images_and_labels(batch):
+    is_pair = isinstance(batch, (tuple, list)) and len(batch) in (2, 3)
+    if not is_pair or not hasattr(batch[0], "shape"):
+        raise ValueError(
+            "The batches of a training data set must be (inputs, labels) or "
+            "(inputs, labels, sample_weight), with one tensor of inputs; got "
+            f"{type(batch).__name__}."
+        )
+    return batch[:2]
+
+
 def checked_batches(data, num_classes, allow_unknown=False):
     """The data set `data`, checking each batch of (images, labels).
 
@@ -141,9 +152,10 @@ def checked_batches(data, num_classes, allow_unknown=False):
         (other kinds of data sets are returned as they are).
     """
 
-    def check(index, images, labels):
+    def check(index, batch):
         where = f"batch {int(index)}, "
         try:
+            images, labels = _images_and_labels(batch)
             check_labels(labels, num_classes, allow_unknown, where)
             check_finite(images, "Images", where)
         except ValueError as error:
@@ -157,7 +169,7 @@ def checked_batches(data, num_classes, allow_unknown=False):
 
         def generator():
             for index, batch in enumerate(data):
-                check(index, *batch[:2])
+                check(index, batch)
                 yield batch
 
         return generator(), True
@@ -168,18 +180,19 @@ def _checked_tf_dataset(dataset, check):
     import tensorflow as tf
 
     def check_in_python(index, images, labels):
-        check(index, images, labels)
+        check(index, (images, labels))
         return np.int64(0)
 
     def check_element(index, batch):
-        images, labels = batch[:2]
+        images, labels = _images_and_labels(batch)
         done = tf.numpy_function(
             check_in_python, [index, images, labels], tf.int64
         )
         with tf.control_dependencies([done]):
             return tf.nest.map_structure(tf.identity, batch)
 
-    return dataset.enumerate().map(check_element)
+    _images_and_labels(dataset.element_spec)
+    return dataset.enumerate().map(check_element).prefetch(tf.data.AUTOTUNE)
 
 
 def unwrap_dataset_error(error):

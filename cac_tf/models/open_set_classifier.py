@@ -82,6 +82,24 @@ class _StopOnNonFiniteLoss(keras.callbacks.Callback):
         )
 
 
+@keras.saving.register_keras_serializable(package="CacTf")
+class _MeanLossOverKnown(keras.metrics.Mean):
+    """The running loss, each batch weighted by its number of known inputs.
+
+    Takes the place of Keras' own tracker, which weighs by all inputs. Keras
+    updates it without knowing which those are, so that update is ignored.
+    """
+
+    def __init__(self, name="loss", dtype=None):
+        super().__init__(name=name, dtype=dtype)
+
+    def update_state(self, values, sample_weight=None):
+        pass
+
+    def record(self, loss, num_known):
+        super().update_state(loss, sample_weight=num_known)
+
+
 class _Scorer(keras.Model):
     """The inference path of a classifier as a model of its own.
 
@@ -179,9 +197,6 @@ class OpenSetClassifier(keras.Model):
         )
         self.rejection_score = RejectionScore(name="rejection_score")
         self.decision = OpenSetDecision(name="decision")
-        # The mean over known rows only: Keras weighs the batches of a data
-        # set by their rows, unknown ones included. Shown as "loss".
-        self._known_loss = keras.metrics.Mean(name="loss")
 
     # ---- forward pass -----------------------------------------------------
 
@@ -258,6 +273,8 @@ class OpenSetClassifier(keras.Model):
             weighted_metrics=_with_nearest_centre_accuracy(weighted_metrics),
             **kwargs,
         )
+        # Past Keras' tracking of attributes, as its own tracker is.
+        object.__setattr__(self, "_loss_tracker", _MeanLossOverKnown())
 
     def compile_from_config(self, config):
         # Keras does not compile a loaded model whose compile() is overridden.
@@ -286,9 +303,8 @@ class OpenSetClassifier(keras.Model):
             sample_weight=sample_weight,
             training=training,
         )
-        self._known_loss.update_state(
-            _unscaled(loss),
-            sample_weight=ops.sum(ops.cast(is_known, "float32")),
+        self._loss_tracker.record(
+            _unscaled(loss), ops.sum(ops.cast(is_known, "float32"))
         )
         return loss
 
@@ -315,6 +331,8 @@ class OpenSetClassifier(keras.Model):
                 without an example, an image with NaN or infinity.
             FloatingPointError: the loss became NaN or infinite.
         """
+        if isinstance(y, list):
+            y = np.asarray(y)
         x, checked = self._checked_input(x, y, is_training=True)
         if isinstance(validation_data, (tuple, list)):
             self._checked_input(*validation_data[:2], is_training=False)
@@ -329,9 +347,7 @@ class OpenSetClassifier(keras.Model):
             callbacks.append(stop)
         else:
             callbacks = [*_as_list(callbacks), stop]
-        if self.built:
-            self.distance_head.assign_anchors()
-        self.decision.threshold = None
+        self._start_from_anchors()
         try:
             return super().fit(
                 x,
@@ -351,11 +367,19 @@ class OpenSetClassifier(keras.Model):
             raise own from None
 
     def train_on_batch(self, x, y=None, sample_weight=None, **kwargs):
+        if y is None:
+            raise ValueError("Training needs labels: pass y.")
         input_checks.check_labels(y, len(self.class_names))
         input_checks.check_finite(x, "Images")
+        self._start_from_anchors()
         return super().train_on_batch(
             x, y, sample_weight=sample_weight, **kwargs
         )
+
+    def _start_from_anchors(self):
+        if self.built and not self.distance_head.has_anchors:
+            self.distance_head.assign_anchors()
+        self.decision.threshold = None
 
     def _checked_input(self, x, y, is_training):
         if input_checks.is_array(x):
@@ -367,6 +391,8 @@ class OpenSetClassifier(keras.Model):
             if is_training:
                 input_checks.check_every_class_present(labels, self.class_names)
             input_checks.check_finite(x, "Images")
+            if self.built:
+                self._check_shape(x)
             return x, True
         return input_checks.checked_batches(
             x, len(self.class_names), allow_unknown=not is_training
@@ -411,6 +437,7 @@ class OpenSetClassifier(keras.Model):
             input_checks.check_finite(images, "Inputs", place)
             if not self.built:
                 self.build(images.shape)
+            self._check_shape(images)
             outputs = scorer.predict_on_batch(images)
             scores = OpenSetScores(
                 *(np.asarray(outputs[name]) for name in OpenSetScores._fields)
@@ -418,6 +445,16 @@ class OpenSetClassifier(keras.Model):
             input_checks.check_finite(scores.logits, "Logits", place)
             start += len(images)
             yield scores, (labels, place)
+
+    def _check_shape(self, images):
+        """Sizes may differ, where preprocessing resizes; channels may not."""
+        expected = self.raw_input_shape
+        shape = images.shape[1:]
+        if len(shape) != len(expected) or shape[-1] != expected[-1]:
+            raise ValueError(
+                f"The model takes inputs of shape {tuple(expected)}; got "
+                f"{tuple(shape)}."
+            )
 
     def fit_centres(self, x, y=None, batch_size=128):
         """Replaces the anchors by class means of the logits (section 3.3).
@@ -493,9 +530,11 @@ class OpenSetClassifier(keras.Model):
 
         Args:
             known: known inputs (array, (inputs, labels), or data set of
-                batches); for `true_positive_rate`.
+                batches); for `true_positive_rate`. Rows labelled -1 are left
+                out.
             true_positive_rate: wanted share of known inputs that are kept.
-            unknown: unknown inputs; for `false_positive_rate`.
+            unknown: unknown inputs, whatever their labels; for
+                `false_positive_rate`.
             false_positive_rate: largest share of unknown inputs to keep.
             batch_size: for arrays.
 
@@ -513,29 +552,27 @@ class OpenSetClassifier(keras.Model):
             )
         if true_positive_rate is not None:
             theta = calibration.threshold_for_true_positive_rate(
-                self._unknown_scores(known, batch_size), true_positive_rate
+                self._unknown_scores(known, batch_size, known_only=True),
+                true_positive_rate,
             )
         else:
             theta = calibration.threshold_for_false_positive_rate(
-                self._unknown_scores(unknown, batch_size), false_positive_rate
+                self._unknown_scores(unknown, batch_size, known_only=False),
+                false_positive_rate,
             )
         self.decision.threshold = theta
         return theta
 
-    def _unknown_scores(self, data, batch_size):
+    def _unknown_scores(self, data, batch_size, known_only):
         if data is None:
             return []
-        return np.concatenate(
-            [
-                np.empty(0, "float32"),
-                *(
-                    scores.unknown_score
-                    for scores, _ in self._iterate_scores(
-                        data, None, batch_size
-                    )
-                ),
-            ]
-        )
+        parts = [np.empty(0, "float32")]
+        for scores, (labels, _) in self._iterate_scores(data, None, batch_size):
+            is_wanted = np.ones(len(scores.unknown_score), bool)
+            if known_only and labels is not None:
+                is_wanted = labels.reshape(-1) != input_checks.UNKNOWN_LABEL
+            parts.append(scores.unknown_score[is_wanted])
+        return np.concatenate(parts)
 
     @property
     def threshold(self):
@@ -622,13 +659,15 @@ class OpenSetClassifier(keras.Model):
         holds stock TensorFlow operations only.
 
         Args:
-            filepath: folder to write.
+            filepath: folder to write: made under a temporary name and then
+                renamed, so it is never half there.
             format: "tf_saved_model".
             verbose: whether Keras prints what it wrote.
 
         Raises:
             ValueError: no valid theta, a model that was never built, another
                 format.
+            FileExistsError: `filepath` exists.
             RuntimeError: Keras runs on another backend than TensorFlow.
         """
         if format != "tf_saved_model":
@@ -678,7 +717,10 @@ class OpenSetClassifier(keras.Model):
                 )
             ],
         )
-        archive.write_out(os.fspath(filepath), verbose=bool(verbose))
+        filepath = os.fspath(filepath)
+        os.makedirs(os.path.dirname(os.path.abspath(filepath)), exist_ok=True)
+        with atomic_files.new_folder(filepath) as temporary:
+            archive.write_out(temporary, verbose=bool(verbose))
 
     def get_config(self):
         serialize = keras.saving.serialize_keras_object
@@ -741,22 +783,23 @@ def load_model(path):
 
 
 def _build(layer, shape):
-    """Builds `layer` and gives the shape of its output."""
-    if not layer.built:
-        layer.build(shape)
-    return tuple(layer.compute_output_shape(shape))
+    """Builds `layer` and gives the shape of its output.
+
+    By a symbolic call: subclassed models have neither a `build` nor a
+    `compute_output_shape` of their own.
+    """
+    return tuple(layer(keras.Input(batch_shape=(None, *shape[1:]))).shape)
 
 
 def _with_nearest_centre_accuracy(metrics):
     """Keras' own "accuracy" would look for the largest distance."""
-    if metrics is None or isinstance(metrics, dict):
-        return metrics
-    return [
-        NearestCentreAccuracy(name=metric)
-        if metric in ("accuracy", "acc")
-        else metric
-        for metric in _as_list(metrics)
-    ]
+    if isinstance(metrics, dict):
+        return {k: _with_nearest_centre_accuracy(m) for k, m in metrics.items()}
+    if isinstance(metrics, (list, tuple)):
+        return [_with_nearest_centre_accuracy(metric) for metric in metrics]
+    if isinstance(metrics, str) and metrics in ("accuracy", "acc"):
+        return NearestCentreAccuracy(name=metrics)
+    return metrics
 
 
 def _as_list(value):

@@ -15,6 +15,11 @@ _MOST_POINTS = 2000
 _LOWEST_SCORE = 1e-8
 
 
+def _text(name):
+    """A class name that matplotlib takes as text: no formula, not hidden."""
+    return (" " if name.startswith("_") else "") + name.replace("$", r"\$")
+
+
 def _figure(width=4.6, height=3.6):
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.add_subplot()
@@ -117,7 +122,7 @@ def confusion_figure(evaluation):
 
     Returns None for more classes than a page can show.
     """
-    names = list(evaluation.metrics["class_names"])
+    names = [_text(name) for name in evaluation.metrics["class_names"]]
     if len(names) > _MOST_CLASSES_IN_MATRIX:
         return None
     predicted = evaluation.nearest_class_id.astype(int)
@@ -178,7 +183,7 @@ def training_figure(history):
 
 def logit_space_figure(evaluation, centres):
     """The three-dimensional logit space of a model with three classes."""
-    names = evaluation.metrics["class_names"]
+    names = [_text(name) for name in evaluation.metrics["class_names"]]
     figure = Figure(figsize=(6.2, 5.4), layout="constrained")
     axes = figure.add_subplot(projection=mplot3d.Axes3D.name)
     for index, name in enumerate(names):

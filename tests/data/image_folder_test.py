@@ -108,14 +108,17 @@ def test_unreadable_files_are_named_or_an_error(flat_folder):
     (flat_folder / "red" / "notes.txt").write_text("not an image")
     png = (flat_folder / "red" / "00.png").read_bytes()
     (flat_folder / "red" / "cut.png").write_bytes(png[: len(png) // 2])
+    # A chunk of a length that makes Pillow raise a SyntaxError.
+    broken = png[:33] + b"\x00\x00\x00\x01IDA\x00" + png[41:]
+    (flat_folder / "red" / "broken.png").write_bytes(broken)
     (flat_folder / "red" / ".DS_Store").write_bytes(b"hidden")
     folder = load_image_folder(flat_folder)
     assert folder.train.size == 35
     (note,) = (n for n in folder.notes if "skipped" in n)
-    assert "2 files are no readable images" in note
+    assert "3 files are no readable images" in note
     assert "red/notes.txt" in note
     assert "red/cut.png" in note
-    with pytest.raises(ValueError, match=r"red/cut\.png cannot be read"):
+    with pytest.raises(ValueError, match=r"red/broken\.png cannot be read"):
         load_image_folder(flat_folder, strict=True)
 
 

@@ -121,12 +121,14 @@ def test_bad_input():
 
     with pytest.raises(ValueError, match="At least two known classes"):
         make([0])
-    with pytest.raises(ValueError, match="listed twice"):
+    with pytest.raises(ValueError, match="listed twice: a, a"):
         make([0, 0])
     with pytest.raises(ValueError, match="'c' has too few training images"):
         make([0, 2])
     with pytest.raises(ValueError, match=r"validation_fraction must be in"):
         make([0, 1], validation_fraction=1.0)
+    with pytest.raises(ValueError, match="leaves no example"):
+        data.stratified_split(numbered([0] * 20 + [1] * 2), 0.8, seed=0)
     with pytest.raises(ValueError, match="no training image: c"):
         data.make_open_set_dataset(
             "made", numbered([0, 1]), names, [0, 2], test=source

@@ -109,7 +109,7 @@ def test_page_without_a_threshold(rng, tmp_path):
 
 def test_class_names_are_text_and_not_markup(rng, tmp_path):
     evaluation, dataset = example(
-        rng, names=("<script>alert(1)</script>", "a&b", "$x")
+        rng, names=("<script>alert(1)</script>", "a&b", "_$x^$")
     )
     page = page_of(tmp_path, evaluation, dataset)
     assert "<script>" not in page

@@ -15,6 +15,8 @@ import pytest
 from absl import flags
 
 import cac_tf
+from cac_tf.run_folder import RunFolder
+from cac_tf.run_folder import environment
 from cac_tf.train import cac_evaluate
 from cac_tf.train import cac_export
 from cac_tf.train import cac_train
@@ -189,7 +191,10 @@ def test_evaluate_bad_input(finished, tmp_path):
     alone.write_bytes((finished / "model.keras").read_bytes())
     with pytest.raises(ValueError, match="pass --dataset"):
         run(cac_evaluate, f"--model={alone}", out)
+    with pytest.raises(ValueError, match="folder of the model itself"):
+        run(cac_evaluate, model, f"--output_dir={finished}", "--overwrite")
     assert not (tmp_path / "out").exists()
+    assert (finished / "model.keras").exists()
 
 
 def test_export(finished, tmp_path):
@@ -271,6 +276,42 @@ def test_a_folder_that_is_no_run(tmp_path):
     with pytest.raises(ValueError, match="holds no run"):
         run(cac_train, *QUICK, f"--output_dir={tmp_path}")
     assert [p.name for p in tmp_path.iterdir()] == ["letters.txt"]
+
+
+def test_an_interrupted_start_and_overwrite(finished, tmp_path):
+    """A kill before config.json is complete; then settings that differ."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / ".writing-config.json").touch()
+    opened = RunFolder.open(folder, {"epochs": 3})
+    assert {p.name for p in folder.iterdir()} == {"config.json", "checkpoints"}
+    (folder / "checkpoints" / "latest.npz").touch()
+    assert RunFolder.find(folder, {"epochs": 3}) == opened
+    with pytest.raises(ValueError, match="epochs: 3 there, 4 now"):
+        RunFolder.open(folder, {"epochs": 4})
+    (folder / "config.json").unlink()  # as if --overwrite had been killed
+    RunFolder.open(folder, {"epochs": 4}, overwrite=True)
+    assert not (folder / "checkpoints" / "latest.npz").exists()
+
+
+def test_without_git(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert environment()["commit"] is None
+
+
+def test_a_disk_that_fills_during_the_export(trained_blobs, tmp_path):
+    """Nothing is left where a server would look."""
+    import resource
+
+    model = trained_blobs[0]
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300, hard))
+    try:
+        with pytest.raises(Exception, match=r"(?i)file|large|write"):
+            model.export(tmp_path / "serving" / "1")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list((tmp_path / "serving").iterdir()) == []
 
 
 def test_photographs_from_a_folder(vehicles_folder, tmp_path):
