@@ -18,6 +18,10 @@ _SPLIT_NAMES = {
     "mnist": "MNIST",
     "svhn_cropped": "SVHN",
     "cifar10": "CIFAR10",
+    # Known classes of CIFAR10, unknown ones of CIFAR100.
+    "cifar+10": "CIFAR+10",
+    "cifar+50": "CIFAR+50",
+    "tinyimagenet": "TinyImageNet",
 }
 
 

@@ -15,6 +15,18 @@ def test_both_families_ship_with_five_trials():
                 assert len(known) == 6
 
 
+@pytest.mark.parametrize(
+    "dataset, num_known, num_unknown",
+    [("cifar+10", 4, 10), ("cifar+50", 4, 50), ("tinyimagenet", 20, 180)],
+)
+def test_the_larger_benchmarks(dataset, num_known, num_unknown):
+    for family in split_families():
+        for trial in range(5):
+            split = class_split(dataset, family, trial)
+            assert len(set(split.known)) == num_known
+            assert len(set(split.unknown)) == num_unknown
+
+
 def test_the_first_split_of_the_benchmark():
     split = class_split("cifar10", "neal", 0)
     assert split.known == (0, 1, 2, 4, 5, 9)
