@@ -76,15 +76,13 @@ def check_finite(values, what, where=""):
             )
 
 
-def check_every_class_present(labels, class_names):
-    """Raises ValueError naming the classes without an example."""
-    counts = np.bincount(labels, minlength=len(class_names))
-    missing = [n for n, c in zip(class_names, counts, strict=True) if c == 0]
-    if missing:
-        raise ValueError(
-            f"These classes have no training example: {', '.join(missing)}. "
-            "Every known class needs at least one."
-        )
+def absent_classes(counts, class_names):
+    """Names of the classes that no label was counted for, as one text."""
+    return ", ".join(
+        name
+        for name, count in zip(class_names, counts, strict=True)
+        if count == 0
+    )
 
 
 def is_array(data):
@@ -148,23 +146,26 @@ def checked_batches(data, num_classes, allow_unknown=False):
         allow_unknown: whether the label -1 is allowed.
 
     Returns:
-        A data set of the same kind, and whether its batches are checked
-        (other kinds of data sets are returned as they are).
+        A data set of the same kind, and an (N,) array that counts the labels
+        as they go by. Data sets of other kinds cannot be checked: they are
+        returned as they are, with None.
     """
+    counts = np.zeros(num_classes, "int64")
 
     def check(index, batch):
         where = f"batch {int(index)}, "
         try:
             images, labels = _images_and_labels(batch)
-            check_labels(labels, num_classes, allow_unknown, where)
+            labels = check_labels(labels, num_classes, allow_unknown, where)
             check_finite(images, "Images", where)
         except ValueError as error:
             raise ValueError(_MARK + str(error)) from None
+        np.add.at(counts, labels[labels != UNKNOWN_LABEL], 1)
 
     if _is_tf_dataset(data):
-        return _checked_tf_dataset(data, check), True
+        return _checked_tf_dataset(data, check), counts
     if isinstance(data, keras.utils.PyDataset):
-        return _CheckedPyDataset(data, check), True
+        return _CheckedPyDataset(data, check), counts
     if hasattr(data, "__next__"):
 
         def generator():
@@ -172,8 +173,8 @@ def checked_batches(data, num_classes, allow_unknown=False):
                 check(index, batch)
                 yield batch
 
-        return generator(), True
-    return data, False
+        return generator(), counts
+    return data, None
 
 
 def _checked_tf_dataset(dataset, check):

@@ -333,7 +333,7 @@ class OpenSetClassifier(keras.Model):
         """
         if isinstance(y, list):
             y = np.asarray(y)
-        x, checked = self._checked_input(x, y, is_training=True)
+        x, counts = self._checked_input(x, y, is_training=True)
         if isinstance(validation_data, (tuple, list)):
             self._checked_input(*validation_data[:2], is_training=False)
         elif validation_data is not None:
@@ -342,14 +342,14 @@ class OpenSetClassifier(keras.Model):
             )
         if callbacks is None:
             callbacks = []
-        stop = _StopOnNonFiniteLoss(inputs_are_checked=checked)
+        stop = _StopOnNonFiniteLoss(inputs_are_checked=counts is not None)
         if isinstance(callbacks, keras.callbacks.CallbackList):
             callbacks.append(stop)
         else:
             callbacks = [*_as_list(callbacks), stop]
         self._start_from_anchors()
         try:
-            return super().fit(
+            history = super().fit(
                 x,
                 y,
                 batch_size=batch_size,
@@ -365,6 +365,14 @@ class OpenSetClassifier(keras.Model):
             if own is None:
                 raise
             raise own from None
+        if counts is not None and counts.any() and not counts.all():
+            # Of a data set this is known only now.
+            absent = input_checks.absent_classes(counts, self.class_names)
+            warnings.warn(
+                f"These classes had no training example: {absent}.",
+                stacklevel=2,
+            )
+        return history
 
     def train_on_batch(self, x, y=None, sample_weight=None, **kwargs):
         if y is None:
@@ -382,18 +390,25 @@ class OpenSetClassifier(keras.Model):
         self.decision.threshold = None
 
     def _checked_input(self, x, y, is_training):
+        """The data to train on, and label counts (None: not checked)."""
         if input_checks.is_array(x):
             if y is None:
                 raise ValueError("Training on arrays needs labels: pass y.")
             labels = input_checks.check_labels(
                 y, len(self.class_names), allow_unknown=not is_training
             )
-            if is_training:
-                input_checks.check_every_class_present(labels, self.class_names)
+            known = labels[labels != input_checks.UNKNOWN_LABEL]
+            counts = np.bincount(known, minlength=len(self.class_names))
+            absent = input_checks.absent_classes(counts, self.class_names)
+            if is_training and absent:
+                raise ValueError(
+                    f"These classes have no training example: {absent}. "
+                    "Every known class needs at least one."
+                )
             input_checks.check_finite(x, "Images")
             if self.built:
                 self._check_shape(x)
-            return x, True
+            return x, counts
         return input_checks.checked_batches(
             x, len(self.class_names), allow_unknown=not is_training
         )

@@ -568,6 +568,21 @@ def test_bad_labels_in_data_sets(rng):
             model.fit(source, epochs=1, verbose=0)
 
 
+def test_a_class_absent_from_a_data_set_is_warned_about(rng):
+    x, y = blobs(rng)
+    x, y = x[y != 1], y[y != 1]
+
+    class Batches(keras.utils.PyDataset):
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, index):
+            return x[index::4], y[index::4]
+
+    with pytest.warns(UserWarning, match="no training example: class 1"):
+        small_classifier().fit(Batches(workers=0), epochs=1, verbose=0)
+
+
 def test_training_stops_when_the_loss_becomes_nan(rng):
     """Data that cannot be checked on the way in: the loss is NaN, and stops."""
     x, y = blobs(rng, rows=30)
@@ -581,9 +596,9 @@ def test_training_stops_when_the_loss_becomes_nan(rng):
     model = small_classifier()
     model.build((None, 5))
     data = Loader()
-    checked, is_checked = model._checked_input(data, None, is_training=True)
+    checked, counts = model._checked_input(data, None, is_training=True)
     assert checked is data
-    assert not is_checked
+    assert counts is None
     from cac_tf.models.open_set_classifier import _StopOnNonFiniteLoss
 
     stop = _StopOnNonFiniteLoss(inputs_are_checked=False)
