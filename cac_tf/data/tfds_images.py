@@ -36,8 +36,14 @@ def load_tfds_images(name, data_dir=None, image_size=None):
             different sizes without `image_size`, or data that are not there
             and cannot be downloaded.
     """
-    import tensorflow_datasets as tfds
-
+    try:
+        import tensorflow_datasets as tfds
+    except ImportError as error:
+        raise ValueError(
+            f"{name!r} is taken for a TFDS data set (it is not digits, folder "
+            "or a path ending in .npz), and for these tensorflow-datasets and "
+            "tensorflow must be installed."
+        ) from error
     try:
         builder = tfds.builder(name, data_dir=data_dir)
     except tfds.core.DatasetNotFoundError as error:
