@@ -79,6 +79,17 @@ def cac_gradient(labels, logits, centres, anchor_weight=0.1):
     return gradients
 
 
+def central_differences(function, x, step=1e-6):
+    """Gradient of the sum of `function(x)` by every entry of x, in float64."""
+    gradient = np.zeros_like(x, dtype="float64")
+    for index in np.ndindex(*x.shape):
+        shift = np.zeros_like(gradient)
+        shift[index] = step
+        difference = np.sum(function(x + shift)) - np.sum(function(x - shift))
+        gradient[index] = difference / (2 * step)
+    return gradient
+
+
 def near_centres(rng, centres, noise, rows):
     """Float32 logits around the centres, and the labels of these centres."""
     labels = rng.integers(0, len(centres), rows)

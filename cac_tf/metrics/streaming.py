@@ -16,10 +16,10 @@ from cac_tf.losses.cac import tuplet_loss
 
 
 class _MeanOverKnown(keras.metrics.Mean):
-    """Mean of a per-example value over the inputs of known classes."""
+    """Mean of a per-example value over the inputs of known classes.
 
-    def _values(self, labels, distances):
-        raise NotImplementedError
+    Subclasses name the value, a function of labels and distances.
+    """
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         labels = ops.cast(ops.reshape(y_true, (-1,)), self.dtype)
@@ -29,6 +29,14 @@ class _MeanOverKnown(keras.metrics.Mean):
             weights *= ops.cast(ops.reshape(sample_weight, (-1,)), self.dtype)
         values = self._values(ops.where(is_known, labels, 0), y_pred)
         return super().update_state(values, sample_weight=weights)
+
+
+def _is_nearest(labels, distances):
+    """1 where the nearest centre is that of the label, else 0."""
+    nearest = nearest_class(ops.convert_to_tensor(distances))
+    return ops.cast(
+        ops.equal(ops.cast(nearest, labels.dtype), labels), labels.dtype
+    )
 
 
 @keras.saving.register_keras_serializable(package="CacTf")
@@ -44,15 +52,11 @@ class NearestCentreAccuracy(_MeanOverKnown):
     0.5
     """
 
+    _values = staticmethod(_is_nearest)
+
     def __init__(self, name="accuracy", dtype=None):
         super().__init__(name=name, dtype=dtype)
         self._direction = "up"
-
-    def _values(self, labels, distances):
-        distances = ops.convert_to_tensor(distances)
-        nearest = ops.cast(nearest_class(distances), labels.dtype)
-        is_correct = ops.equal(nearest, labels)
-        return ops.cast(is_correct, self.dtype)
 
 
 @keras.saving.register_keras_serializable(package="CacTf")
@@ -68,12 +72,11 @@ class AnchorLoss(_MeanOverKnown):
     1.5
     """
 
+    _values = staticmethod(anchor_loss)
+
     def __init__(self, name="anchor_loss", dtype=None):
         super().__init__(name=name, dtype=dtype)
         self._direction = "down"
-
-    def _values(self, labels, distances):
-        return anchor_loss(labels, distances)
 
 
 @keras.saving.register_keras_serializable(package="CacTf")
@@ -89,12 +92,11 @@ class TupletLoss(_MeanOverKnown):
     0.3133
     """
 
+    _values = staticmethod(tuplet_loss)
+
     def __init__(self, name="tuplet_loss", dtype=None):
         super().__init__(name=name, dtype=dtype)
         self._direction = "down"
-
-    def _values(self, labels, distances):
-        return tuplet_loss(labels, distances)
 
 
 @keras.saving.register_keras_serializable(package="CacTf")
