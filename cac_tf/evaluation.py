@@ -36,6 +36,14 @@ class Evaluation:
         """(n,) bool: whether the nearest class is the example's own."""
         return self.nearest_class_id == self.labels
 
+    @property
+    def is_kept(self):
+        """(n,) bool: whether theta keeps the example; None without theta."""
+        theta = self.metrics["threshold"]
+        return (
+            None if theta is None else self.unknown_score <= np.float32(theta)
+        )
+
     def arrays(self):
         """The arrays by name, as `scores.npz` holds them."""
         return {
@@ -86,7 +94,7 @@ def evaluate(model, dataset, method="cac", batch_size=256):
     num_known, num_unknown = dataset.known_test.size, dataset.unknown_test.size
     none = np.full(num_known, -1)
     evaluation = Evaluation(
-        metrics={},
+        metrics={"threshold": model.threshold},
         labels=np.r_[dataset.known_test.labels, np.full(num_unknown, -1)],
         unknown_labels=np.r_[none, dataset.unknown_test.labels],
         nearest_class_id=np.concatenate([p.nearest_class_id for p in parts]),
@@ -104,12 +112,13 @@ def evaluate(model, dataset, method="cac", batch_size=256):
         "unknown_class_names": list(dataset.unknown_class_names),
         "counts": dataset.counts,
         "openness": dataset.openness,
-        **_measures(evaluation, model.threshold),
+        **evaluation.metrics,
+        **_measures(evaluation),
     }
     return dataclasses.replace(evaluation, metrics=measures)
 
 
-def _measures(evaluation, threshold):
+def _measures(evaluation):
     is_known = evaluation.is_known
     known = evaluation.unknown_score[is_known]
     unknown = evaluation.unknown_score[~is_known]
@@ -122,12 +131,11 @@ def _measures(evaluation, threshold):
         "oscr": None,
         "ccr": None,
         "bhattacharyya": None,
-        "threshold": threshold,
         "true_positive_rate": None,
         "false_positive_rate": None,
     }
-    if threshold is not None:
-        kept = evaluation.unknown_score <= np.float32(threshold)
+    kept = evaluation.is_kept
+    if kept is not None:
         measures["true_positive_rate"] = float(kept[is_known].mean())
         if unknown.size:
             measures["false_positive_rate"] = float(kept[~is_known].mean())

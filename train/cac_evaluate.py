@@ -11,10 +11,8 @@ import os
 
 from absl import flags
 
-from cac_tf import atomic_files
 from cac_tf.evaluation import evaluate
 from cac_tf.models import load_model
-from cac_tf.reporting import write_report
 from cac_tf.run_folder import RunFolder
 from cac_tf.run_folder import read_config
 from cac_tf.train import command_line
@@ -88,17 +86,7 @@ def main(values):
         },
         overwrite=values.overwrite,
     )
-    folder.write_scores(evaluation)
-    write_report(
-        folder.file("report.html"),
-        evaluation,
-        dataset,
-        read_config(folder.path),
-        model.centres,
-    )
-    atomic_files.write_json(folder.file("metrics.json"), evaluation.metrics)
-    command_line.print_measures(evaluation.metrics)
-    print(f"Report: {folder.file('report.html')}")
+    command_line.write_results(folder, evaluation, dataset, model.centres)
 
 
 def run():

@@ -15,15 +15,12 @@ import sys
 import keras
 from absl import flags
 
-from cac_tf import atomic_files
 from cac_tf.evaluation import evaluate
 from cac_tf.export import write_model_folder
 from cac_tf.methods import cac
 from cac_tf.methods.presets import preset
 from cac_tf.reporting import TrainingProgress
-from cac_tf.reporting import write_report
 from cac_tf.run_folder import RunFolder
-from cac_tf.run_folder import read_config
 from cac_tf.train import command_line
 
 
@@ -116,15 +113,6 @@ def main(values):
     )
     evaluation = evaluate(model, dataset)
     model.save(folder.file("model.keras"))
-    folder.write_scores(evaluation)
-    write_report(
-        folder.file("report.html"),
-        evaluation,
-        dataset,
-        read_config(folder.path),
-        model.centres,
-        history,
-    )
     if keras.backend.backend() == "tensorflow":
         # What an interrupted attempt left is of this same run.
         shutil.rmtree(folder.serving, ignore_errors=True)
@@ -136,9 +124,9 @@ def main(values):
             f"{folder.file('model.keras')} --output_dir={folder.serving}",
             file=sys.stderr,
         )
-    atomic_files.write_json(folder.file("metrics.json"), evaluation.metrics)
-    command_line.print_measures(evaluation.metrics)
-    print(f"Report: {folder.file('report.html')}")
+    command_line.write_results(
+        folder, evaluation, dataset, model.centres, history
+    )
 
 
 def run():

@@ -9,7 +9,10 @@ from absl import app
 from absl import flags
 from absl import logging as absl_logging
 
+from cac_tf import atomic_files
 from cac_tf.data import load_open_set_dataset
+from cac_tf.reporting import write_report
+from cac_tf.run_folder import read_config
 
 
 def run(define_flags, main, doc, when_interrupted=""):
@@ -189,8 +192,21 @@ RECIPE_HELP = {
 }
 
 
-def print_measures(measures):
-    """The numbers of an evaluation, on standard output."""
+def write_results(folder, evaluation, dataset, centres, history=()):
+    """Writes what an evaluation gave into a run's folder, and prints it.
+
+    `metrics.json` comes last: with it the run is finished.
+    """
+    folder.write_scores(evaluation)
+    report = folder.file("report.html")
+    config = read_config(folder.path)
+    write_report(report, evaluation, dataset, config, centres, history)
+    atomic_files.write_json(folder.file("metrics.json"), evaluation.metrics)
+    _print_measures(evaluation.metrics)
+    print(f"Report: {report}")
+
+
+def _print_measures(measures):
     for name in (
         "auroc",
         "accuracy",

@@ -27,7 +27,6 @@ def write_model_folder(model, directory, version):
         raise ValueError(
             f"version must be a whole number of at least 1; got {version!r}."
         )
-    model.require_threshold()
     target = os.path.join(os.fspath(directory), str(int(version)))
     if os.path.exists(target):
         raise FileExistsError(

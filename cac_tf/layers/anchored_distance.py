@@ -14,6 +14,15 @@ _DIRECT_COORDINATES = 4096
 _RECOMPUTED_NEAREST = 4
 
 
+def _split_dominant(weights):
+    """Where the row's largest weights are, these alone, and all others."""
+    size = ops.abs(weights)
+    is_top = ops.equal(size, ops.max(size, axis=-1, keepdims=True))
+    top = ops.where(is_top, weights, 0.0)
+    rest = ops.where(is_top, 0.0, weights)
+    return is_top, top, rest
+
+
 def _sum_without_each(weights):
     """For every k, the sum of `weights[:, j]` over j != k, shape (B, N).
 
@@ -21,10 +30,7 @@ def _sum_without_each(weights):
     "total minus own" would lose the others. The largest weights are kept out
     of the total and added where they belong.
     """
-    size = ops.abs(weights)
-    is_top = ops.equal(size, ops.max(size, axis=-1, keepdims=True))
-    top = ops.where(is_top, weights, 0.0)
-    rest = ops.where(is_top, 0.0, weights)
+    _, top, rest = _split_dominant(weights)
     return (ops.sum(rest, axis=-1, keepdims=True) - rest) + (
         ops.sum(top, axis=-1, keepdims=True) - top
     )
@@ -128,10 +134,7 @@ def dense_distances(logits, centres):
             # The dominant weight belongs to a centre that z almost touches:
             # `w z - w c` would cancel, so that pair is subtracted first.
             # (Equal dominant weights share their differences.)
-            size = ops.abs(weights)
-            is_top = ops.equal(size, ops.max(size, axis=-1, keepdims=True))
-            top = ops.where(is_top, weights, 0.0)
-            rest = ops.where(is_top, 0.0, weights)
+            is_top, top, rest = _split_dominant(weights)
             count = ops.sum(ops.cast(is_top, z.dtype), axis=-1, keepdims=True)
             top_centre = ops.matmul(ops.cast(is_top, z.dtype), c) / count
             at_top = ops.where(

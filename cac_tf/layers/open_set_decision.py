@@ -7,6 +7,7 @@ from keras import ops
 
 from cac_tf.precision import full_precision
 
+# The class index of an unknown input, as an answer and as a label.
 UNKNOWN = -1
 
 

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from cac_tf.layers.open_set_decision import UNKNOWN
 from cac_tf.layers.open_set_decision import nearest_class
 from cac_tf.layers.rejection_score import rejection_scores
 from cac_tf.losses.cac import anchor_loss
@@ -23,7 +24,7 @@ class _MeanOverKnown(keras.metrics.Mean):
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         labels = ops.cast(ops.reshape(y_true, (-1,)), self.dtype)
-        is_known = ops.not_equal(labels, -1)
+        is_known = ops.not_equal(labels, UNKNOWN)
         weights = ops.cast(is_known, self.dtype)
         if sample_weight is not None:
             weights *= ops.cast(ops.reshape(sample_weight, (-1,)), self.dtype)
@@ -126,7 +127,7 @@ class OpenSetAUROC(keras.metrics.AUC):
         super().__init__(num_thresholds=num_thresholds, name=name, dtype=dtype)
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        is_unknown = ops.equal(ops.reshape(y_true, (-1,)), -1)
+        is_unknown = ops.equal(ops.reshape(y_true, (-1,)), UNKNOWN)
         score = ops.min(rejection_scores(y_pred), axis=-1)
         span = np.log(self._HIGHEST / self._LOWEST)
         score = ops.clip(score, self._LOWEST, self._HIGHEST)

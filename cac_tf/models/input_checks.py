@@ -8,7 +8,8 @@ they get there: arrays as a whole, data sets batch by batch.
 import keras
 import numpy as np
 
-UNKNOWN_LABEL = -1
+from cac_tf.layers.open_set_decision import UNKNOWN
+
 # Marks our own message inside an error that a data pipeline wraps around it.
 _MARK = "[cac_tf] "
 _IMAGES_PER_CHUNK = 1024
@@ -40,7 +41,7 @@ def check_labels(labels, num_classes, allow_unknown=False, where=""):
             "Labels must be whole numbers (class indices); got dtype "
             f"{labels.dtype}."
         )
-    lowest = UNKNOWN_LABEL if allow_unknown else 0
+    lowest = UNKNOWN if allow_unknown else 0
     is_whole = labels == np.floor(labels)
     is_valid = is_whole & (labels >= lowest) & (labels < num_classes)
     if not is_valid.all():
@@ -160,7 +161,7 @@ def checked_batches(data, num_classes, allow_unknown=False):
             check_finite(images, "Images", where)
         except ValueError as error:
             raise ValueError(_MARK + str(error)) from None
-        np.add.at(counts, labels[labels != UNKNOWN_LABEL], 1)
+        np.add.at(counts, labels[labels != UNKNOWN], 1)
 
     if _is_tf_dataset(data):
         return _checked_tf_dataset(data, check), counts

@@ -285,9 +285,7 @@ class OpenSetClassifier(keras.Model):
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
     ):
-        is_known = ops.not_equal(
-            ops.reshape(y, (-1,)), input_checks.UNKNOWN_LABEL
-        )
+        is_known = ops.not_equal(ops.reshape(y, (-1,)), UNKNOWN)
         if not training:
             y = ops.where(
                 ops.reshape(is_known, ops.shape(y)), y, ops.zeros_like(y)
@@ -397,7 +395,7 @@ class OpenSetClassifier(keras.Model):
             labels = input_checks.check_labels(
                 y, len(self.class_names), allow_unknown=not is_training
             )
-            known = labels[labels != input_checks.UNKNOWN_LABEL]
+            known = labels[labels != UNKNOWN]
             counts = np.bincount(known, minlength=len(self.class_names))
             absent = input_checks.absent_classes(counts, self.class_names)
             if is_training and absent:
@@ -585,7 +583,7 @@ class OpenSetClassifier(keras.Model):
         for scores, (labels, _) in self._iterate_scores(data, None, batch_size):
             is_wanted = np.ones(len(scores.unknown_score), bool)
             if known_only and labels is not None:
-                is_wanted = labels.reshape(-1) != input_checks.UNKNOWN_LABEL
+                is_wanted = labels.reshape(-1) != UNKNOWN
             parts.append(scores.unknown_score[is_wanted])
         return np.concatenate(parts)
 
@@ -633,15 +631,17 @@ class OpenSetClassifier(keras.Model):
             ValueError: no valid theta; no inputs; an input that holds NaN or
                 infinity or whose logits are not finite, with its position.
         """
-        theta = np.float32(self.require_threshold())
+        self.require_threshold()
         scores = self.predict_scores(x, batch_size)
-        is_unknown = ~(scores.unknown_score <= theta)
-        class_id = np.where(is_unknown, UNKNOWN, scores.nearest_class_id)
+        class_id = ops.convert_to_numpy(
+            self.decision(self._class_scores(scores._asdict()))
+        )
+        # UNKNOWN is -1: the last name.
         names = np.array([*self.class_names, UNKNOWN_NAME])
         return OpenSetPrediction(
-            class_id=class_id.astype("int32"),
+            class_id=class_id,
             label=names[class_id],
-            is_unknown=is_unknown,
+            is_unknown=class_id == UNKNOWN,
             unknown_score=scores.unknown_score,
             nearest_class_id=scores.nearest_class_id,
             gamma=scores.gamma,

@@ -71,10 +71,8 @@ def oscr_figure(evaluation):
         color=KNOWN_COLOUR,
         label=f"OSCR {evaluation.metrics['oscr']:.3f}",
     )
-    theta = evaluation.metrics["threshold"]
-    if theta is not None:
-        kept = evaluation.unknown_score <= np.float32(theta)
-        right = (kept & evaluation.is_correct)[is_known].mean()
+    if evaluation.is_kept is not None:
+        right = (evaluation.is_kept & evaluation.is_correct)[is_known].mean()
         _mark_theta(axes, evaluation, right)
     axes.set_ylim(0, 1.02)
     axes.set_xlabel("unknown inputs kept (false-positive rate)")
@@ -126,11 +124,9 @@ def confusion_figure(evaluation):
     if len(names) > _MOST_CLASSES_IN_MATRIX:
         return None
     predicted = evaluation.nearest_class_id.astype(int)
-    theta = evaluation.metrics["threshold"]
     truth = np.where(evaluation.is_known, evaluation.labels, len(names))
-    if theta is not None:
-        kept = evaluation.unknown_score <= np.float32(theta)
-        predicted = np.where(kept, predicted, len(names))
+    if evaluation.is_kept is not None:
+        predicted = np.where(evaluation.is_kept, predicted, len(names))
     matrix = sklearn_metrics.confusion_matrix(
         truth, predicted, labels=range(len(names) + 1)
     )

@@ -163,14 +163,13 @@ def _svg(figure, name):
 def _pictures(evaluation, dataset):
     """The errors of each kind, those nearest to theta first."""
     is_known, is_correct = evaluation.is_known, evaluation.is_correct
-    theta = evaluation.metrics["threshold"]
+    kept = evaluation.is_kept
     sections = []
-    if theta is None:
+    if kept is None:
         sections.append(
             ("Known, nearest to another class", is_known & ~is_correct)
         )
     else:
-        kept = evaluation.unknown_score <= np.float32(theta)
         sections += [
             ("Unknown, kept as known", ~is_known & kept),
             ("Known, rejected as unknown", is_known & ~kept),

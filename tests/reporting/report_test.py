@@ -22,7 +22,7 @@ def example(rng, num_unknown=30, threshold=0.5, names=("cat", "dog", "cow")):
     logits = 10 * np.eye(3)[(labels + wrong) % 3] + rng.normal(0, 1, (n, 3))
     all_logits = np.concatenate([logits, rng.normal(3, 2, (num_unknown, 3))])
     evaluation = Evaluation(
-        metrics={},
+        metrics={"threshold": threshold},
         labels=np.r_[labels, np.full(num_unknown, -1)],
         unknown_labels=np.r_[np.full(n, -1), np.zeros(num_unknown, int)],
         nearest_class_id=all_logits.argmax(axis=1),
@@ -52,7 +52,8 @@ def example(rng, num_unknown=30, threshold=0.5, names=("cat", "dog", "cow")):
         "class_names": list(names),
         "counts": dataset.counts,
         "openness": dataset.openness,
-        **_measures(evaluation, threshold),
+        **evaluation.metrics,
+        **_measures(evaluation),
     }
     return dataclasses.replace(evaluation, metrics=measures), dataset
 
