@@ -13,10 +13,9 @@ import time
 import numpy as np
 
 from cac_tf import atomic_files
+from cac_tf import methods
 from cac_tf.data import load_open_set_dataset
 from cac_tf.evaluation import evaluate
-from cac_tf.methods import cac
-from cac_tf.methods.presets import preset
 from cac_tf.run_folder import environment
 
 RESULT = pathlib.Path(__file__).parent / "results" / "digits.json"
@@ -31,11 +30,12 @@ def run_trial(trial, seed):
         The metrics, with `seed` and the training's `seconds`.
     """
     dataset = load_open_set_dataset("digits", trial=trial)
-    recipe = preset("digits")
+    method = methods.get("cac")
+    recipe = method.recipe(**methods.preset("digits"))
     started = time.monotonic()
-    model = cac.build_model(dataset, recipe, seed)
+    model = method.build_model(dataset, recipe, seed)
     with tempfile.TemporaryDirectory() as folder:
-        cac.train(model, dataset, recipe, seed, f"{folder}/checkpoint.npz")
+        method.train(model, dataset, recipe, seed, f"{folder}/checkpoint.npz")
     seconds = time.monotonic() - started
     model.calibrate(dataset.validation.images, true_positive_rate=0.95)
     return {

@@ -17,6 +17,7 @@ from cac_tf import layers
 from cac_tf import losses
 from cac_tf import metrics
 from cac_tf import models
+from cac_tf import scores
 from cac_tf.models import OpenSetClassifier
 from cac_tf.models import load_model
 from cac_tf.version import __version__

@@ -6,6 +6,7 @@ import dataclasses
 import numpy as np
 
 from cac_tf import metrics
+from cac_tf import scores as score_rules
 
 FALSE_POSITIVE_RATES = (0.01, 0.05, 0.1)
 
@@ -53,16 +54,18 @@ class Evaluation:
         }
 
 
-def evaluate(model, dataset, method="cac", batch_size=256):
+def evaluate(model, dataset, method="cac", scores=(), batch_size=256):
     """Evaluates a classifier on the test data of an experiment.
 
-    Without unknown test data the evaluation is closed-set: what needs them
-    is None.
+    One pass over the test data serves all scores. Without unknown test data
+    the evaluation is closed-set: what needs them is None.
 
     Args:
         model: `OpenSetClassifier` whose classes are those of the data set.
         dataset: `OpenSetDataset`.
         method: name of the method, for the record.
+        scores: names of further scores to compare the model's own with. One
+            that learns from training data is fitted to those of `dataset`.
         batch_size: of the predictions.
 
     Returns:
@@ -83,39 +86,72 @@ def evaluate(model, dataset, method="cac", batch_size=256):
             f"the data set has {dataset.image_shape} (height, width, "
             "channels)."
         )
-    known = model.predict_scores(dataset.known_test.images, batch_size)
-    parts = [known]
+    parts = [model.predict_scores(dataset.known_test.images, batch_size)]
     if dataset.unknown_test.size:
         parts.append(
             model.predict_scores(dataset.unknown_test.images, batch_size)
         )
-    unknown_score = np.concatenate([p.unknown_score for p in parts])
-    min_distance = np.concatenate([p.distances.min(axis=-1) for p in parts])
+    outputs = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in parts[0]._fields
+    }
     num_known, num_unknown = dataset.known_test.size, dataset.unknown_test.size
     none = np.full(num_known, -1)
     evaluation = Evaluation(
         metrics={"threshold": model.threshold},
         labels=np.r_[dataset.known_test.labels, np.full(num_unknown, -1)],
         unknown_labels=np.r_[none, dataset.unknown_test.labels],
-        nearest_class_id=np.concatenate([p.nearest_class_id for p in parts]),
-        unknown_score=unknown_score,
-        min_distance=min_distance,
-        logits=np.concatenate([p.logits for p in parts]),
+        nearest_class_id=outputs["nearest_class_id"],
+        unknown_score=outputs["unknown_score"],
+        min_distance=outputs["distances"].min(axis=-1),
+        logits=outputs["logits"],
     )
     measures = {
         "dataset": dataset.name,
         "split_family": dataset.split_family,
         "trial": dataset.trial,
         "method": method,
-        "score": model.score,
+        "score": model.score.name,
         "class_names": list(dataset.class_names),
         "unknown_class_names": list(dataset.unknown_class_names),
         "counts": dataset.counts,
         "openness": dataset.openness,
         **evaluation.metrics,
         **_measures(evaluation),
+        "scores": _compare_scores(
+            model, dataset, scores, outputs, evaluation, batch_size
+        ),
     }
     return dataclasses.replace(evaluation, metrics=measures)
+
+
+def _compare_scores(model, dataset, names, outputs, evaluation, batch_size):
+    """Measures by each score, the model's own first."""
+    rules = [model.score]
+    rules += [
+        score_rules.get(name) for name in names if name != model.score.name
+    ]
+    training = None
+    compared = {}
+    for rule in rules:
+        if rule.IS_FITTED_TO_DATA and not rule.is_fitted:
+            training = training or model.predict_scores(
+                dataset.train.images, batch_size
+            )
+            rule.fit(getattr(training, rule.NEEDS), dataset.train.labels)
+        class_scores = np.asarray(rule(outputs[rule.NEEDS]))
+        by_score = dataclasses.replace(
+            evaluation,
+            unknown_score=class_scores.min(axis=-1),
+            nearest_class_id=class_scores.argmin(axis=-1),
+            metrics={"threshold": None},
+        )
+        measures = _measures(by_score)
+        compared[rule.name] = {
+            name: measures[name]
+            for name in ("auroc", "accuracy", "oscr", "ccr")
+        }
+    return compared
 
 
 def _measures(evaluation):

@@ -14,6 +14,9 @@ import numpy as np
 from cac_tf import atomic_files
 from cac_tf.version import __version__
 
+# Raised when the meaning of config.json or metrics.json changes.
+FORMAT = 2
+
 
 class RunFolderError(ValueError):
     """A folder that cannot take the run that was asked for."""
@@ -77,29 +80,38 @@ class RunFolder:
         return None
 
     @classmethod
-    def open(cls, path, settings, overwrite=False):
+    def open(cls, path, settings, data, overwrite=False):
         """Starts a run in a folder, or goes on with the same one.
 
         Args:
             path: the folder; made if it does not exist.
             settings: JSON-able dict of everything that decides the result.
+            data: JSON-able dict that says which data the settings led to.
             overwrite: start afresh: what an earlier run left is deleted.
 
         Returns:
             `RunFolder`.
 
         Raises:
-            RunFolderError: as `find`, without `overwrite`; or the folder
-                cannot be written.
+            RunFolderError: as `find`, without `overwrite`; the data are
+                other ones than when the run began; or the folder cannot be
+                written.
         """
         folder = None if overwrite else cls.find(path, settings)
+        if folder is not None:
+            folder._check_same_data(json.loads(json.dumps(data)))
         try:
             if folder is None:
                 folder = cls(os.fspath(path))
                 os.makedirs(folder.path, exist_ok=True)
                 if overwrite:
                     folder._clear()
-                config = {"settings": settings, "environment": environment()}
+                config = {
+                    "format": FORMAT,
+                    "settings": settings,
+                    "data": data,
+                    "environment": environment(),
+                }
                 atomic_files.write_json(folder.file("config.json"), config)
             atomic_files.remove_leftovers(folder.path)
             os.makedirs(folder.file("checkpoints"), exist_ok=True)
@@ -110,26 +122,22 @@ class RunFolder:
         return folder
 
     def _check_same(self, settings):
-        try:
-            earlier = read_config(self.path)["settings"]
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
-            raise RunFolderError(
-                f"{self.file('config.json')} is no run's configuration."
-            ) from error
-        different = sorted(
-            key
-            for key in {*earlier, *settings}
-            if earlier.get(key) != settings.get(key)
-        )
-        if different:
-            changes = "; ".join(
-                f"{key}: {earlier.get(key)!r} there, {settings.get(key)!r} now"
-                for key in different
-            )
+        earlier = read_config(self.path)["settings"]
+        changes = _changes(earlier, settings)
+        if changes:
             raise RunFolderError(
                 f"{self.path} holds a run with another configuration "
                 f"({changes}). Choose another --output_dir, or pass "
                 "--overwrite to delete that run and start afresh."
+            )
+
+    def _check_same_data(self, data):
+        changes = _changes(read_config(self.path)["data"], data)
+        if changes:
+            raise RunFolderError(
+                f"{self.path} holds a run that began with other data "
+                f"({changes}). Restore them, or pass --overwrite to delete "
+                "that run and start afresh."
             )
 
     def _clear(self):
@@ -152,6 +160,7 @@ RUN_FILES = (
     "metrics.json",
     "checkpoints",
     "model.keras",
+    "history.json",
     "scores.npz",
     "report.html",
     "serving",
@@ -159,10 +168,73 @@ RUN_FILES = (
 )
 
 
+def _changes(earlier, now):
+    """What differs between two dicts, as a text; empty if nothing does."""
+    return "; ".join(
+        f"{key}: {earlier.get(key)!r} there, {now.get(key)!r} now"
+        for key in sorted({*earlier, *now})
+        if earlier.get(key) != now.get(key)
+    )
+
+
 def read_config(path):
-    """The `config.json` of a run's folder."""
-    with open(os.path.join(path, "config.json"), encoding="utf-8") as file:
-        return json.load(file)
+    """The `config.json` of a run's folder.
+
+    Raises:
+        RunFolderError: it is no run's configuration, or that of another
+            version of cac_tf.
+    """
+    return _read(os.path.join(path, "config.json"))
+
+
+def read_metrics(path):
+    """The `metrics.json` of a run's folder.
+
+    Raises:
+        RunFolderError: it holds no run's numbers, or those of another version
+            of cac_tf.
+    """
+    return _read(os.path.join(path, "metrics.json"))
+
+
+def _read(path):
+    with open(path, encoding="utf-8") as file:
+        try:
+            content = json.load(file)
+        except ValueError as error:
+            raise RunFolderError(f"{path} is no JSON file: {error}") from error
+    found = content.get("format") if isinstance(content, dict) else None
+    if found != FORMAT:
+        raise RunFolderError(
+            f"{path} was not written by this version of cac_tf (its format is "
+            f"{found}, this version's {FORMAT}). Run it again in another "
+            "--output_dir, or with --overwrite."
+        )
+    return content
+
+
+def data_summary(dataset):
+    """Which data a run uses, for `config.json`.
+
+    Args:
+        dataset: `OpenSetDataset`.
+
+    Returns:
+        JSON-able dict: classes, counts, normalisation, and the SHA-256 of the
+        validation images, by which a resumed run knows that they were chosen
+        again as before.
+    """
+    mean, std = dataset.channel_statistics
+    return {
+        "class_names": list(dataset.class_names),
+        "class_ids": [int(i) for i in dataset.class_ids],
+        "unknown_class_names": list(dataset.unknown_class_names),
+        "unknown_class_ids": [int(i) for i in dataset.unknown_class_ids],
+        "counts": dataset.counts,
+        "mean": mean,
+        "std": std,
+        "validation_sha256": dataset.validation_digest,
+    }
 
 
 def environment():
@@ -197,7 +269,27 @@ def _hardware():
                     break
     except OSError:
         pass
-    return {"cpu": model, "cpu_count": os.cpu_count()}
+    return {
+        "cpu": model,
+        "cpu_count": os.cpu_count(),
+        "accelerator": _accelerator(),
+    }
+
+
+def _accelerator():
+    """Name of the device that Keras computes on, or None for the CPU."""
+    if keras.backend.backend() == "jax":
+        import jax
+
+        device = jax.devices()[0]
+        return None if device.platform == "cpu" else device.device_kind
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        for device in tf.config.list_physical_devices("GPU"):
+            details = tf.config.experimental.get_device_details(device)
+            return details.get("device_name", "GPU")
+    return None
 
 
 def _commit():

@@ -50,9 +50,11 @@ def blobs(rng, num_classes=3, rows=240, width=5):
     return inputs.astype("float32"), labels
 
 
-def small_classifier(num_classes=3, width=5, names=None, **kwargs):
+def small_classifier(
+    num_classes=3, width=5, names=None, backbone=None, **kwargs
+):
     """A compiled classifier on vectors that trains in a second."""
-    backbone = keras.Sequential(
+    backbone = backbone or keras.Sequential(
         [keras.Input([width]), keras.layers.Dense(num_classes)]
     )
     names = names or [f"class {i}" for i in range(num_classes)]

@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
+import subprocess
+import sys
+
 import keras
 import numpy as np
 import pytest
 
 from cac_tf import data
-from cac_tf.methods import cac
+from cac_tf import methods
+from cac_tf.methods.recipe import Recipe
+from cac_tf.training import Stage
 from cac_tf.training import fit_resumable
+from tests.conftest import ROOT
+from tests.conftest import small_classifier
 
 # Three epochs are not always enough for every class.
 pytestmark = pytest.mark.filterwarnings("ignore:Class .* keeps its anchor")
@@ -26,35 +33,47 @@ class Interrupt(keras.callbacks.Callback):
             raise KeyboardInterrupt
 
 
-def train(checkpoint, seed=3, callbacks=(), **recipe):
-    """Three epochs on half of the digits, with all that is random."""
+RECIPE = {
+    "schedule": "two_stage",
+    "epochs": 2,
+    "second_stage_epochs": 2,
+    "batch_size": 64,
+    "scale": 0.7,
+    "rotation": 10.0,
+}
+
+
+def train(checkpoint, seed=3, method="cac", callbacks=(), **recipe):
+    """Two stages on half of the digits, with all that is random."""
     digits = data.load_open_set_dataset("digits", trial=0, test_fraction=0.6)
-    recipe = cac.Recipe(
-        epochs=3, batch_size=64, scale=0.7, rotation=10.0, **recipe
-    )
-    model = cac.build_model(digits, recipe, seed)
-    return model, cac.train(model, digits, recipe, seed, checkpoint, callbacks)
+    method = methods.get(method)
+    recipe = method.recipe(**{**RECIPE, **recipe})
+    model = method.build_model(digits, recipe, seed)
+    record = method.train(model, digits, recipe, seed, checkpoint, callbacks)
+    return model, record.history
 
 
 def weights(model):
     return [np.asarray(w) for w in model.weights]
 
 
+def assert_same_weights(one, other):
+    for a, b in zip(weights(one), weights(other), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_the_same_seed_twice_and_an_interrupted_run(tmp_path):
-    """Bit-identical weights: again, and after two interruptions."""
+    """Bit-identical weights: again, and interrupted in each stage."""
     model, history = train(tmp_path / "one.npz")
     again, _ = train(tmp_path / "two.npz")
-    for epoch in (1, 2):
+    for epoch in (1, 2, 3):
         with pytest.raises(KeyboardInterrupt):
             train(tmp_path / "three.npz", callbacks=[Interrupt(epoch)])
     resumed, resumed_history = train(tmp_path / "three.npz")
-    assert len(history) == 3
+    assert [logs["stage"] for logs in history] == [1, 1, 2, 2]
     assert resumed_history == history
-    for expected, *others in zip(
-        weights(model), weights(again), weights(resumed), strict=True
-    ):
-        for other in others:
-            np.testing.assert_array_equal(other, expected)
+    assert_same_weights(model, again)
+    assert_same_weights(model, resumed)
     other_seed, _ = train(tmp_path / "four.npz", seed=4)
     assert any(
         np.any(a != b)
@@ -62,19 +81,167 @@ def test_the_same_seed_twice_and_an_interrupted_run(tmp_path):
     )
 
 
+# Forks a process that trains and kills it after a while, until that happened
+# ten times. (To start ten interpreters would take most of the time.) A process
+# that ended before it was killed leaves nothing to go on from.
+KILLER = """
+import os, random, signal, sys, time
+from tests.training_test import small_run
+path, kills = sys.argv[1], 0
+while kills < 10:
+    child = os.fork()
+    if child == 0:
+        small_run(path)
+        os._exit(0)
+    time.sleep(random.uniform(0.1, 2.0))
+    os.kill(child, signal.SIGKILL)
+    if os.waitpid(child, 0)[1] == signal.SIGKILL:
+        kills += 1
+    else:
+        os.unlink(path)
+"""
+
+
+def small_run(checkpoint):
+    """Two stages, patience and random numbers on little vectors."""
+    keras.utils.set_random_seed(1)
+    rng = np.random.default_rng(0)
+    labels = np.arange(96) % 3
+    images = 3 * np.eye(3)[labels] + rng.standard_normal((96, 3))
+    examples = data.Examples(np.float32(images), labels)
+    backbone = keras.Sequential(
+        [
+            keras.Input([3]),
+            keras.layers.Dense(16, activation="relu"),
+            keras.layers.Dropout(0.3, seed=5),
+            keras.layers.Dense(3),
+        ]
+    )
+    model = small_classifier(backbone=backbone)
+    record = fit_resumable(
+        model,
+        examples.take(slice(0, 72)),
+        examples.take(slice(72, 96)),
+        stages=[Stage(30, 0.02, patience=8), Stage(30, 0.002, patience=8)],
+        batch_size=8,
+        seed=2,
+        checkpoint=checkpoint,
+        monitor="val_loss",
+    )
+    return model, record.history
+
+
+def test_killed_ten_times_at_any_moment(tmp_path):
+    """kill -9 at random moments; the same command ends bit-identically."""
+    model, history = small_run(tmp_path / "whole.npz")
+    assert {logs["stage"] for logs in history} == {1, 2}
+    path = tmp_path / "killed.npz"
+    result = subprocess.run(
+        [sys.executable, "-c", KILLER, str(path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    resumed, resumed_history = small_run(path)
+    assert resumed_history == history
+    assert_same_weights(model, resumed)
+
+
+def test_stages_patience_and_best_weights(tmp_path):
+    """The schedule, against what the history itself says."""
+    model, history = small_run(tmp_path / "one.npz")
+    values = [logs["val_loss"] for logs in history]
+    for number in (1, 2):
+        own = [logs["val_loss"] for logs in history if logs["stage"] == number]
+        best = int(np.argmin(own))
+        # Ended by patience, or by the limit of 30.
+        assert len(own) == min(best + 1 + 8, 30)
+    rng = np.random.default_rng(0)
+    labels = np.arange(96) % 3
+    images = np.float32(3 * np.eye(3)[labels] + rng.standard_normal((96, 3)))
+    logs = model.evaluate(images[72:], labels[72:], verbose=0, return_dict=True)
+    assert logs["loss"] == pytest.approx(min(values), rel=1e-5)
+
+
+def test_the_second_stage_starts_from_the_best_weights(tmp_path):
+    """With fresh momentum and its own learning rate."""
+    begun, ended = [], []
+
+    class AtStart(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            optimizer = self.model.optimizer
+            slots = [v for v in optimizer.variables if "momentum" in v.path]
+            assert len(slots) == len(self.model.trainable_weights)
+            begun.append(
+                {
+                    "weights": weights(self.model),
+                    "momentum": max(np.abs(np.asarray(v)).max() for v in slots),
+                    "rate": float(np.asarray(optimizer.learning_rate)),
+                }
+            )
+
+    digits = data.load_open_set_dataset("digits", trial=0, test_fraction=0.6)
+    method = methods.get("cac")
+    # So high a rate that the last epoch is seldom the best.
+    recipe = method.recipe(**{**RECIPE, "epochs": 4, "learning_rate": 0.1})
+    model = method.build_model(digits, recipe, 3)
+    history = method.train(
+        model,
+        digits,
+        recipe,
+        3,
+        tmp_path / "one.npz",
+        callbacks=[AtStart()],
+        after_epoch=lambda model, epoch: ended.append(weights(model)) or {},
+    ).history
+    first = [h["val_anchor_loss"] for h in history if h["stage"] == 1]
+    best = ended[int(np.argmin(first))]
+    for a, b in zip(begun[4]["weights"], best, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert begun[3]["momentum"] > 0
+    assert begun[4]["momentum"] == 0
+    assert begun[3]["rate"] == pytest.approx(0.1)
+    assert begun[4]["rate"] == pytest.approx(0.001)
+
+
 def test_a_checkpoint_of_another_model(tmp_path):
     train(tmp_path / "one.npz")
     digits = data.load_open_set_dataset("digits", known_classes=["0", "1"])
-    model = cac.build_model(digits, cac.Recipe(), seed=0)
+    method = methods.get("cac")
+    recipe = method.recipe(**RECIPE)
+    model = method.build_model(digits, recipe, seed=0)
     with pytest.raises(ValueError, match="another model or optimizer"):
+        method.train(model, digits, recipe, 0, tmp_path / "one.npz")
+
+
+def test_a_damaged_checkpoint(tmp_path):
+    path = tmp_path / "damaged.npz"
+    path.write_bytes(b"PK nothing")
+    with pytest.raises(ValueError, match="no checkpoint of this version"):
+        train(path)
+    np.savez(path, history="[]")
+    with pytest.raises(ValueError, match="no checkpoint of this version"):
+        train(path)
+
+
+def test_what_cannot_be_watched(tmp_path):
+    x = data.Examples(np.zeros((6, 5), "float32"), np.arange(6) % 3)
+    none = x.take(slice(0, 0))
+    options = {"batch_size": 2, "seed": 0, "checkpoint": tmp_path / "c.npz"}
+    with pytest.raises(ValueError, match="need `monitor`"):
         fit_resumable(
-            model,
-            digits.train,
-            digits.validation,
-            epochs=4,
-            batch_size=64,
-            seed=0,
-            checkpoint=tmp_path / "one.npz",
+            small_classifier(), x, x, stages=[Stage(1), Stage(1)], **options
+        )
+    with pytest.raises(ValueError, match="no validation images"):
+        fit_resumable(
+            small_classifier(),
+            x,
+            none,
+            stages=[Stage(1)],
+            monitor="val_loss",
+            **options,
         )
 
 
@@ -83,14 +250,19 @@ def test_a_checkpoint_of_another_model(tmp_path):
     [
         {"epochs": 0},
         {"batch_size": 0},
+        {"patience": 0},
+        {"second_stage_epochs": -1},
         {"learning_rate": 0.0},
         {"learning_rate": float("nan")},
+        {"second_stage_learning_rate": 0.0},
         {"momentum": 1.0},
         {"weight_decay": -1.0},
         {"dropout": 1.0},
+        {"network": "vgg"},
+        {"schedule": "step"},
     ],
 )
 def test_bad_recipes(values):
     (name,) = values
     with pytest.raises(ValueError, match=f"{name} must be"):
-        cac.Recipe(**values)
+        Recipe(**values)

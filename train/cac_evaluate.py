@@ -4,16 +4,20 @@
 Example: cac-evaluate --model=runs/digits/model.keras --output_dir=runs/again
 
 Without --dataset, the data are those that the model was trained on, read
-from config.json beside it. Writes metrics.json, scores.npz and report.html.
+from config.json beside it. Writes metrics.json, scores.npz and report.html;
+and model.keras, if what was evaluated is no longer what --model holds.
 """
 
 import os
 
 from absl import flags
 
+from cac_tf import methods
 from cac_tf.evaluation import evaluate
+from cac_tf.methods.cac import fit_class_means
 from cac_tf.models import load_model
 from cac_tf.run_folder import RunFolder
+from cac_tf.run_folder import data_summary
 from cac_tf.run_folder import read_config
 from cac_tf.train import command_line
 
@@ -25,11 +29,23 @@ def define_flags(values):
     flags.DEFINE_string(
         "output_dir", None, "Folder for the results.", flag_values=values
     )
+    flags.DEFINE_bool(
+        "recentre",
+        False,
+        "Take the class means of the training images as centres, as after "
+        "training.",
+        flag_values=values,
+    )
+    command_line.define_score_flag(
+        values,
+        "Which rule gives the unknown score. Default: the model's own.",
+    )
     flags.DEFINE_float(
         "true_positive_rate",
         None,
         "Calibrate theta anew on the known validation images. Default: the "
-        "model's own theta.",
+        "model's own theta; 0.95 where it has none, or with --recentre or "
+        "--score.",
         flag_values=values,
     )
     flags.DEFINE_bool(
@@ -41,7 +57,11 @@ def define_flags(values):
     flags.mark_flags_as_required(["model", "output_dir"], flag_values=values)
 
 
-def _data_settings(values):
+# Where neither the model nor a flag says which theta to use.
+_TRUE_POSITIVE_RATE = 0.95
+
+
+def _data_settings(values, config):
     if values.dataset is not None:
         return command_line.data_settings(values)
     given = [
@@ -49,14 +69,20 @@ def _data_settings(values):
     ]
     if given:
         raise ValueError(f"{', '.join(given)} needs --dataset too.")
-    try:
-        settings = read_config(os.path.dirname(values.model))["settings"]
-        return {name: settings[name] for name in command_line.DATA_FLAGS}
-    except (OSError, KeyError, ValueError) as error:
+    if config is None:
         raise ValueError(
             f"There is no run's config.json beside {values.model}, so the "
             "data must be named: pass --dataset."
-        ) from error
+        )
+    return {name: config["settings"][name] for name in command_line.DATA_FLAGS}
+
+
+def _config_beside(model):
+    """The `config.json` of the run that a model belongs to, or None."""
+    folder = os.path.dirname(model)
+    if not os.path.exists(os.path.join(folder, "config.json")):
+        return None
+    return read_config(folder)
 
 
 def main(values):
@@ -69,24 +95,48 @@ def main(values):
             "would be lost; choose another one."
         )
     model = load_model(values.model)
-    data_settings = _data_settings(values)
+    config = _config_beside(values.model)
+    method = methods.get(config["settings"]["method"] if config else "cac")
+    data_settings = _data_settings(values, config)
     dataset = command_line.load_dataset(data_settings)
-    if values.true_positive_rate is not None:
-        model.calibrate(
-            dataset.validation.images,
-            true_positive_rate=values.true_positive_rate,
-        )
-    evaluation = evaluate(model, dataset)
+    model, is_changed = _prepared(values, model, dataset)
+    evaluation = evaluate(model, dataset, method.name, method.scores)
     folder = RunFolder.open(
         values.output_dir,
         {
             **data_settings,
             "model": values.model,
+            "method": method.name,
+            "recentre": values.recentre,
+            "score": model.score.name,
             "true_positive_rate": values.true_positive_rate,
         },
+        data_summary(dataset),
         overwrite=values.overwrite,
     )
+    if is_changed:
+        # What was evaluated is what can be shipped.
+        model.save(folder.file("model.keras"))
     command_line.write_results(folder, evaluation, dataset, model.centres)
+
+
+def _prepared(values, model, dataset):
+    """The model with the score, centres and theta asked for."""
+    is_changed = False
+    if values.score is not None and values.score != model.score.name:
+        model, is_changed = model.with_score(values.score), True
+    if values.recentre:
+        fit_class_means(model, dataset.train)
+        is_changed = True
+    if is_changed:
+        model.fit_score(*dataset.train)
+    rate = values.true_positive_rate
+    if model.threshold is None and rate is None:
+        rate = _TRUE_POSITIVE_RATE
+    if rate is not None:
+        model.calibrate(dataset.validation.images, true_positive_rate=rate)
+        is_changed = True
+    return model, is_changed
 
 
 def run():

@@ -8,33 +8,62 @@ Writes model.keras, metrics.json, scores.npz, report.html and serving/1 into
 epoch; finished, it says so.
 """
 
-import dataclasses
 import shutil
 import sys
 
 import keras
 from absl import flags
 
+from cac_tf import methods
+from cac_tf import scores
+from cac_tf.data import dump_arrays
+from cac_tf.data.npz_arrays import origin_of
 from cac_tf.evaluation import evaluate
 from cac_tf.export import write_model_folder
-from cac_tf.methods import cac
-from cac_tf.methods.presets import preset
 from cac_tf.reporting import TrainingProgress
 from cac_tf.run_folder import RunFolder
+from cac_tf.run_folder import data_summary
 from cac_tf.train import command_line
 
 
 def define_flags(values):
     """Defines the flags of `cac-train`."""
     command_line.define_data_flags(values)
-    command_line.define_recipe_flags(values, cac.Recipe)
+    command_line.define_recipe_flags(values)
+    flags.DEFINE_enum(
+        "method",
+        "cac",
+        methods.names(),
+        "How the model is trained.",
+        flag_values=values,
+    )
+    command_line.define_score_flag(
+        values, "Which rule gives the unknown score. Default: the method's."
+    )
     flags.DEFINE_string(
         "output_dir", None, "Folder of the run.", flag_values=values
+    )
+    flags.DEFINE_string(
+        "dump_arrays",
+        None,
+        "Write the data to this .npz file instead of training; "
+        "--dataset=<that file> then gives the same experiment on a machine "
+        "without TensorFlow or the data set.",
+        flag_values=values,
     )
     flags.DEFINE_integer(
         "seed",
         0,
         "Of everything random; the same seed gives the same weights.",
+        lower_bound=0,
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "evaluate_every",
+        0,
+        "Evaluate on the test data every so many epochs, around anchors, for "
+        "a learning curve in history.json and the report; nothing is chosen "
+        "by it. 0: only at the end.",
         lower_bound=0,
         flag_values=values,
     )
@@ -57,33 +86,65 @@ def define_flags(values):
         "Delete what an earlier run left in --output_dir and start afresh.",
         flag_values=values,
     )
-    flags.mark_flags_as_required(["dataset", "output_dir"], flag_values=values)
+    flags.mark_flag_as_required("dataset", flag_values=values)
 
 
-def _recipe(values):
-    given = {
-        field.name: values[field.name].value
-        for field in dataclasses.fields(cac.Recipe)
-        if values[field.name].value is not None
-    }
-    return dataclasses.replace(preset(values.dataset), **given)
+def _dump(values, data_settings):
+    own = {*command_line.DATA_FLAGS, "dump_arrays"}
+    ignored = [
+        name for name in sorted(_names_of_flags() - own) if values[name].present
+    ]
+    if ignored:
+        raise ValueError(
+            f"--{ignored[0]} has no effect with --dump_arrays, which trains "
+            "nothing; leave it out."
+        )
+    if not values.dump_arrays.endswith(".npz"):
+        raise ValueError(
+            f"--dump_arrays must end in .npz; got {values.dump_arrays}."
+        )
+    dataset = command_line.load_dataset(data_settings)
+    dump_arrays(values.dump_arrays, dataset)
+    print(f"{values.dump_arrays}: {dataset.counts}")
+
+
+def _names_of_flags():
+    values = flags.FlagValues()
+    define_flags(values)
+    return set(values)
 
 
 def main(values):
     """Runs the whole way, from data to a served model."""
-    recipe = _recipe(values)
+    data_settings = command_line.data_settings(values)
+    if values.dump_arrays is not None:
+        _dump(values, data_settings)
+        return
+    if values.output_dir is None:
+        raise ValueError("--output_dir is needed: the folder of the run.")
+    method = methods.get(values.method)
+    # Dumped arrays are trained as the data set that they come from.
+    name = origin_of(values.dataset) or values.dataset
+    recipe = command_line.recipe_of_flags(values, method, name)
+    score = values.score or method.scores[0]
+    if values.evaluate_every and scores.get(score).IS_FITTED_TO_DATA:
+        raise ValueError(
+            f"--evaluate_every has no effect with --score={score}, which is "
+            "fitted after the training; leave it out."
+        )
     if not 0.0 < values.true_positive_rate < 1.0:
         raise ValueError(
             "--true_positive_rate must be in (0, 1); got "
             f"{values.true_positive_rate}."
         )
     keras.config.set_dtype_policy(values.precision)
-    data_settings = command_line.data_settings(values)
     settings = {
         **data_settings,
-        "method": "cac",
-        **dataclasses.asdict(recipe),
+        "method": method.name,
+        "score": score,
+        **recipe.in_force,
         "seed": values.seed,
+        "evaluate_every": values.evaluate_every,
         "true_positive_rate": values.true_positive_rate,
         "precision": values.precision,
         "backend": keras.backend.backend(),
@@ -96,22 +157,36 @@ def main(values):
             return
     # What is wrong with data or recipe is found before anything is written.
     dataset = command_line.load_dataset(data_settings)
-    model = cac.build_model(dataset, recipe, values.seed)
-    folder = RunFolder.open(values.output_dir, settings, values.overwrite)
+    model = method.build_model(dataset, recipe, values.seed, score)
+    folder = RunFolder.open(
+        values.output_dir, settings, data_summary(dataset), values.overwrite
+    )
     steps_per_epoch = -(-dataset.train.size // recipe.batch_size)
-    history = cac.train(
+
+    def learning_curve(model, epoch):
+        if not values.evaluate_every or epoch % values.evaluate_every:
+            return {}
+        measures = evaluate(model, dataset, method.name).metrics
+        return {
+            f"test_{name}": measures[name]
+            for name in ("auroc", "accuracy")
+            if measures[name] is not None
+        }
+
+    record = method.train(
         model,
         dataset,
         recipe,
         values.seed,
         folder.checkpoint,
-        callbacks=[TrainingProgress(recipe.epochs, steps_per_epoch)],
+        callbacks=[TrainingProgress(recipe.most_epochs, steps_per_epoch)],
+        after_epoch=learning_curve,
     )
     model.calibrate(
         dataset.validation.images,
         true_positive_rate=values.true_positive_rate,
     )
-    evaluation = evaluate(model, dataset)
+    evaluation = evaluate(model, dataset, method.name, method.scores)
     model.save(folder.file("model.keras"))
     if keras.backend.backend() == "tensorflow":
         # What an interrupted attempt left is of this same run.
@@ -125,7 +200,7 @@ def main(values):
             file=sys.stderr,
         )
     command_line.write_results(
-        folder, evaluation, dataset, model.centres, history
+        folder, evaluation, dataset, model.centres, record
     )
 
 

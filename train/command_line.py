@@ -10,8 +10,14 @@ from absl import flags
 from absl import logging as absl_logging
 
 from cac_tf import atomic_files
+from cac_tf import methods
+from cac_tf import scores
+from cac_tf.data import BENCHMARK_SETS
 from cac_tf.data import load_open_set_dataset
+from cac_tf.methods.recipe import SCHEDULES
+from cac_tf.models import NETWORKS
 from cac_tf.reporting import write_report
+from cac_tf.run_folder import FORMAT
 from cac_tf.run_folder import read_config
 
 
@@ -66,8 +72,9 @@ def define_data_flags(values):
     flags.DEFINE_string(
         "dataset",
         None,
-        "digits; folder (of images, see --data_dir); a path ending in .npz; "
-        "or the name of a TFDS data set with an image and a label.",
+        f"digits; a set of the paper's benchmark ({', '.join(BENCHMARK_SETS)}"
+        "); folder (of images, see --data_dir); a path ending in .npz; or the "
+        "name of another TFDS data set with an image and a label.",
         flag_values=values,
     )
     flags.DEFINE_string(
@@ -83,6 +90,14 @@ def define_data_flags(values):
         None,
         "Names of the known classes, separated by commas; the rest is "
         "unknown. Default: the benchmark's split, where there is one.",
+        flag_values=values,
+    )
+    flags.DEFINE_list(
+        "unknown_classes",
+        None,
+        "Names of the unknown classes. Default: those of the benchmark's "
+        "split, else all that are not known (cifar10_vs_cifar100: those "
+        "without a counterpart in CIFAR10).",
         flag_values=values,
     )
     flags.DEFINE_enum(
@@ -101,9 +116,16 @@ def define_data_flags(values):
     flags.DEFINE_integer(
         "image_size",
         None,
-        "Height and width to resample images to. Default: their own, and 32 "
-        "for folder.",
+        "Height and width to resample images to. Default: 32, tinyimagenet "
+        "64; for TFDS sets outside of the benchmark their own.",
         lower_bound=1,
+        flag_values=values,
+    )
+    flags.DEFINE_bool(
+        "stream",
+        None,
+        "Decode images when they are used, instead of holding them in memory. "
+        "Default: if they would need more than 1 GiB.",
         flag_values=values,
     )
     flags.DEFINE_bool(
@@ -131,7 +153,8 @@ def define_data_flags(values):
         "validation_fraction",
         None,
         "Share of each known class's training images set apart for "
-        "validation, where the data have no such part. Default: 0.2.",
+        "validation, where the data have no such part. Default: 0.2, "
+        "tinyimagenet 0.1.",
         flag_values=values,
     )
 
@@ -140,10 +163,12 @@ DATA_FLAGS = (
     "dataset",
     "data_dir",
     "known_classes",
+    "unknown_classes",
     "split_family",
     "trial",
     "image_size",
     "strict",
+    "stream",
     "split_seed",
     "test_fraction",
     "validation_fraction",
@@ -165,22 +190,88 @@ def load_dataset(settings):
     return dataset
 
 
-def define_recipe_flags(values, recipe_class):
-    """One flag for each field of the recipe, without a default."""
-    for field in dataclasses.fields(recipe_class):
-        define = {int: flags.DEFINE_integer, float: flags.DEFINE_float}
-        define[field.type](
-            field.name,
-            None,
-            f"{RECIPE_HELP[field.name]} Default: the data set's preset.",
-            flag_values=values,
+def define_recipe_flags(values):
+    """One flag for each field of all methods' recipes, without a default."""
+    choices = {"network": tuple(NETWORKS), "schedule": SCHEDULES}
+    define = {
+        int: flags.DEFINE_integer,
+        float: flags.DEFINE_float,
+        bool: flags.DEFINE_bool,
+    }
+    for name, type_ in _recipe_fields().items():
+        text = f"{RECIPE_HELP[name]} Default: the data set's preset."
+        if name in choices:
+            flags.DEFINE_enum(
+                name, None, choices[name], text, flag_values=values
+            )
+        else:
+            define[type_](name, None, text, flag_values=values)
+
+
+def _recipe_fields():
+    """Names and types of the fields of all methods' recipes."""
+    return {
+        field.name: field.type
+        for method in map(methods.get, methods.names())
+        for field in dataclasses.fields(method.recipe)
+    }
+
+
+# Upper limit of a stage that ends by itself.
+_MOST_EPOCHS_UNTIL_CONVERGED = 1000
+
+
+def recipe_of_flags(values, method, dataset):
+    """The recipe that preset and flags give.
+
+    Args:
+        values: parsed flags.
+        method: `Method`.
+        dataset: name of the data set, for the preset.
+
+    Raises:
+        ValueError: a flag that has no effect with this method or with the
+            other flags, or a value out of its range.
+    """
+    given = {
+        name: values[name].value
+        for name in _recipe_fields()
+        if values[name].value is not None
+    }
+    fields = {field.name for field in dataclasses.fields(method.recipe)}
+    merged = {**methods.preset(dataset), **given}
+    if merged.get("until_converged"):
+        for name in ("epochs", "second_stage_epochs"):
+            merged[name] = given.get(name, _MOST_EPOCHS_UNTIL_CONVERGED)
+    recipe = method.recipe(**{n: v for n, v in merged.items() if n in fields})
+    without_effect = sorted(set(given) - fields | set(given) & recipe.unused)
+    if without_effect:
+        raise ValueError(
+            f"--{without_effect[0]} has no effect with --method={method.name} "
+            f"--schedule={recipe.schedule}"
+            + ("" if recipe.until_converged else " --nountil_converged")
+            + f" --second_stage_epochs={recipe.second_stage_epochs}; leave it "
+            "out."
         )
+    return recipe
 
 
 RECIPE_HELP = {
-    "epochs": "Number of passes over the training images.",
+    "network": "Backbone.",
+    "schedule": "cosine: the learning rate falls to 0 over all epochs, and "
+    "the last weights are kept. two_stage: --epochs at --learning_rate, then, "
+    "from the best weights, --second_stage_epochs at "
+    "--second_stage_learning_rate; the best weights by validation are kept.",
+    "epochs": "Passes over the training images, with two_stage those of the "
+    "first stage; with --until_converged at most so many (1000).",
+    "learning_rate": "Of SGD at the start.",
+    "second_stage_epochs": "Passes of the second stage; 0: none; with "
+    "--until_converged at most so many (1000).",
+    "second_stage_learning_rate": "Of SGD in the second stage.",
+    "until_converged": "Each stage ends when the validation value (CAC: the "
+    "anchor loss) has not improved for --patience epochs.",
+    "patience": "Epochs without improvement that end a stage (20).",
     "batch_size": "Images per training step.",
-    "learning_rate": "Of SGD at the start; it falls to 0 along a cosine.",
     "momentum": "Of SGD, in [0, 1).",
     "weight_decay": "L2 penalty on all weights, as a gradient factor.",
     "dropout": "Share of channels dropped after each block, in [0, 1).",
@@ -192,16 +283,29 @@ RECIPE_HELP = {
 }
 
 
-def write_results(folder, evaluation, dataset, centres, history=()):
+def write_results(folder, evaluation, dataset, centres, record=None):
     """Writes what an evaluation gave into a run's folder, and prints it.
 
     `metrics.json` comes last: with it the run is finished.
+
+    Args:
+        folder: `RunFolder`.
+        evaluation: `Evaluation`.
+        dataset: the `OpenSetDataset` that was evaluated on.
+        centres: (N, N) class centres in force.
+        record: `TrainingRecord`, if the model was trained in this run.
     """
+    history = record.history if record else []
     folder.write_scores(evaluation)
     report = folder.file("report.html")
     config = read_config(folder.path)
     write_report(report, evaluation, dataset, config, centres, history)
-    atomic_files.write_json(folder.file("metrics.json"), evaluation.metrics)
+    measures = {"format": FORMAT, **evaluation.metrics}
+    if record:
+        atomic_files.write_json(folder.file("history.json"), history)
+        measures["epochs"] = len(history)
+        measures["seconds"] = round(record.seconds, 1)
+    atomic_files.write_json(folder.file("metrics.json"), measures)
     _print_measures(evaluation.metrics)
     print(f"Report: {report}")
 
@@ -218,3 +322,11 @@ def _print_measures(measures):
         value = measures[name]
         shown = "-" if value is None else f"{value:.4g}"
         print(f"{name.replace('_', ' '):>20}  {shown}")
+    if len(measures["scores"]) > 1 and measures["auroc"] is not None:
+        for name, by_score in measures["scores"].items():
+            print(f"{'auroc by ' + name:>20}  {by_score['auroc']:.4g}")
+
+
+def define_score_flag(values, text):
+    """The flag `--score`."""
+    flags.DEFINE_enum("score", None, scores.names(), text, flag_values=values)

@@ -16,7 +16,7 @@ import typing
 _SPLIT_NAMES = {
     "digits": "MNIST",
     "mnist": "MNIST",
-    "svhn_cropped": "SVHN",
+    "svhn": "SVHN",
     "cifar10": "CIFAR10",
     # Known classes of CIFAR10, unknown ones of CIFAR100.
     "cifar+10": "CIFAR+10",

@@ -6,11 +6,12 @@ import pathlib
 import typing
 
 import numpy as np
-import PIL.Image
-import PIL.ImageOps
 import tqdm
 
+from cac_tf.data.image_file import read_image
 from cac_tf.data.open_set_dataset import Examples
+from cac_tf.data.streamed_images import StreamedImages
+from cac_tf.data.streamed_images import exceeds_memory
 
 
 class ImageFolder(typing.NamedTuple):
@@ -60,7 +61,7 @@ def _parts(root):
     return {"train": root}
 
 
-def load_image_folder(data_dir, image_size=32, strict=False):
+def load_image_folder(data_dir, image_size=32, strict=False, stream=None):
     """Reads all images of a folder, as RGB of one size.
 
     Either `data_dir/<class>/*`, or `data_dir/train/<class>/*`,
@@ -74,10 +75,14 @@ def load_image_folder(data_dir, image_size=32, strict=False):
         image_size: height and width of the images returned.
         strict: whether a file that is no readable image is an error; else
             it is skipped and named in `notes`.
+        stream: whether to decode images each time they are used, instead of
+            keeping them in memory; None decides by the memory that they
+            would need. Every file is read once here in either case.
 
     Returns:
-        `ImageFolder`; images uint8 (n, image_size, image_size, 3), labels
-        are positions in `class_names`, which are in alphabetical order.
+        `ImageFolder`; images uint8 (n, image_size, image_size, 3), an array
+        or `StreamedImages`; labels are positions in `class_names`, which are
+        in alphabetical order.
 
     Raises:
         ValueError: no such folder, no class in it, or an unreadable file
@@ -85,7 +90,7 @@ def load_image_folder(data_dir, image_size=32, strict=False):
 
     Example:
 
-    >>> import os, tempfile
+    >>> import os, tempfile, PIL.Image
     >>> folder = tempfile.mkdtemp()
     >>> for name in ("cat", "dog"):
     ...     os.mkdir(os.path.join(folder, name))
@@ -110,12 +115,15 @@ def load_image_folder(data_dir, image_size=32, strict=False):
             for path in sorted(class_folder.rglob("*"))
             if path.is_file() and not path.name.startswith(".")
         ]
+        is_streamed = stream
+        if stream is None:
+            is_streamed = exceeds_memory(len(files), image_size, 3)
         images, labels = [], []
         for path, label in tqdm.tqdm(
             files, desc=f"reading {part}", unit="image", leave=False
         ):
             try:
-                image, kinds = _read_image(path, image_size)
+                image, kinds = read_image(path, image_size)
             except Exception as error:  # Pillow's decoders raise of any kind.
                 if strict:
                     raise ValueError(
@@ -123,14 +131,15 @@ def load_image_folder(data_dir, image_size=32, strict=False):
                     ) from error
                 skipped.append(str(path.relative_to(data_dir)))
                 continue
-            images.append(image)
+            images.append(path if is_streamed else image)
             labels.append(label)
             conversions.update(kinds)
-        shape = (len(images), image_size, image_size, 3)
-        parts[part] = Examples(
-            np.array(images, "uint8").reshape(shape),
-            np.array(labels, "int64"),
-        )
+        if is_streamed:
+            images = StreamedImages(images, image_size)
+        else:
+            shape = (len(images), image_size, image_size, 3)
+            images = np.array(images, "uint8").reshape(shape)
+        parts[part] = Examples(images, np.array(labels, "int64"))
     return ImageFolder(
         class_names=class_names,
         train=parts["train"],
@@ -138,34 +147,6 @@ def load_image_folder(data_dir, image_size=32, strict=False):
         test=parts.get("test"),
         notes=tuple(_notes(conversions, skipped, image_size)),
     )
-
-
-def _read_image(path, image_size):
-    """The pixels of an image, and what had to be converted for that."""
-    kinds = []
-    with PIL.Image.open(path) as image:
-        image = PIL.ImageOps.exif_transpose(image)
-        if image.mode.startswith("I;16"):
-            # Pillow would clip 16 bits at 255 instead of scaling them.
-            high_byte = (np.asarray(image) >> 8).astype("uint8")
-            image = PIL.Image.fromarray(high_byte)
-        if image.mode != "RGB":
-            has_alpha = image.mode in ("RGBA", "LA", "PA")
-            kind = "alpha" if has_alpha else image.mode
-            kinds.append(_CONVERSIONS.get(kind, "of another colour mode"))
-            image = image.convert("RGB")
-        size = (image_size, image_size)
-        if image.size != size:
-            kinds.append("of another size")
-            image = image.resize(size, PIL.Image.Resampling.BILINEAR)
-        return np.asarray(image), kinds
-
-
-_CONVERSIONS = {
-    "alpha": "with an alpha channel",
-    "L": "in grey",
-    "1": "in grey",
-}
 
 
 def _notes(conversions, skipped, image_size):

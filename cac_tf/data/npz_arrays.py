@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Images as NumPy arrays in one .npz file."""
 
+import json
 import os
 import typing
 import zipfile
 
 import numpy as np
 
+from cac_tf import atomic_files
 from cac_tf.data.open_set_dataset import Examples
 
 _PARTS = ("train", "validation", "test")
@@ -19,6 +21,10 @@ class NpzArrays(typing.NamedTuple):
     train: Examples
     validation: Examples | None
     test: Examples | None
+    # Of a file that `dump_arrays` wrote, else empty: names of the known
+    # classes, and name, split family, trial and class ids of the source.
+    known_classes: tuple = ()
+    origin: dict | None = None
 
 
 def load_npz_arrays(path):
@@ -76,8 +82,69 @@ def load_npz_arrays(path):
             f"{num_classes - 1}."
         )
     return NpzArrays(
-        class_names=names or tuple(str(i) for i in range(num_classes)), **parts
+        class_names=names or tuple(str(i) for i in range(num_classes)),
+        **parts,
+        known_classes=tuple(str(n) for n in entries.get("known_classes", ())),
+        origin=json.loads(str(entries.get("origin", "null"))),
     )
+
+
+def dump_arrays(path, dataset):
+    """Writes an experiment's data as one file that `load_npz_arrays` reads.
+
+    Loaded again, it gives the same `OpenSetDataset`: the same images in the
+    same parts, classes, name, split family and trial. So a machine that has
+    neither TensorFlow nor the data sets can train it.
+
+    Args:
+        path: of the file, ending in ".npz"; replaced if it exists.
+        dataset: `OpenSetDataset`.
+
+    Example:
+
+    >>> import os, tempfile
+    >>> from cac_tf.data import load_open_set_dataset
+    >>> digits = load_open_set_dataset("digits", trial=2)
+    >>> path = os.path.join(tempfile.mkdtemp(), "digits2.npz")
+    >>> dump_arrays(path, digits)
+    >>> again = load_open_set_dataset(path)
+    >>> again.name, again.trial, again.counts == digits.counts
+    ('digits', 2, True)
+    """
+    num_known = len(dataset.class_names)
+    known, unknown = dataset.known_test, dataset.unknown_test
+    origin = {
+        "name": dataset.name,
+        "split_family": dataset.split_family,
+        "trial": dataset.trial,
+        "class_ids": dataset.class_ids,
+        "unknown_class_ids": dataset.unknown_class_ids,
+    }
+    with atomic_files.replacing(path) as temporary:
+        np.savez(
+            temporary,
+            x_train=dataset.train.images[:],
+            y_train=dataset.train.labels,
+            x_validation=dataset.validation.images[:],
+            y_validation=dataset.validation.labels,
+            x_test=np.concatenate([known.images[:], unknown.images[:]]),
+            y_test=np.r_[known.labels, unknown.labels + num_known],
+            class_names=[*dataset.class_names, *dataset.unknown_class_names],
+            known_classes=list(dataset.class_names),
+            origin=json.dumps(origin),
+        )
+
+
+def origin_of(path):
+    """Name of the data set that `dump_arrays` wrote to a file, or None.
+
+    Reads nothing else, and raises nothing.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return json.loads(str(file["origin"]))["name"]
+    except Exception:  # Whatever is wrong, loading the file will say.
+        return None
 
 
 def _examples(entries, part, path):

@@ -2,6 +2,8 @@
 """One open-set experiment's data, whatever their source."""
 
 import dataclasses
+import hashlib
+import os
 import typing
 
 import numpy as np
@@ -19,11 +21,14 @@ VALIDATION_FRACTION = 0.2
 class Examples(typing.NamedTuple):
     """Images with their labels."""
 
-    images: np.ndarray  # (n, H, W, C), values 0...255
+    # (n, H, W, C), values 0...255: an array, or `StreamedImages`.
+    images: typing.Any
     labels: np.ndarray  # (n,) int64
 
     def take(self, rows):
-        return Examples(self.images[rows], self.labels[rows])
+        """The examples of these rows."""
+        choose = getattr(self.images, "subset", self.images.__getitem__)
+        return Examples(choose(rows), self.labels[rows])
 
     @property
     def size(self):
@@ -71,6 +76,18 @@ class OpenSetDataset:
             "known_test": self.known_test.size,
             "unknown_test": self.unknown_test.size,
         }
+
+    @property
+    def validation_digest(self):
+        """SHA-256 of the validation images and labels: which were chosen."""
+        digest = hashlib.sha256(self.validation.labels.tobytes())
+        images = self.validation.images
+        for part in getattr(images, "sources", images):
+            if isinstance(part, os.PathLike):
+                # An image that is decoded later is known by its file.
+                part = os.fsencode(part)
+            digest.update(part if isinstance(part, bytes) else part.tobytes())
+        return digest.hexdigest()
 
     @property
     def channel_statistics(self):
@@ -139,6 +156,9 @@ def make_open_set_dataset(
     split_seed=0,
     test_fraction=TEST_FRACTION,
     validation_fraction=VALIDATION_FRACTION,
+    unknown=None,
+    unknown_class_names=None,
+    unknown_classes=None,
     **fields,
 ):
     """Divides labelled images into the parts of an open-set experiment.
@@ -149,7 +169,7 @@ def make_open_set_dataset(
             `class_names`.
         class_names: name of every class of the source, known and unknown.
         known_classes: ids of the known classes, at least two; the label of
-            a class is its position in this list. All others are unknown.
+            a class is its position in this list.
         test: `Examples`, or None: then `test_fraction` of each known class
             is set apart, and all images of unknown classes are test data.
         validation: `Examples`, or None: then `validation_fraction` of each
@@ -157,6 +177,11 @@ def make_open_set_dataset(
             it are left out.
         split_seed: of both choices.
         test_fraction, validation_fraction: shares in (0, 1).
+        unknown: `Examples` of another source whose classes are the unknown
+            ones, or None: then they are the classes of this source that are
+            not known.
+        unknown_class_names: name of every class of `unknown`.
+        unknown_classes: ids of the unknown classes; None for all there are.
         **fields: further fields of `OpenSetDataset`.
 
     Returns:
@@ -197,15 +222,19 @@ def make_open_set_dataset(
             raise ValueError(f"{option} must be in (0, 1); got {value!r}.")
     known_train = _relabelled(train, known)
     _check_no_class_is_empty(known_train, known, class_names, name)
+    if unknown is None:
+        unknown = train if test is None else test
+        unknown_class_names = class_names
+        candidates = _ids_present(unknown.labels, known)
+    else:
+        candidates = _ids_present(unknown.labels, [])
+    unknown_ids = _chosen(unknown_classes, candidates, unknown_class_names)
+    unknown_test = _relabelled(unknown, unknown_ids)
     if test is None:
-        unknown_ids = _ids_present(train.labels, known)
-        unknown_test = _relabelled(train, unknown_ids)
         known_train, known_test = _named_split(
             known_train, test_fraction, split_seed, known, class_names
         )
     else:
-        unknown_ids = _ids_present(test.labels, known)
-        unknown_test = _relabelled(test, unknown_ids)
         known_test = _relabelled(test, known)
         if known_test.size == 0:
             raise ValueError(
@@ -226,7 +255,7 @@ def make_open_set_dataset(
         name=name,
         class_names=tuple(class_names[i] for i in known),
         class_ids=tuple(known),
-        unknown_class_names=tuple(class_names[i] for i in unknown_ids),
+        unknown_class_names=tuple(unknown_class_names[i] for i in unknown_ids),
         unknown_class_ids=tuple(unknown_ids),
         train=known_train,
         validation=validation,
@@ -241,11 +270,25 @@ def _relabelled(examples, ids):
     position = {int(class_id): index for index, class_id in enumerate(ids)}
     rows = np.flatnonzero(np.isin(examples.labels, list(position)))
     labels = [position[int(label)] for label in examples.labels[rows]]
-    return Examples(examples.images[rows], np.array(labels, "int64"))
+    return Examples(examples.take(rows).images, np.array(labels, "int64"))
 
 
 def _ids_present(labels, known):
     return [int(i) for i in np.unique(labels) if int(i) not in set(known)]
+
+
+def _chosen(wanted, candidates, class_names):
+    """The unknown classes asked for; all candidates by default."""
+    if wanted is None:
+        return candidates
+    bad = [i for i in wanted if i not in candidates]
+    if bad:
+        names = ", ".join(class_names[i] for i in bad)
+        raise ValueError(
+            "These cannot be unknown classes, because they are known ones or "
+            f"have no test image: {names}."
+        )
+    return list(wanted)
 
 
 def _check_no_class_is_empty(examples, known, class_names, name):

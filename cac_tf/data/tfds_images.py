@@ -4,9 +4,11 @@
 import typing
 
 import numpy as np
-import PIL.Image
 
+from cac_tf.data.image_file import read_image
 from cac_tf.data.open_set_dataset import Examples
+from cac_tf.data.streamed_images import StreamedImages
+from cac_tf.data.streamed_images import exceeds_memory
 
 
 class TfdsImages(typing.NamedTuple):
@@ -18,14 +20,15 @@ class TfdsImages(typing.NamedTuple):
     notes: tuple
 
 
-def load_tfds_images(name, data_dir=None, image_size=None):
-    """Reads the train and test splits of a TFDS data set into memory.
+def load_tfds_images(name, data_dir=None, image_size=None, stream=None):
+    """Reads the train and test splits of a TFDS data set.
 
     Args:
         name: any TFDS name whose features have an `image` and a `label`.
         data_dir: TFDS directory; by default TFDS' own (`TFDS_DATA_DIR`).
         image_size: height and width to resample to; None keeps the images'
             own size, which must then be the same for all.
+        stream: as in `read_split`.
 
     Returns:
         `TfdsImages`; images uint8. `test` is the split "test", else
@@ -33,8 +36,29 @@ def load_tfds_images(name, data_dir=None, image_size=None):
 
     Raises:
         ValueError: an unknown name, no `image` or `label`, images of
-            different sizes without `image_size`, or data that are not there
-            and cannot be downloaded.
+            different sizes without `image_size`, or data that are damaged,
+            or not there and cannot be downloaded.
+    """
+    builder = prepared_builder(name, data_dir)
+    splits = builder.info.splits
+    test_split = next((s for s in ("test", "validation") if s in splits), None)
+    notes = []
+    if test_split == "validation":
+        notes.append("the split 'validation' serves as test data")
+    options = {"image_size": image_size, "stream": stream}
+    return TfdsImages(
+        class_names=class_names(builder),
+        train=read_split(builder, "train", **options),
+        test=read_split(builder, test_split, **options) if test_split else None,
+        notes=tuple(notes),
+    )
+
+
+def prepared_builder(name, data_dir=None):
+    """The TFDS builder of an image classification set, its data prepared.
+
+    Raises:
+        ValueError: as `load_tfds_images`.
     """
     try:
         import tensorflow_datasets as tfds
@@ -44,6 +68,9 @@ def load_tfds_images(name, data_dir=None, image_size=None):
             "or a path ending in .npz), and for these tensorflow-datasets and "
             "tensorflow must be installed."
         ) from error
+    # TFDS finds the name once the module was imported.
+    import cac_tf.data.tiny_imagenet  # noqa: F401
+
     try:
         builder = tfds.builder(name, data_dir=data_dir)
     except tfds.core.DatasetNotFoundError as error:
@@ -65,46 +92,110 @@ def load_tfds_images(name, data_dir=None, image_size=None):
     try:
         builder.download_and_prepare()
     except Exception as error:
+        raise ValueError(_not_there(builder, error)) from error
+    return builder
+
+
+def _not_there(builder, error):
+    lines = [
+        f"TFDS data set {builder.name!r} is not in {builder.data_dir} and "
+        f"could not be downloaded ({type(error).__name__}). Without a "
+        "network, put a prepared copy there (dataset_info.json, "
+        f"features.json and {builder.name}-<split>.tfrecord-* from a machine "
+        "that has it), or pass --data_dir (or set TFDS_DATA_DIR) to a TFDS "
+        "directory that holds one."
+    ]
+    if builder.MANUAL_DOWNLOAD_INSTRUCTIONS:
+        text = " ".join(builder.MANUAL_DOWNLOAD_INSTRUCTIONS.split())
+        lines.append(f"Or the source itself: {text}")
+    return " ".join(lines)
+
+
+def class_names(builder):
+    """Names of the classes of a prepared TFDS data set."""
+    return tuple(builder.info.features["label"].names)
+
+
+def read_split(builder, split, classes=None, image_size=None, stream=None):
+    """Reads a split of a prepared TFDS data set.
+
+    Args:
+        builder: of `prepared_builder`.
+        split: name of the split.
+        classes: ids of the classes to read; None for all.
+        image_size: height and width to resample to; None keeps the images'
+            own.
+        stream: whether to keep the images encoded and decode them when they
+            are used; None decides by the memory that they would need.
+
+    Returns:
+        `Examples`, in the order of the files.
+
+    Raises:
+        ValueError: there is no such split, its files are damaged, an example
+            has no label, or the images differ in size without `image_size`.
+    """
+    if split not in builder.info.splits:
         raise ValueError(
-            f"TFDS data set {name!r} is not in {builder.data_dir} and could "
-            f"not be downloaded ({type(error).__name__}). Put a prepared "
-            "copy there, or pass --data_dir (or set TFDS_DATA_DIR) to a TFDS "
-            "directory that has one."
-        ) from error
-    splits = builder.info.splits
-    test_split = next((s for s in ("test", "validation") if s in splits), None)
-    notes = []
-    if test_split == "validation":
-        notes.append("the split 'validation' serves as test data")
-    return TfdsImages(
-        class_names=tuple(features["label"].names),
-        train=_read(builder, "train", image_size),
-        test=_read(builder, test_split, image_size) if test_split else None,
-        notes=tuple(notes),
-    )
+            f"{builder.data_dir} has no split {split!r}; it has: "
+            f"{', '.join(builder.info.splits)}."
+        )
+    sources, labels = _encoded(builder, split, classes)
+    channels = 1 if builder.info.features["image"].shape[-1] == 1 else 3
+    if stream is None:
+        size = image_size or builder.info.features["image"].shape[0]
+        stream = bool(size) and exceeds_memory(len(sources), size, channels)
+    if stream:
+        size = image_size or read_image(sources[0])[0].shape[0]
+        images = StreamedImages(sources, size, channels)
+        return Examples(images, labels)
+    decoded = [read_image(s, image_size, channels)[0] for s in sources]
+    if len({image.shape for image in decoded}) > 1:
+        raise ValueError(
+            f"The images of {builder.name} differ in shape; pass --image_size."
+        )
+    return Examples(np.stack(decoded), labels)
 
 
-def _read(builder, split, image_size):
+def _encoded(builder, split, classes):
+    """The files of a split as bytes, and their labels."""
+    import tensorflow as tf
     import tensorflow_datasets as tfds
 
-    images, labels = [], []
-    for example in tfds.as_numpy(builder.as_dataset(split=split)):
-        image = example["image"]
-        if image_size is not None and image.shape[:2] != (image_size,) * 2:
-            picture = PIL.Image.fromarray(
-                image[..., 0] if image.shape[-1] == 1 else image
-            ).resize((image_size, image_size), PIL.Image.Resampling.BILINEAR)
-            image = np.asarray(picture).reshape(image_size, image_size, -1)
-        images.append(image)
-        labels.append(example["label"])
+    dataset = builder.as_dataset(
+        split=split, decoders={"image": tfds.decode.SkipDecoding()}
+    ).map(lambda example: (example["image"], example["label"]))
+    if classes is not None:
+        wanted = tf.constant(list(classes), tf.int64)
+        dataset = dataset.filter(
+            lambda image, label: tf.reduce_any(label == wanted)
+        )
+    sources, labels = [], []
+    try:
+        for image, label in tfds.as_numpy(dataset):
+            sources.append(image)
+            labels.append(label)
+    except tf.errors.DataLossError as error:
+        raise ValueError(
+            f"A file of the split {split!r} in {builder.data_dir} is cut off "
+            "or damaged. Delete that folder and prepare it again (or copy it "
+            f"again). {str(error).splitlines()[0]}"
+        ) from error
+    expected = builder.info.splits[split].num_examples
+    if classes is None and len(sources) != expected:
+        raise ValueError(
+            f"The split {split!r} in {builder.data_dir} has {len(sources)} "
+            f"examples; its dataset_info.json says {expected}. A file is "
+            "missing or was replaced."
+        )
+    if not sources:
+        raise ValueError(
+            f"The split {split!r} in {builder.data_dir} has no example"
+            + (" of the classes asked for." if classes is not None else ".")
+        )
     if min(labels) < 0:
         raise ValueError(
             f"The split {split!r} of {builder.name} has examples without a "
             "label."
         )
-    shapes = {image.shape for image in images}
-    if len(shapes) > 1:
-        raise ValueError(
-            f"The images of {builder.name} differ in shape; pass --image_size."
-        )
-    return Examples(np.stack(images), np.array(labels, "int64"))
+    return sources, np.array(labels, "int64")

@@ -5,6 +5,8 @@ import keras
 import numpy as np
 from keras import ops
 
+_IMAGES_PER_PART = 1024
+
 
 @keras.saving.register_keras_serializable(package="CacTf")
 class ImagePreprocessing(keras.layers.Layer):
@@ -121,7 +123,8 @@ def channel_statistics(images):
     """Mean and standard deviation of each channel on the scale of [0, 1].
 
     Args:
-        images: (n, H, W, C) array with values in 0...255.
+        images: (n, H, W, C) array with values in 0...255, or what can be
+            sliced into such arrays.
 
     Returns:
         Two lists with C floats. A constant channel gets the deviation 1, so
@@ -137,11 +140,20 @@ def channel_statistics(images):
     >>> channel_statistics(images)
     ([0.5], [0.5])
     """
-    images = np.asarray(images)
-    if images.size == 0:
+    if len(images) == 0:
         raise ValueError("There are no images to take statistics of.")
-    axes = tuple(range(images.ndim - 1))
-    mean = images.mean(axis=axes, dtype="float64") / 255.0
-    std = images.std(axis=axes, dtype="float64") / 255.0
-    std = np.where(std == 0.0, 1.0, std)
-    return mean.tolist(), std.tolist()
+    # In parts: the images may be decoded only when they are asked for. Sums
+    # of squared bytes are whole numbers, which float64 keeps exactly.
+    total, squares, count = 0.0, 0.0, 0
+    for start in range(0, len(images), _IMAGES_PER_PART):
+        part = np.asarray(images[start : start + _IMAGES_PER_PART], "float64")
+        part = part.reshape(-1, part.shape[-1])
+        total = total + part.sum(axis=0)
+        squares = squares + np.square(part).sum(axis=0)
+        count += len(part)
+    mean = total / count
+    variance = squares / count - np.square(mean)
+    # What is left of a constant channel is rounding.
+    is_constant = variance <= 1e-12 * squares / count
+    std = np.where(is_constant, 255.0, np.sqrt(np.maximum(variance, 0.0)))
+    return (mean / 255.0).tolist(), (std / 255.0).tolist()

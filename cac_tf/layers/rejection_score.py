@@ -42,12 +42,26 @@ def softmin(distances):
     return ops.softmax(-full_precision(distances), axis=-1)
 
 
+def share_of_others(distances):
+    """`1 - softmin(distances)`, precise where a share rounds to 1.
+
+    One minus the share of the nearest class is formed from the shares of the
+    others.
+
+    Args:
+        distances: (B, N) float tensor.
+
+    Returns:
+        (B, N) in [0, 1].
+    """
+    is_nearest, others, rest = _exponentials(full_precision(distances))
+    return ops.where(is_nearest, rest, 1.0 + rest - others) / (1.0 + rest)
+
+
 def rejection_scores(distances):
     r"""gamma: \\(d \circ (1 - \mathrm{softmin}(d))\\), equation 8.
 
-    Small means "this class". One minus the share of the nearest class is
-    formed from the shares of the others, so it keeps its precision where the
-    share rounds to 1.
+    Small means "this class".
 
     Args:
         distances: (B, N) float tensor, >= 0. Half precision is computed in
@@ -64,9 +78,7 @@ def rejection_scores(distances):
     array([[0.2689, 1.4621]], dtype=float32)
     """
     distances = full_precision(distances)
-    is_nearest, others, rest = _exponentials(distances)
-    share_of_others = ops.where(is_nearest, rest, 1.0 + rest - others)
-    return distances * (share_of_others / (1.0 + rest))
+    return distances * share_of_others(distances)
 
 
 @keras.saving.register_keras_serializable(package="CacTf")

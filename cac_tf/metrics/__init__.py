@@ -10,6 +10,7 @@ from cac_tf.metrics.open_set import oscr
 from cac_tf.metrics.open_set import oscr_curve
 from cac_tf.metrics.open_set import roc_curve
 from cac_tf.metrics.streaming import AnchorLoss
+from cac_tf.metrics.streaming import CrossEntropy
 from cac_tf.metrics.streaming import NearestCentreAccuracy
 from cac_tf.metrics.streaming import OpenSetAUROC
 from cac_tf.metrics.streaming import TupletLoss

@@ -14,6 +14,7 @@ from cac_tf.layers.open_set_decision import nearest_class
 from cac_tf.layers.rejection_score import rejection_scores
 from cac_tf.losses.cac import anchor_loss
 from cac_tf.losses.cac import tuplet_loss
+from cac_tf.losses.cross_entropy import cross_entropy
 
 
 class _MeanOverKnown(keras.metrics.Mean):
@@ -98,6 +99,35 @@ class TupletLoss(_MeanOverKnown):
     def __init__(self, name="tuplet_loss", dtype=None):
         super().__init__(name=name, dtype=dtype)
         self._direction = "down"
+
+
+@keras.saving.register_keras_serializable(package="CacTf")
+class CrossEntropy(_MeanOverKnown):
+    """Mean softmax cross-entropy of the logits, from distances to anchors.
+
+    Args:
+        magnitude: length of the anchors.
+
+    Example:
+
+    >>> import numpy as np, cac_tf
+    >>> metric = cac_tf.metrics.CrossEntropy()
+    >>> d = cac_tf.layers.anchored_distances(np.float32([[2, 0]]), 10.0)
+    >>> _ = metric.update_state([0], d)
+    >>> round(float(metric.result()), 4)
+    0.1269
+    """
+
+    def __init__(self, magnitude=10.0, name="cross_entropy", dtype=None):
+        super().__init__(name=name, dtype=dtype)
+        self.magnitude = float(magnitude)
+        self._direction = "down"
+
+    def _values(self, labels, distances):
+        return cross_entropy(labels, distances, self.magnitude)
+
+    def get_config(self):
+        return {**super().get_config(), "magnitude": self.magnitude}
 
 
 @keras.saving.register_keras_serializable(package="CacTf")

@@ -93,6 +93,11 @@ def is_array(data):
     )
 
 
+def _is_sliceable(data):
+    """Whether `data` gives arrays of images by slices, as a lazy array does."""
+    return all(hasattr(data, n) for n in ("shape", "__getitem__", "__len__"))
+
+
 def _is_tf_dataset(data):
     return hasattr(data, "element_spec") and hasattr(data, "enumerate")
 
@@ -219,14 +224,14 @@ def iterate_batches(data, labels=None, batch_size=128):
         data, labels = data[:2]
     if isinstance(data, list):
         data = np.asarray(data)
-    if is_array(data):
-        data = np.asarray(data)
+    if is_array(data) or _is_sliceable(data):
         labels = None if labels is None else np.asarray(labels)
         if labels is not None and len(labels) != len(data):
             raise ValueError(f"{len(labels)} labels for {len(data)} images.")
         for start in range(0, len(data), batch_size):
             rows = slice(start, start + batch_size)
-            yield data[rows], None if labels is None else labels[rows], ""
+            images = np.asarray(data[rows])
+            yield images, None if labels is None else labels[rows], ""
         return
     if isinstance(data, keras.utils.PyDataset):
         batches = (data[i] for i in range(data.num_batches))

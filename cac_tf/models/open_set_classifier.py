@@ -11,6 +11,7 @@ from keras import ops
 
 from cac_tf import atomic_files
 from cac_tf import calibration
+from cac_tf import scores as score_rules
 from cac_tf.layers.anchored_distance import AnchoredDistance
 from cac_tf.layers.open_set_decision import UNKNOWN
 from cac_tf.layers.open_set_decision import OpenSetDecision
@@ -24,7 +25,6 @@ from cac_tf.models.backbone_checks import check_backbone
 from cac_tf.models.backbone_checks import check_class_names
 from cac_tf.models.backbone_checks import uses_float16
 
-SCORES = ("gamma", "min_distance")
 UNKNOWN_NAME = "unknown"
 
 
@@ -143,8 +143,9 @@ class OpenSetClassifier(keras.Model):
         augmentation: layer applied in training only. It stands between the
             two halves of `ImagePreprocessing`, on images in [0, 1]; after
             any other preprocessing.
-        score: which rule gives the unknown score: "gamma", the smallest
-            rejection score (equation 9), or "min_distance".
+        score: which rule gives the unknown score: a name of
+            `scores.names()`, e.g. "gamma", the smallest rejection score
+            (equation 9), or a `scores.Score`.
         **kwargs: of `keras.Model`.
 
     Raises:
@@ -182,10 +183,7 @@ class OpenSetClassifier(keras.Model):
         kwargs["dtype"] = kwargs.get("dtype") or "float32"
         class_names = check_class_names(class_names, reserved=UNKNOWN_NAME)
         check_backbone(backbone, len(class_names))
-        if score not in SCORES:
-            raise ValueError(
-                f"score must be one of {', '.join(SCORES)}; got {score!r}."
-            )
+        score = score_rules.get(score)
         super().__init__(**kwargs)
         self.backbone = backbone
         self.preprocessing = preprocessing
@@ -212,6 +210,8 @@ class OpenSetClassifier(keras.Model):
         shape = _build(self.backbone, shape)
         self.distance_head.build(shape)
         self.rejection_score.build(shape)
+        if not self.score.built:
+            self.score.build(shape)
         self.built = True
 
     def logits(self, inputs, training=False):
@@ -237,15 +237,16 @@ class OpenSetClassifier(keras.Model):
         distances = (distance_formula or self.distance_head)(logits)
         gamma = self.rejection_score(distances)
         outputs = {"logits": logits, "distances": distances, "gamma": gamma}
+        class_scores = self._class_scores(outputs)
         return {
             **outputs,
-            "unknown_score": ops.min(self._class_scores(outputs), axis=-1),
-            "nearest_class_id": nearest_class(distances),
+            "unknown_score": ops.min(class_scores, axis=-1),
+            "nearest_class_id": nearest_class(class_scores),
         }
 
     def _class_scores(self, outputs):
         """The (B, N) scores that decide, small = "this class"."""
-        return outputs["gamma" if self.score == "gamma" else "distances"]
+        return self.score(outputs[self.score.NEEDS])
 
     # ---- training ---------------------------------------------------------
 
@@ -386,6 +387,7 @@ class OpenSetClassifier(keras.Model):
         if self.built and not self.distance_head.has_anchors:
             self.distance_head.assign_anchors()
         self.decision.threshold = None
+        self.score.reset()
 
     def _checked_input(self, x, y, is_training):
         """The data to train on, and label counts (None: not checked)."""
@@ -426,8 +428,10 @@ class OpenSetClassifier(keras.Model):
 
         Raises:
             ValueError: no inputs, or one with NaN or infinity, or whose
-                logits are not finite; the message names its position.
+                logits are not finite (the message names its position); a
+                score that is not fitted.
         """
+        self._require_fitted_score()
         parts = [
             scores for scores, _ in self._iterate_scores(x, None, batch_size)
         ]
@@ -576,9 +580,50 @@ class OpenSetClassifier(keras.Model):
         self.decision.threshold = theta
         return theta
 
+    def fit_score(self, x, y=None, batch_size=128):
+        """Fits the score to known training data, if it learns from them.
+
+        "openmax" does; for the others this does nothing. Theta becomes
+        invalid.
+
+        Args:
+            x: array of inputs, or a data set of (inputs, labels) batches.
+            y: labels for an array.
+            batch_size: for arrays.
+
+        Raises:
+            ValueError: no data or labels, invalid labels or inputs, or too
+                few of them for the score.
+        """
+        if not self.score.IS_FITTED_TO_DATA:
+            return
+        values, all_labels = [], []
+        for scores, (labels, place) in self._iterate_scores(x, y, batch_size):
+            if labels is None:
+                raise ValueError("fit_score needs labels: pass y.")
+            all_labels.append(
+                input_checks.check_labels(
+                    labels, len(self.class_names), where=place
+                )
+            )
+            values.append(getattr(scores, self.score.NEEDS))
+        if not values:
+            raise ValueError("fit_score needs at least one example.")
+        self.score.fit(np.concatenate(values), np.concatenate(all_labels))
+        self.decision.threshold = None
+
+    def _require_fitted_score(self):
+        if not self.score.is_fitted:
+            raise ValueError(
+                f"The score {self.score.name!r} has no statistics yet: call "
+                "fit_score(x_train, y_train) first. (fit makes earlier ones "
+                "invalid.)"
+            )
+
     def _unknown_scores(self, data, batch_size, known_only):
         if data is None:
             return []
+        self._require_fitted_score()
         parts = [np.empty(0, "float32")]
         for scores, (labels, _) in self._iterate_scores(data, None, batch_size):
             is_wanted = np.ones(len(scores.unknown_score), bool)
@@ -648,6 +693,30 @@ class OpenSetClassifier(keras.Model):
             distances=scores.distances,
         )
 
+    def with_score(self, score):
+        """A copy of the model with another score, without a threshold.
+
+        Args:
+            score: a name of `scores.names()`, or a `scores.Score`.
+
+        Returns:
+            `OpenSetClassifier`, not compiled; logits and centres are those of
+            this one.
+        """
+        score = score_rules.get(score)
+        config = {
+            **self.get_config(),
+            "score": keras.saving.serialize_keras_object(score),
+        }
+        copy = type(self).from_config(config)
+        copy.build((None, *self.raw_input_shape))
+        for own, other in (
+            (self.backbone, copy.backbone),
+            (self.distance_head, copy.distance_head),
+        ):
+            other.set_weights(own.get_weights())
+        return copy
+
     # ---- keeping ----------------------------------------------------------
 
     def save(self, filepath, overwrite=True, **kwargs):
@@ -705,8 +774,8 @@ class OpenSetClassifier(keras.Model):
 
         def serve(images):
             outputs = self.score_outputs(images, distance_formula)
-            del outputs["logits"]
             class_id = self.decision(self._class_scores(outputs))
+            del outputs["logits"]
             is_unknown = tf.equal(class_id, UNKNOWN)
             names = tf.constant([*self.class_names, UNKNOWN_NAME])
             rows = tf.where(is_unknown, len(self.class_names), class_id)
@@ -746,13 +815,13 @@ class OpenSetClassifier(keras.Model):
             "magnitude": self.distance_head.magnitude,
             "preprocessing": serialize(self.preprocessing),
             "augmentation": serialize(self.augmentation),
-            "score": self.score,
+            "score": serialize(self.score),
         }
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
         config = dict(config)
-        for key in ("backbone", "preprocessing", "augmentation"):
+        for key in ("backbone", "preprocessing", "augmentation", "score"):
             config[key] = keras.saving.deserialize_keras_object(
                 config[key], custom_objects=custom_objects
             )

@@ -5,6 +5,9 @@ import keras
 import numpy as np
 from keras import layers
 
+from cac_tf.layers.batch_normalization import BatchNormalization
+from cac_tf.models.seeds import seed_sequence
+
 # (filters, strides) of the nine convolutions, in three blocks; the last one
 # of each block halves the map.
 _BLOCKS = (
@@ -52,14 +55,7 @@ def openset_cnn(
     """
     # Keras' L2(l) has the gradient 2 l w.
     penalty = keras.regularizers.L2(weight_decay / 2) if weight_decay else None
-    seeds = keras.random.SeedGenerator(seed)
-
-    def next_seed():
-        return int(
-            keras.ops.convert_to_numpy(
-                keras.random.randint((), 0, 2**31 - 1, seed=seeds)
-            )
-        )
+    seeds = seed_sequence(seed)
 
     inputs = keras.Input(input_shape, name="images")
     x = inputs
@@ -67,19 +63,24 @@ def openset_cnn(
     for block in _BLOCKS:
         for filters, strides in block:
             index += 1
-            x = layers.ZeroPadding2D(1, name=f"pad{index}")(x)
+            padding = "same"
+            if strides == 2:
+                # "same" would pad a strided convolution on one side only.
+                x = layers.ZeroPadding2D(1, name=f"pad{index}")(x)
+                padding = "valid"
             x = layers.Conv2D(
                 filters,
                 3,
                 strides=strides,
+                padding=padding,
                 use_bias=False,
                 kernel_initializer=keras.initializers.RandomNormal(
-                    stddev=np.sqrt(2.0 / (9 * filters)), seed=next_seed()
+                    stddev=np.sqrt(2.0 / (9 * filters)), seed=next(seeds)
                 ),
                 kernel_regularizer=penalty,
                 name=f"conv{index}",
             )(x)
-            x = layers.BatchNormalization(
+            x = BatchNormalization(
                 momentum=0.9,
                 epsilon=1e-5,
                 beta_regularizer=penalty,
@@ -88,13 +89,13 @@ def openset_cnn(
             )(x)
             x = layers.LeakyReLU(negative_slope=0.2, name=f"relu{index}")(x)
         x = layers.SpatialDropout2D(
-            dropout, seed=next_seed(), name=f"dropout{index}"
+            dropout, seed=next(seeds), name=f"dropout{index}"
         )(x)
     x = layers.Flatten(name="features")(x)
     logits = layers.Dense(
         num_classes,
         kernel_initializer=keras.initializers.RandomNormal(
-            stddev=0.01, seed=next_seed()
+            stddev=0.01, seed=next(seeds)
         ),
         kernel_regularizer=penalty,
         bias_regularizer=penalty,

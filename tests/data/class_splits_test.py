@@ -8,7 +8,7 @@ from cac_tf.data import split_families
 def test_both_families_ship_with_five_trials():
     assert split_families() == ("neal", "miller2020")
     for family in split_families():
-        for dataset in ("digits", "mnist", "svhn_cropped", "cifar10"):
+        for dataset in ("digits", "mnist", "svhn", "cifar10"):
             for trial in range(5):
                 known, unknown = class_split(dataset, family, trial)
                 assert sorted([*known, *unknown]) == list(range(10))

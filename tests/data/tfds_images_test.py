@@ -21,9 +21,9 @@ def test_mnist_of_a_trial():
     assert dataset.class_names == ("0", "1", "2", "4", "5", "9")
     assert dataset.counts["known_test"] == 6030
     assert dataset.counts["unknown_test"] == 3970
-    assert dataset.image_shape == (28, 28, 1)
+    assert dataset.image_shape == (32, 32, 1)
     assert dataset.train.images.dtype == np.uint8
-    # Known: the mean of all MNIST training images is 0.1307.
+    # Known: the mean of all MNIST training images at 28x28 is 0.1307.
     assert dataset.channel_statistics[0][0] == pytest.approx(0.13, abs=0.01)
 
 

@@ -105,7 +105,7 @@ ROOMS = [
     {"version", "precision", "atomic_files"},
     {"layers"},
     {"losses"},
-    {"metrics"},
+    {"metrics", "scores"},
     {"calibration"},
     {"models"},
     {"data", "training", "export"},

@@ -80,6 +80,7 @@ def test_a_run_leaves_everything(finished):
         "checkpoints",
         "model.keras",
         "metrics.json",
+        "history.json",
         "scores.npz",
         "report.html",
         "serving",
@@ -283,14 +284,16 @@ def test_an_interrupted_start_and_overwrite(finished, tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / ".writing-config.json").touch()
-    opened = RunFolder.open(folder, {"epochs": 3})
+    opened = RunFolder.open(folder, {"epochs": 3}, {"mean": 1})
     assert {p.name for p in folder.iterdir()} == {"config.json", "checkpoints"}
     (folder / "checkpoints" / "latest.npz").touch()
     assert RunFolder.find(folder, {"epochs": 3}) == opened
     with pytest.raises(ValueError, match="epochs: 3 there, 4 now"):
-        RunFolder.open(folder, {"epochs": 4})
+        RunFolder.open(folder, {"epochs": 4}, {"mean": 1})
+    with pytest.raises(ValueError, match="other data .mean: 1 there, 2 now"):
+        RunFolder.open(folder, {"epochs": 3}, {"mean": 2})
     (folder / "config.json").unlink()  # as if --overwrite had been killed
-    RunFolder.open(folder, {"epochs": 4}, overwrite=True)
+    RunFolder.open(folder, {"epochs": 4}, {"mean": 1}, overwrite=True)
     assert not (folder / "checkpoints" / "latest.npz").exists()
 
 

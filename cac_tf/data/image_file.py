@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One image file, of whatever kind, to pixels of one size and colour mode."""
+
+import io
+
+import numpy as np
+import PIL.Image
+import PIL.ImageOps
+
+_MODES = {1: "L", 3: "RGB"}
+_KINDS = {
+    "alpha": "with an alpha channel",
+    "L": "in grey",
+    "1": "in grey",
+}
+
+
+def read_image(source, image_size=None, channels=3):
+    """Decodes an image, all frames but the first left out.
+
+    Args:
+        source: path of the file, or its bytes.
+        image_size: height and width to resample to (bilinear, antialiased);
+            None keeps the image's own.
+        channels: 3 for RGB, 1 for grey.
+
+    Returns:
+        (H, W, channels) uint8 array, and a list that says what had to be
+        converted.
+
+    Raises:
+        Exception: of any kind, as Pillow's decoders raise them.
+    """
+    kinds = []
+    if isinstance(source, bytes):
+        source = io.BytesIO(source)
+    with PIL.Image.open(source) as image:
+        image = PIL.ImageOps.exif_transpose(image)
+        if image.mode.startswith("I;16"):
+            # Pillow would clip 16 bits at 255 instead of scaling them.
+            high_byte = (np.asarray(image) >> 8).astype("uint8")
+            image = PIL.Image.fromarray(high_byte)
+        if image.mode != _MODES[channels]:
+            has_alpha = image.mode in ("RGBA", "LA", "PA")
+            kind = "alpha" if has_alpha else image.mode
+            kinds.append(_KINDS.get(kind, "of another colour mode"))
+            image = image.convert(_MODES[channels])
+        if image_size is not None and image.size != (image_size, image_size):
+            kinds.append("of another size")
+            image = image.resize(
+                (image_size, image_size), PIL.Image.Resampling.BILINEAR
+            )
+        pixels = np.asarray(image)
+    return pixels.reshape(*pixels.shape[:2], channels), kinds

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a method of the paper's tables consists of, and how it is trained."""
+
+import collections.abc
+import dataclasses
+
+import keras
+
+from cac_tf.layers import AffineAugmentation
+from cac_tf.layers import ImagePreprocessing
+from cac_tf.metrics import AnchorLoss
+from cac_tf.metrics import TupletLoss
+from cac_tf.models import NETWORKS
+from cac_tf.models import OpenSetClassifier
+from cac_tf.training import fit_resumable
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """How a model is trained, and how its inputs can be scored.
+
+    A method is one file in this folder with a `METHOD` of this class; the
+    binaries find it by its name.
+    """
+
+    name: str
+    recipe: type  # `Recipe` or a subclass with fields of its own
+    # Of `cac_tf.scores`; the first is the method's own.
+    scores: tuple
+    loss: collections.abc.Callable  # recipe -> Keras loss on distances
+    # The validation metric by whose smallest value weights are chosen.
+    monitor: keras.metrics.Metric
+    # (model, training examples): what follows on the training.
+    finish: collections.abc.Callable
+    magnitude: collections.abc.Callable = lambda recipe: 10.0
+
+    def build_model(self, dataset, recipe, seed, score=None):
+        """A fresh classifier for a data set, compiled.
+
+        Makes the process deterministic: the same seed gives the same weights.
+
+        Args:
+            dataset: `OpenSetDataset`; gives image size, classes, statistics.
+            recipe: of this method's recipe class.
+            seed: of initialisation, dropout and augmentation.
+            score: one of `scores`; None for the method's own.
+
+        Returns:
+            Compiled `OpenSetClassifier`.
+
+        Raises:
+            ValueError: a score that the method does not offer.
+        """
+        score = score or self.scores[0]
+        if score not in self.scores:
+            raise ValueError(
+                f"The method {self.name!r} offers the scores "
+                f"{', '.join(self.scores)}; got {score!r}."
+            )
+        keras.utils.set_random_seed(seed)
+        if keras.backend.backend() == "tensorflow":
+            import tensorflow as tf
+
+            tf.config.experimental.enable_op_determinism()
+        height, width, channels = dataset.image_shape
+        mean, std = dataset.channel_statistics
+        has_augmentation = recipe.scale < 1 or recipe.flip or recipe.rotation
+        model = OpenSetClassifier(
+            NETWORKS[recipe.network](
+                len(dataset.class_names),
+                (height, width, channels),
+                dropout=recipe.dropout,
+                weight_decay=recipe.weight_decay,
+                seed=seed,
+            ),
+            dataset.class_names,
+            magnitude=self.magnitude(recipe),
+            preprocessing=ImagePreprocessing(height, width, mean, std),
+            augmentation=AffineAugmentation(
+                recipe.scale, recipe.flip, recipe.rotation, seed=seed
+            )
+            if has_augmentation
+            else None,
+            score=score,
+        )
+        steps_per_epoch = -(-dataset.train.size // recipe.batch_size)
+        metrics = {
+            metric.name: metric
+            for metric in (AnchorLoss(), TupletLoss(), self._monitor_metric())
+        }
+        model.compile(
+            optimizer=recipe.optimizer(steps_per_epoch),
+            loss=self.loss(recipe),
+            metrics=["accuracy", *metrics.values()],
+        )
+        return model
+
+    def _monitor_metric(self):
+        # A fresh one: a metric has state.
+        return type(self.monitor).from_config(self.monitor.get_config())
+
+    def train(
+        self,
+        model,
+        dataset,
+        recipe,
+        seed,
+        checkpoint,
+        callbacks=(),
+        after_epoch=None,
+    ):
+        """Trains a model to the end, but for the threshold.
+
+        Args:
+            model: of `build_model`, with the same data set, recipe and seed.
+            dataset: `OpenSetDataset`.
+            recipe: of this method's recipe class.
+            seed: of the order of the examples.
+            checkpoint: path of the checkpoint file; if it exists, training
+                goes on from there.
+            callbacks: Keras callbacks.
+            after_epoch: as in `fit_resumable`.
+
+        Returns:
+            `TrainingRecord`.
+        """
+        keeps_best = recipe.schedule != "cosine"
+        record = fit_resumable(
+            model,
+            dataset.train,
+            dataset.validation,
+            stages=recipe.stages,
+            batch_size=recipe.batch_size,
+            seed=seed,
+            checkpoint=checkpoint,
+            monitor=f"val_{self.monitor.name}" if keeps_best else None,
+            callbacks=callbacks,
+            after_epoch=after_epoch,
+        )
+        self.finish(model, dataset.train)
+        return record

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The paper's score: the smallest rejection score gamma."""
+
+import keras
+
+from cac_tf.scores.score import Score
+
+
+@keras.saving.register_keras_serializable(package="CacTf")
+class Gamma(Score):
+    """Unknown score `min_j gamma_j` (equations 8 and 9).
+
+    Example:
+
+    >>> import numpy as np
+    >>> np.asarray(Gamma()(np.float32([[0.5, 7.0]]))).min()
+    np.float32(0.5)
+    """
+
+    NAME, NEEDS, IS_LOGARITHMIC = "gamma", "gamma", True
+
+    def call(self, values):
+        return values

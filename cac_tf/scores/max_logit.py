@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The largest logit."""
+
+import keras
+
+from cac_tf.precision import full_precision
+from cac_tf.scores.score import Score
+
+
+@keras.saving.register_keras_serializable(package="CacTf")
+class MaxLogit(Score):
+    """Unknown score `-max_j z_j`.
+
+    Example:
+
+    >>> import numpy as np
+    >>> np.asarray(MaxLogit()(np.float32([[2.0, 7.0]]))).min()
+    np.float32(-7.0)
+    """
+
+    NAME, NEEDS = "max_logit", "logits"
+
+    def call(self, values):
+        return -full_precision(values)

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The largest softmax probability."""
+
+import keras
+
+from cac_tf.layers.rejection_score import share_of_others
+from cac_tf.scores.score import Score
+
+
+@keras.saving.register_keras_serializable(package="CacTf")
+class MaxSoftmax(Score):
+    """Unknown score `1 - max_j softmax(z)_j`.
+
+    Formed from the probabilities of the other classes, so confident inputs
+    keep their order where the probability itself rounds to 1.
+
+    Example:
+
+    >>> import numpy as np
+    >>> scores = MaxSoftmax()(np.float32([[0.0, 30.0]]))
+    >>> f"{np.asarray(scores).min():.3g}"
+    '9.36e-14'
+    """
+
+    NAME, NEEDS, IS_LOGARITHMIC = "max_softmax", "logits", True
+
+    def call(self, values):
+        return share_of_others(-values)

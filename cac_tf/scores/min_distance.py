@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The distance to the closest centre."""
+
+import keras
+
+from cac_tf.scores.score import Score
+
+
+@keras.saving.register_keras_serializable(package="CacTf")
+class MinDistance(Score):
+    """Unknown score `min_j d_j`, the distance to the closest centre.
+
+    Example:
+
+    >>> import numpy as np
+    >>> np.asarray(MinDistance()(np.float32([[2.0, 7.0]]))).min()
+    np.float32(2.0)
+    """
+
+    NAME, NEEDS, IS_LOGARITHMIC = "min_distance", "distances", True
+
+    def call(self, values):
+        return values
