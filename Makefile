@@ -1,6 +1,8 @@
 # `make demo` and `make test` are all a newcomer needs; both work on a fresh
 # clone. Python 3.11 or newer: `make PYTHON=python3.12 demo` to choose one.
 PYTHON ?= python3
+# Optional extras that tests use: `make EXTRAS=dev,torch test` has PyTorch too.
+EXTRAS ?= dev
 BIN := .venv/bin
 RUN := env -u PYTHONPATH TF_CPP_MIN_LOG_LEVEL=3
 
@@ -34,7 +36,7 @@ format: .venv/installed-dev
 
 .venv/installed-dev: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	    --constraint constraints.txt --editable '.[dev]'
+	    --constraint constraints.txt --editable '.[$(EXTRAS)]'
 	touch $@
 
 clean:

@@ -114,7 +114,6 @@ class RunFolder:
                 }
                 atomic_files.write_json(folder.file("config.json"), config)
             atomic_files.remove_leftovers(folder.path)
-            os.makedirs(folder.file("checkpoints"), exist_ok=True)
         except OSError as error:
             raise RunFolderError(
                 f"{path} cannot be written: {error}"

@@ -193,6 +193,7 @@ class _State:
             for i, array in enumerate(values)
         }
         text = json.dumps(dataclasses.asdict(record))
+        os.makedirs(os.path.dirname(os.path.abspath(self._path)), exist_ok=True)
         with atomic_files.replacing(self._path) as temporary:
             np.savez(temporary, record=text, **arrays)
 

@@ -157,6 +157,15 @@ def define_data_flags(values):
         "tinyimagenet 0.1.",
         flag_values=values,
     )
+    flags.DEFINE_enum(
+        "validation_split",
+        None,
+        ["authors"],
+        "authors: set apart the validation images that the paper's authors "
+        "did, which their released weights have not seen (cifar10, cifar+10, "
+        "cifar+50). Default: chosen by --split_seed.",
+        flag_values=values,
+    )
 
 
 DATA_FLAGS = (
@@ -172,6 +181,7 @@ DATA_FLAGS = (
     "split_seed",
     "test_fraction",
     "validation_fraction",
+    "validation_split",
 )
 
 

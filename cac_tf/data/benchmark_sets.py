@@ -6,6 +6,8 @@ import dataclasses
 import numpy as np
 
 from cac_tf.data import tfds_images
+from cac_tf.data.authors_split import authors_training_index
+from cac_tf.layers.image_preprocessing import channel_statistics
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,6 +133,47 @@ class BenchmarkImages:
             if name not in self._set.without
             and (self.has_two_sources or i not in known)
         ]
+
+    def source_statistics(self, known):
+        """Mean and std of the known training images at their own size.
+
+        So the paper's authors took them; `OpenSetDataset.channel_statistics`
+        are those of the images as they are trained on.
+        """
+        examples = tfds_images.read_split(self._known, "train", known)
+        return channel_statistics(examples.images)
+
+    def authors_split(self, train):
+        """Splits training images as the paper's authors did.
+
+        Args:
+            train: `Examples` of `read`.
+
+        Returns:
+            `Examples` for training and for validation.
+
+        Raises:
+            ValueError: it is not known which image is which.
+        """
+        if self._set.known is not _CIFAR10:
+            raise ValueError(
+                "--validation_split=authors is there for the sets with known "
+                "classes of CIFAR10 alone: TFDS does not say which image of "
+                f"{self._set.known.name} is which."
+            )
+        numbers, labels = tfds_images.read_numbers(self._known, "train")
+        # The labels of all images, in the published order.
+        published = np.empty(len(labels), "int64")
+        published[numbers] = labels
+        is_training = authors_training_index(
+            published, [_MNIST.train_counts, _SVHN.train_counts]
+        )
+        # In the order of the files, as `train` is.
+        rows = is_training[numbers[np.isin(labels, np.unique(train.labels))]]
+        return (
+            train.take(np.flatnonzero(rows)),
+            train.take(np.flatnonzero(~rows)),
+        )
 
     def read(self, known, unknown):
         """Training, known test and unknown test images of these class ids.

@@ -30,6 +30,7 @@ def load_open_set_dataset(
     split_seed=0,
     test_fraction=None,
     validation_fraction=None,
+    validation_split=None,
 ):
     """Loads a data set and divides its classes into known and unknown.
 
@@ -56,6 +57,9 @@ def load_open_set_dataset(
         test_fraction, validation_fraction: shares set apart where the
             source has no such part; 0.3 and 0.2 (TinyImageNet: 0.1) by
             default.
+        validation_split: "authors" sets apart the validation images that the
+            paper's authors did, which their released weights have not seen
+            (CIFAR10, CIFAR+10, CIFAR+50); None chooses by `split_seed`.
 
     Returns:
         `OpenSetDataset`.
@@ -89,6 +93,13 @@ def load_open_set_dataset(
     if takes_split:
         split_family, trial = split_family or "neal", trial or 0
         split = class_splits.class_split(dataset, split_family, trial)
+    is_by_authors = validation_split == "authors"
+    _refuse_unused(
+        dataset,
+        validation_split=is_by_authors and not is_benchmark,
+        split_seed=is_by_authors and split_seed != 0,
+        validation_fraction=is_by_authors and validation_fraction is not None,
+    )
     if is_benchmark:
         return _load_benchmark(
             dataset,
@@ -101,6 +112,7 @@ def load_open_set_dataset(
             split_seed=split_seed,
             test_fraction=test_fraction,
             validation_fraction=validation_fraction,
+            is_by_authors=is_by_authors,
         )
     validation, notes = None, ()
     if is_digits:
@@ -180,6 +192,7 @@ def _load_benchmark(
     *,
     test_fraction,
     validation_fraction,
+    is_by_authors,
     **options,
 ):
     _refuse_unused(dataset, test_fraction=test_fraction is not None)
@@ -202,6 +215,9 @@ def _load_benchmark(
         both = ", ".join(names[i] for i in sorted(both))
         raise ValueError(f"These classes are both known and unknown: {both}.")
     train, test, unknown_test = images.read(known, unknown)
+    validation = None
+    if is_by_authors:
+        train, validation = images.authors_split(train)
     if validation_fraction is None:
         validation_fraction = BENCHMARK_SETS[dataset].validation_fraction
     return _with_closed_set_note(
@@ -211,6 +227,7 @@ def _load_benchmark(
             class_names=names,
             known_classes=known,
             test=test,
+            validation=validation,
             validation_fraction=validation_fraction,
             unknown=unknown_test,
             unknown_class_names=unknown_names,

@@ -157,6 +157,26 @@ def read_split(builder, split, classes=None, image_size=None, stream=None):
     return Examples(np.stack(decoded), labels)
 
 
+def read_numbers(builder, split):
+    """The number of each example in the published data set, and its label.
+
+    Args:
+        builder: of `prepared_builder`, with an "id" that ends in a number.
+        split: name of the split.
+
+    Returns:
+        Two (n,) int64 arrays, in the order of the files, as `read_split`.
+    """
+    import tensorflow_datasets as tfds
+
+    dataset = builder.as_dataset(
+        split=split, decoders={"image": tfds.decode.SkipDecoding()}
+    ).map(lambda example: (example["id"], example["label"]))
+    ids, labels = zip(*tfds.as_numpy(dataset), strict=True)
+    numbers = [int(text.decode().rsplit("_", 1)[-1]) for text in ids]
+    return np.array(numbers), np.array(labels)
+
+
 def _encoded(builder, split, classes):
     """The files of a split as bytes, and their labels."""
     import tensorflow as tf

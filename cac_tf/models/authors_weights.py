@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights that the paper's authors released, as an `OpenSetClassifier`."""
+
+import os
+import pickle
+
+import numpy as np
+
+from cac_tf.layers.image_preprocessing import ImagePreprocessing
+from cac_tf.models.open_set_classifier import OpenSetClassifier
+from cac_tf.models.openset_cnn import openset_cnn
+
+_CONVOLUTIONS = range(1, 10)
+_LAST_CHANNELS = 128
+_DOWNSAMPLING = 8
+
+
+def import_authors_weights(
+    path, class_names, image_shape, mean, std, augmentation=None, dropout=0.2
+):
+    """Makes a classifier of a checkpoint of github.com/dimitymiller/cac-openset.
+
+    The file is read without running any code that it may hold.
+
+    Args:
+        path: the .pth file, of a CAC or of a cross-entropy classifier.
+        class_names: names of the known classes, in the order of the split
+            that the checkpoint was trained on.
+        image_shape: (height, width, channels) of the prepared images.
+        mean, std: normalisation that the weights were trained with, one
+            number a channel.
+        augmentation: layer for further training.
+        dropout: for further training.
+
+    Returns:
+        `OpenSetClassifier`, not compiled, around its anchors, without a
+        threshold; its score is gamma, or for a cross-entropy classifier the
+        largest softmax probability.
+
+    Raises:
+        ValueError: PyTorch is not installed; the file is no such checkpoint;
+            or its number of classes, channels or input size is another one.
+    """
+    arrays = _read(path)
+    magnitude = _magnitude(arrays, path)
+    _check_fit(arrays, path, class_names, image_shape)
+    height, width, channels = image_shape
+    backbone = openset_cnn(
+        len(class_names), (height, width, channels), dropout=dropout
+    )
+    for i in _CONVOLUTIONS:
+        kernel = arrays[f"encoder.conv{i}.weight"]  # (out, in, 3, 3)
+        backbone.get_layer(f"conv{i}").set_weights(
+            [kernel.transpose(2, 3, 1, 0)]
+        )
+        backbone.get_layer(f"norm{i}").set_weights(
+            [
+                arrays[f"encoder.bn{i}.{name}"]
+                for name in ("weight", "bias", "running_mean", "running_var")
+            ]
+        )
+    # PyTorch flattens (channels, height, width), Keras the other way round.
+    kernel = arrays["classify.weight"].reshape(
+        -1, _LAST_CHANNELS, height // _DOWNSAMPLING, width // _DOWNSAMPLING
+    )
+    kernel = kernel.transpose(2, 3, 1, 0).reshape(-1, len(class_names))
+    backbone.get_layer("logits").set_weights([kernel, arrays["classify.bias"]])
+    model = OpenSetClassifier(
+        backbone,
+        class_names,
+        magnitude=magnitude or 10.0,
+        preprocessing=ImagePreprocessing(height, width, mean, std),
+        augmentation=augmentation,
+        score="gamma" if magnitude else "max_softmax",
+    )
+    model.build((None, height, width, channels))
+    return model
+
+
+def _read(path):
+    """The checkpoint's arrays by name."""
+    if not os.path.isfile(path):
+        raise ValueError(f"There is no file {path}.")
+    try:
+        import torch
+    except ImportError as error:
+        raise ValueError(
+            "Reading a .pth file needs PyTorch: pip install 'cac-tf[torch]'."
+        ) from error
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise ValueError(
+            f"{path} was not read: it holds more than weights (such a file "
+            "could run any code on this machine), or it is damaged. "
+            f"{str(error).splitlines()[0]}"
+        ) from error
+    except Exception as error:
+        raise ValueError(
+            f"{path} is no readable PyTorch file: {error}"
+        ) from error
+    state = content.get("net") if isinstance(content, dict) else None
+    needed = [
+        *(f"encoder.conv{i}.weight" for i in _CONVOLUTIONS),
+        *(
+            f"encoder.bn{i}.{name}"
+            for i in _CONVOLUTIONS
+            for name in ("weight", "bias", "running_mean", "running_var")
+        ),
+        "classify.weight",
+        "classify.bias",
+    ]
+    missing = [
+        n for n in needed if not isinstance(state, dict) or n not in state
+    ]
+    if missing:
+        raise ValueError(
+            f"{path} is no checkpoint of the paper's authors: {len(missing)} "
+            f"of {len(needed)} arrays are missing, among them {missing[0]!r}."
+        )
+    return {
+        name: value.numpy()
+        for name, value in state.items()
+        if isinstance(value, torch.Tensor)
+    }
+
+
+def _magnitude(arrays, path):
+    """Length of the anchors; None for a cross-entropy classifier."""
+    anchors = arrays.get("means")
+    if anchors is None:
+        return None
+    magnitude = float(anchors.flat[0])
+    if magnitude <= 0 or np.any(anchors != magnitude * np.eye(len(anchors))):
+        raise ValueError(
+            f"The anchors in {path} are no multiple of the unit vectors."
+        )
+    return magnitude
+
+
+def _check_fit(arrays, path, class_names, image_shape):
+    height, width, channels = image_shape
+    num_classes, width_of_features = arrays["classify.weight"].shape
+    if num_classes != len(class_names):
+        raise ValueError(
+            f"{path} knows {num_classes} classes, the data set's split "
+            f"{len(class_names)}: {', '.join(class_names)}."
+        )
+    own_channels = arrays["encoder.conv1.weight"].shape[1]
+    if own_channels != channels:
+        raise ValueError(
+            f"{path} takes images with {own_channels} channels, the data set "
+            f"has {channels}."
+        )
+    places = (height // _DOWNSAMPLING) * (width // _DOWNSAMPLING)
+    if (
+        height % _DOWNSAMPLING
+        or width % _DOWNSAMPLING
+        or width_of_features != places * _LAST_CHANNELS
+    ):
+        size = round((width_of_features / _LAST_CHANNELS) ** 0.5)
+        size *= _DOWNSAMPLING
+        raise ValueError(
+            f"{path} takes images of {size}x{size} pixels, the data set has "
+            f"{height}x{width}."
+        )
