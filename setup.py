@@ -22,5 +22,12 @@ setuptools.setup(
         "cac_tf.train",
     ],
     package_dir={"cac_tf.train": "train"},
-    package_data={"cac_tf": ["data/*.json", "reporting/*.html"]},
+    package_data={
+        "cac_tf": [
+            "data/*.json",
+            "data/*.tsv",
+            "reporting/*.html",
+            "reporting/*.json",
+        ]
+    },
 )

@@ -114,14 +114,18 @@ def _names_of_flags():
     return set(values)
 
 
-def main(values):
-    """Runs the whole way, from data to a served model."""
-    data_settings = command_line.data_settings(values)
-    if values.dump_arrays is not None:
-        _dump(values, data_settings)
-        return
-    if values.output_dir is None:
-        raise ValueError("--output_dir is needed: the folder of the run.")
+def configure(values):
+    """What the flags ask for.
+
+    Args:
+        values: parsed flags.
+
+    Returns:
+        The method, the recipe, and the settings as `config.json` keeps them.
+
+    Raises:
+        ValueError: a flag out of its range or without effect.
+    """
     method = methods.get(values.method)
     # Dumped arrays are trained as the data set that they come from.
     name = origin_of(values.dataset) or values.dataset
@@ -137,18 +141,33 @@ def main(values):
             "--true_positive_rate must be in (0, 1); got "
             f"{values.true_positive_rate}."
         )
+    return (
+        method,
+        recipe,
+        {
+            **command_line.data_settings(values),
+            "method": method.name,
+            "score": score,
+            **recipe.in_force,
+            "seed": values.seed,
+            "evaluate_every": values.evaluate_every,
+            "true_positive_rate": values.true_positive_rate,
+            "precision": values.precision,
+            "backend": keras.backend.backend(),
+        },
+    )
+
+
+def main(values):
+    """Runs the whole way, from data to a served model."""
+    data_settings = command_line.data_settings(values)
+    if values.dump_arrays is not None:
+        _dump(values, data_settings)
+        return
+    if values.output_dir is None:
+        raise ValueError("--output_dir is needed: the folder of the run.")
+    method, recipe, settings = configure(values)
     keras.config.set_dtype_policy(values.precision)
-    settings = {
-        **data_settings,
-        "method": method.name,
-        "score": score,
-        **recipe.in_force,
-        "seed": values.seed,
-        "evaluate_every": values.evaluate_every,
-        "true_positive_rate": values.true_positive_rate,
-        "precision": values.precision,
-        "backend": keras.backend.backend(),
-    }
     if not values.overwrite:
         earlier = RunFolder.find(values.output_dir, settings)
         if earlier and earlier.is_finished:
@@ -157,7 +176,7 @@ def main(values):
             return
     # What is wrong with data or recipe is found before anything is written.
     dataset = command_line.load_dataset(data_settings)
-    model = method.build_model(dataset, recipe, values.seed, score)
+    model = method.build_model(dataset, recipe, values.seed, settings["score"])
     folder = RunFolder.open(
         values.output_dir, settings, data_summary(dataset), values.overwrite
     )

@@ -4,6 +4,7 @@
 from cac_tf.data.benchmark_sets import BENCHMARK_SETS
 from cac_tf.data.class_splits import ClassSplit
 from cac_tf.data.class_splits import class_split
+from cac_tf.data.class_splits import has_class_split
 from cac_tf.data.class_splits import split_families
 from cac_tf.data.digits import load_digits
 from cac_tf.data.image_folder import load_image_folder

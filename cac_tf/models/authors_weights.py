@@ -18,9 +18,11 @@ _DOWNSAMPLING = 8
 def import_authors_weights(
     path, class_names, image_shape, mean, std, augmentation=None, dropout=0.2
 ):
-    """Makes a classifier of a checkpoint of github.com/dimitymiller/cac-openset.
+    """Makes a classifier of a checkpoint that the paper's authors released.
 
-    The file is read without running any code that it may hold.
+    From github.com/dimitymiller/cac-openset; only the network of the
+    benchmark is known, not ResNet-18. The file is read without running any
+    code that it may hold.
 
     Args:
         path: the .pth file, of a CAC or of a cross-entropy classifier.

@@ -56,7 +56,9 @@ def test_only_cac_tf_gets_into_site_packages(installed):
     assert {path.name for path in (installed / "bin").iterdir()} == {
         "cac-train",
         "cac-evaluate",
+        "cac-benchmark",
         "cac-export",
+        "cac-import-weights",
     }
     assert (installed / "cac_tf" / "train" / "cac_train.py").exists()
     assert not list(installed.rglob("*_test.py"))
@@ -111,6 +113,7 @@ ROOMS = [
     {"data", "training", "export"},
     {"evaluation"},
     {"methods", "reporting", "run_folder"},
+    {"benchmark"},
     {"train"},
 ]
 

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many runs of the benchmark: their folders, their numbers, one results.csv."""
+
+import csv
+import dataclasses
+import os
+import pathlib
+
+from cac_tf import atomic_files
+from cac_tf import data
+from cac_tf.run_folder import FORMAT
+from cac_tf.run_folder import RunFolder
+from cac_tf.run_folder import read_config
+from cac_tf.run_folder import read_metrics
+
+# Columns of results.csv and their types; empty cells are None.
+COLUMNS = {
+    "format": int,
+    "dataset": str,
+    "split_family": str,
+    "method": str,
+    "score": str,
+    "trial": int,
+    "auroc": float,
+    "accuracy": float,
+    "ccr@1%": float,
+    "ccr@5%": float,
+    "ccr@10%": float,
+    "oscr": float,
+    "bhattacharyya": float,
+    "epochs": int,
+    "seconds": float,
+    "precision": str,
+    "seed": int,
+    "cpu": str,
+    "accelerator": str,
+    "backend": str,
+    "versions": str,
+    "commit": str,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchmarkRun:
+    """One data set, method and trial, in a folder of its own."""
+
+    dataset: str
+    split_family: str
+    method: str
+    trial: int
+    path: str
+    # A run whose model has the same known classes: evaluated, not trained.
+    shares_model_of: "BenchmarkRun | None" = None
+
+    @property
+    def name(self):
+        return f"{self.dataset} {self.method} trial {self.trial}"
+
+    @property
+    def folder(self):
+        return RunFolder(self.path)
+
+
+def plan(output_dir, datasets, methods, trials, split_family):
+    """The runs of a benchmark, in an order in which shared models come first.
+
+    CIFAR+10 and CIFAR+50 have the same known classes, so one model serves
+    both.
+
+    Args:
+        output_dir: folder of all runs.
+        datasets: names; with a class split or with unknown classes from
+            another data set.
+        methods: names of methods.
+        trials: numbers of trials.
+        split_family: "neal" or "miller2020".
+
+    Returns:
+        List of `BenchmarkRun`.
+
+    Raises:
+        ValueError: a data set that is no part of the benchmark, or a trial
+            that the split family does not have.
+
+    Example:
+
+    >>> runs = plan("runs", ["cifar+10", "cifar+50"], ["cac"], [0], "neal")
+    >>> [run.name for run in runs]
+    ['cifar+10 cac trial 0', 'cifar+50 cac trial 0']
+    >>> runs[1].shares_model_of is runs[0]
+    True
+    """
+    runs = []
+    for dataset in datasets:
+        known_names = ("digits", *data.BENCHMARK_SETS)
+        if dataset not in known_names:
+            raise ValueError(
+                f"{dataset!r} is no data set of the benchmark; there are: "
+                f"{', '.join(known_names)}."
+            )
+        has_split = data.has_class_split(dataset)
+        for method in methods:
+            for trial in trials:
+                if has_split:
+                    split = data.class_split(dataset, split_family, trial)
+                elif trial != 0:
+                    continue  # All known classes are known in every trial.
+                shared = None
+                for other in runs:
+                    if (
+                        has_split
+                        and {dataset, other.dataset} == {"cifar+10", "cifar+50"}
+                        and (other.method, other.trial) == (method, trial)
+                        and data.class_split(
+                            other.dataset, split_family, trial
+                        ).known
+                        == split.known
+                    ):
+                        shared = other
+                runs.append(
+                    BenchmarkRun(
+                        dataset,
+                        split_family if has_split else "custom",
+                        method,
+                        trial,
+                        os.path.join(
+                            output_dir,
+                            split_family if has_split else "custom",
+                            dataset,
+                            method,
+                            f"trial{trial}",
+                        ),
+                        shared,
+                    )
+                )
+    return runs
+
+
+def training_images(dataset, split_family, trial):
+    """How many images a run trains on, without reading any.
+
+    Example:
+
+    >>> training_images("cifar10", "neal", 0)
+    24000
+    """
+    if dataset not in data.BENCHMARK_SETS:
+        loaded = data.load_open_set_dataset(
+            dataset, split_family=split_family, trial=trial
+        )
+        return loaded.counts["train"]
+    benchmark_set = data.BENCHMARK_SETS[dataset]
+    known = None
+    if data.has_class_split(dataset):
+        known = data.class_split(dataset, split_family, trial).known
+    counts = benchmark_set.known.train_counts
+    if isinstance(counts, int):
+        total = counts * (10 if known is None else len(known))
+    else:
+        total = sum(counts[i] for i in known)
+    return round(total * (1.0 - benchmark_set.validation_fraction))
+
+
+def collect_results(output_dir):
+    """Rows of all finished runs under a folder, one a score.
+
+    Raises:
+        RunFolderError: a run of another version of cac_tf.
+    """
+    rows = []
+    for file in sorted(pathlib.Path(output_dir).glob("*/*/*/*/metrics.json")):
+        rows += _rows(file.parent)
+    return rows
+
+
+def _rows(folder):
+    metrics, config = read_metrics(folder), read_config(folder)
+    training, settings = metrics, config["settings"]
+    environment = config["environment"]
+    if "epochs" not in metrics:
+        # Evaluated only: the model was trained in another run's folder.
+        source = os.path.dirname(settings["model"])
+        training, settings = (
+            read_metrics(source),
+            read_config(source)["settings"],
+        )
+    return [
+        {
+            "format": FORMAT,
+            **{
+                name: metrics[name]
+                for name in ("dataset", "split_family", "method")
+            },
+            # A data set whose known classes are all classes has no trials.
+            "trial": metrics["trial"] or 0,
+            "score": score,
+            **{name: by_score[name] for name in ("auroc", "accuracy", "oscr")},
+            **{
+                f"ccr@{float(rate):.0%}": value
+                for rate, value in (by_score["ccr"] or {}).items()
+            },
+            "bhattacharyya": metrics["bhattacharyya"],
+            "epochs": training["epochs"],
+            "seconds": training["seconds"],
+            "precision": settings["precision"],
+            "seed": settings["seed"],
+            "cpu": environment["hardware"]["cpu"],
+            "accelerator": environment["hardware"]["accelerator"],
+            "backend": environment["backend"],
+            "versions": " ".join(
+                f"{name}={version}"
+                for name, version in environment["versions"].items()
+            ),
+            "commit": environment["commit"],
+        }
+        for score, by_score in metrics["scores"].items()
+    ]
+
+
+def write_results(path, rows):
+    """Writes `results.csv`, as a whole or not at all."""
+    with (
+        atomic_files.replacing(path) as temporary,
+        open(temporary, "w", newline="", encoding="utf-8") as file,
+    ):
+        writer = csv.DictWriter(file, list(COLUMNS))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def read_results(path):
+    """Rows of a `results.csv`.
+
+    Returns:
+        List of dicts with the keys and types of `COLUMNS`; None where a cell
+        is empty.
+
+    Raises:
+        ValueError: the file was written by another version of cac_tf, or is
+            no results file.
+    """
+    with open(path, newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        rows = list(reader)
+    found = set(reader.fieldnames or ())
+    formats = {row.get("format") for row in rows} - {str(FORMAT)}
+    if found != set(COLUMNS) or formats:
+        different = sorted(found ^ set(COLUMNS)) or sorted(map(str, formats))
+        raise ValueError(
+            f"{path} was not written by this version of cac_tf (format "
+            f"{FORMAT}); different: {', '.join(different)}. Move it away; it "
+            "is made again from the runs' folders."
+        )
+    try:
+        return [
+            {
+                name: None if row[name] == "" else kind(row[name])
+                for name, kind in COLUMNS.items()
+            }
+            for row in rows
+        ]
+    except ValueError as error:
+        raise ValueError(f"{path} holds a damaged row: {error}") from error

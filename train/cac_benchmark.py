@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cac-benchmark: runs any part of the paper's benchmark, beside its numbers.
+
+Example: cac-benchmark --datasets=mnist,cifar10 --methods=cac,cross_entropy
+--trials=0,1,2,3,4 --output_dir=runs/benchmark
+
+Each run has a folder of its own; finished ones are skipped, so the same
+command goes on after an interruption, and failed ones are named at the end.
+Writes results.csv, from which the printed tables and results.png are made.
+"""
+
+import os
+import shlex
+import subprocess
+import sys
+import time
+
+from absl import flags
+
+from cac_tf import benchmark
+from cac_tf import methods
+from cac_tf.data import BENCHMARK_SETS
+from cac_tf.data import split_families
+from cac_tf.methods.speed import images_per_second
+from cac_tf.reporting.benchmark_table import print_benchmark
+from cac_tf.reporting.benchmark_table import write_figure
+from cac_tf.run_folder import RunFolder
+from cac_tf.run_folder import read_config
+from cac_tf.train import cac_train
+from cac_tf.train import command_line
+
+
+def define_flags(values):
+    """Defines the flags of `cac-benchmark`."""
+    flags.DEFINE_list(
+        "datasets",
+        ["mnist", "svhn", "cifar10", "cifar+10", "cifar+50", "tinyimagenet"],
+        f"Of: digits, {', '.join(BENCHMARK_SETS)}.",
+        flag_values=values,
+    )
+    flags.DEFINE_list(
+        "methods",
+        ["cac"],
+        f"Of: {', '.join(methods.names())}.",
+        flag_values=values,
+    )
+    flags.DEFINE_list(
+        "trials",
+        ["0", "1", "2", "3", "4"],
+        "Numbers of the split family's trials.",
+        flag_values=values,
+    )
+    flags.DEFINE_enum(
+        "split_family",
+        "neal",
+        split_families(),
+        "Family of class splits.",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "output_dir", None, "Folder of all runs.", flag_values=values
+    )
+    flags.DEFINE_string(
+        "train_flags",
+        "",
+        "Flags of cac-train for every run, e.g. '--precision=mixed_bfloat16 "
+        "--epochs=3'. Default: each data set's preset.",
+        flag_values=values,
+    )
+    flags.DEFINE_bool(
+        "dry_run",
+        False,
+        "Print the plan with an estimate of its time, and run nothing.",
+        flag_values=values,
+    )
+    flags.mark_flag_as_required("output_dir", flag_values=values)
+
+
+def _trials(values):
+    try:
+        return [int(text) for text in values.trials]
+    except ValueError as error:
+        raise ValueError(
+            f"--trials must be whole numbers; got {','.join(values.trials)}."
+        ) from error
+
+
+def _train_arguments(run, train_flags):
+    arguments = [
+        f"--dataset={run.dataset}",
+        f"--method={run.method}",
+        f"--output_dir={run.path}",
+        *shlex.split(train_flags),
+    ]
+    if run.split_family != "custom":
+        arguments += [
+            f"--split_family={run.split_family}",
+            f"--trial={run.trial}",
+        ]
+    return arguments
+
+
+def _evaluate_arguments(run):
+    """A run that shares another's model: only the test data are others."""
+    trained = read_config(run.shares_model_of.path)["settings"]
+    arguments = [
+        f"--model={run.shares_model_of.folder.file('model.keras')}",
+        f"--dataset={run.dataset}",
+        f"--split_family={run.split_family}",
+        f"--trial={run.trial}",
+        f"--split_seed={trained['split_seed']}",
+        f"--output_dir={run.path}",
+    ]
+    for name in ("data_dir", "validation_fraction", "image_size"):
+        if trained[name] is not None:
+            arguments.append(f"--{name}={trained[name]}")
+    return arguments
+
+
+def _parsed(arguments):
+    values = flags.FlagValues()
+    cac_train.define_flags(values)
+    try:
+        rest = values(["cac-train", *arguments])
+    except flags.Error as error:
+        raise ValueError(f"--train_flags: {error}") from error
+    if len(rest) > 1:
+        raise ValueError(f"--train_flags: unexpected argument {rest[1]!r}.")
+    return values
+
+
+def _is_finished(run, arguments):
+    """Whether the run is there; raises if it is with other settings."""
+    if run.shares_model_of is not None:
+        return run.folder.is_finished
+    *_, settings = cac_train.configure(_parsed(arguments))
+    earlier = RunFolder.find(run.path, settings)
+    return bool(earlier and earlier.is_finished)
+
+
+def _seconds(run, arguments, rates):
+    """Estimated seconds of a run; `rates` keeps what was timed."""
+    if run.shares_model_of is not None:
+        return 60.0
+    _, recipe, settings = cac_train.configure(_parsed(arguments))
+    benchmark_set = BENCHMARK_SETS.get(run.dataset)
+    size = benchmark_set.image_size if benchmark_set else 8
+    key = (recipe.network, size, recipe.batch_size, settings["precision"])
+    if key not in rates:
+        rates[key] = images_per_second(*key)
+    images = benchmark.training_images(run.dataset, run.split_family, run.trial)
+    return images * recipe.most_epochs / rates[key]
+
+
+def _duration(seconds):
+    minutes = seconds / 60
+    if minutes < 2:
+        return f"{seconds:.0f} s"
+    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"
+
+
+def main(values):
+    """Plans, runs, collects and prints."""
+    for name in values.methods:
+        methods.get(name)
+    runs = benchmark.plan(
+        values.output_dir,
+        values.datasets,
+        values.methods,
+        _trials(values),
+        values.split_family,
+    )
+    results = RunFolder(values.output_dir).file("results.csv")
+    if os.path.exists(results):
+        benchmark.read_results(results)  # Of another version: an error.
+    arguments = {run: _train_arguments(run, values.train_flags) for run in runs}
+    waiting = [run for run in runs if not _is_finished(run, arguments[run])]
+    if values.dry_run:
+        _print_plan(runs, waiting, arguments)
+        return
+    failed = []
+    for number, run in enumerate(runs, 1):
+        place = f"[{number}/{len(runs)}] {run.name}"
+        if run not in waiting:
+            print(f"{place}: finished earlier", flush=True)
+            continue
+        print(f"{place}: {run.path}", flush=True)
+        started = time.monotonic()
+        problem = _run(run, arguments[run])
+        took = _duration(time.monotonic() - started)
+        if problem:
+            failed.append((run, problem))
+            print(f"{place}: FAILED after {took}: {problem}", flush=True)
+        else:
+            print(f"{place}: done in {took}", flush=True)
+        rows = benchmark.collect_results(values.output_dir)
+        if rows:
+            benchmark.write_results(results, rows)
+    rows = benchmark.collect_results(values.output_dir)
+    if rows:
+        benchmark.write_results(results, rows)
+        rows = benchmark.read_results(results)
+        print_benchmark(rows)
+        write_figure(RunFolder(values.output_dir).file("results.png"), rows)
+        print(f"Results: {results}")
+    if failed:
+        lines = "\n".join(
+            f"  {run.name}: {problem} (log: {run.path}.log)"
+            for run, problem in failed
+        )
+        raise RuntimeError(
+            f"{len(failed)} of {len(runs)} runs failed:\n{lines}\nThe same "
+            "command tries them again."
+        )
+
+
+def _print_plan(runs, waiting, arguments):
+    rates, total = {}, 0.0
+    for run in runs:
+        if run not in waiting:
+            print(f"{run.name}: finished")
+            continue
+        seconds = _seconds(run, arguments[run], rates)
+        total += seconds
+        how = (
+            f"evaluates the model of {run.shares_model_of.name}"
+            if run.shares_model_of
+            else "trains"
+        )
+        print(f"{run.name}: {how}, about {_duration(seconds)}; {run.path}")
+    print(
+        f"{len(waiting)} of {len(runs)} runs to do, about {_duration(total)} "
+        "if no stage ends early (from a few timed steps on this machine)."
+    )
+
+
+def _run(run, arguments):
+    """Runs one in a process of its own; returns what went wrong, or None."""
+    binary = "cac_train"
+    if run.shares_model_of is not None:
+        if not run.shares_model_of.folder.is_finished:
+            return f"needs the model of {run.shares_model_of.name}"
+        binary = "cac_evaluate"
+        arguments = _evaluate_arguments(run)
+    os.makedirs(os.path.dirname(run.path), exist_ok=True)
+    with open(f"{run.path}.log", "w", encoding="utf-8") as log:
+        code = subprocess.run(
+            [sys.executable, "-m", f"cac_tf.train.{binary}", *arguments],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            check=False,
+        ).returncode
+    if code == 0:
+        return None
+    with open(f"{run.path}.log", encoding="utf-8") as log:
+        lines = [line.strip() for line in log if "error:" in line]
+    return lines[-1] if lines else f"exit status {code}"
+
+
+def run():
+    """Entry point of the console script."""
+    command_line.run(
+        define_flags,
+        main,
+        __doc__,
+        when_interrupted="The same command goes on where it was.",
+    )
+
+
+if __name__ == "__main__":
+    run()
