@@ -5,7 +5,9 @@ benchmarks/vehicles_animals.py takes minutes a seed; a short run of the same
 way is in tests/train.
 """
 
+import importlib.util
 import json
+import os
 
 import pytest
 
@@ -31,7 +33,84 @@ def test_accuracy_and_auroc_of_the_committed_runs(path):
     assert result["environment"]["commit"]
 
 
-@pytest.mark.parametrize("name", ["digits_table", "vehicles_animals_table"])
+def result(name):
+    return json.loads((ROOT / "benchmarks" / "results" / name).read_text())
+
+
+def test_committed_run_on_mnist():
+    metrics = result("mnist_trial0.json")["metrics"]
+    assert metrics["auroc"] >= 0.985
+    assert metrics["accuracy"] >= 0.995
+    assert metrics["counts"]["known_test"] == 6030
+    assert metrics["counts"]["unknown_test"] == 3970
+
+
+def test_committed_learning_curve_of_cifar10():
+    """On the way: each of the last epochs above the first."""
+    history = result("cifar10_trial0_curve.json")["history"]
+    assert len(history) >= 10
+    for name in ("test_auroc", "test_accuracy"):
+        values = [logs[name] for logs in history]
+        assert min(values[-3:]) > values[0]
+
+
+def test_committed_evaluation_of_tinyimagenet():
+    metrics = result("tinyimagenet_trial0.json")["metrics"]
+    assert metrics["counts"] == {
+        "train": 9000,
+        "validation": 1000,
+        "known_test": 1000,
+        "unknown_test": 9000,
+    }
+    assert metrics["auroc"] > 0.5
+
+
+def test_committed_evaluation_of_the_released_weights():
+    benchmark = load_benchmark("released_weights")
+    datasets = result("released_weights.json")["datasets"]
+    assert set(datasets) == set(benchmark.REFERENCE)
+    for dataset, reference in benchmark.REFERENCE.items():
+        measured = datasets[dataset]["measured"]
+        for name, value in reference.items():
+            tolerance = benchmark.TOLERANCE[name]
+            assert measured[name] == pytest.approx(value, abs=tolerance)
+        # Theta keeps what was asked for, on images never trained on.
+        assert measured["true_positive_rate"] == pytest.approx(0.95, abs=0.02)
+
+
+@pytest.mark.skipif(
+    not (
+        os.environ.get("CAC_TF_OFFICIAL_DIR")
+        and os.environ.get("TFDS_DATA_DIR")
+        and importlib.util.find_spec("torch")
+    ),
+    reason="needs CAC_TF_OFFICIAL_DIR, TFDS_DATA_DIR and PyTorch",
+)
+def test_released_weights_of_mnist(tmp_path):
+    """The whole way again, on the smallest of the three data sets."""
+    benchmark = load_benchmark("released_weights")
+    measured = benchmark.measure("mnist", tmp_path)
+    for name, value in benchmark.REFERENCE["mnist"].items():
+        tolerance = benchmark.TOLERANCE[name]
+        assert measured[name] == pytest.approx(value, abs=tolerance)
+
+
+def test_committed_training_throughput():
+    ratios = result("training_throughput.json")["ratio_to_pytorch"]
+    assert ratios["float32"] >= 1.0
+    assert ratios["bfloat16"] >= 1.0
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "digits_table",
+        "vehicles_animals_table",
+        "released_weights_table",
+        "benchmark_runs_table",
+        "throughput_table",
+    ],
+)
 def test_the_readme_shows_the_committed_numbers(name):
     table = getattr(load_benchmark("tables"), name)()
     assert table in (ROOT / "README.md").read_text()

@@ -25,6 +25,7 @@ from cac_tf.methods.speed import images_per_second
 from cac_tf.reporting.benchmark_table import print_benchmark
 from cac_tf.reporting.benchmark_table import write_figure
 from cac_tf.run_folder import RunFolder
+from cac_tf.run_folder import RunFolderError
 from cac_tf.run_folder import read_config
 from cac_tf.train import cac_train
 from cac_tf.train import command_line
@@ -129,11 +130,10 @@ def _parsed(arguments):
     return values
 
 
-def _is_finished(run, arguments):
+def _is_finished(run, settings):
     """Whether the run is there; raises if it is with other settings."""
     if run.shares_model_of is not None:
         return run.folder.is_finished
-    *_, settings = cac_train.configure(_parsed(arguments))
     earlier = RunFolder.find(run.path, settings)
     return bool(earlier and earlier.is_finished)
 
@@ -174,15 +174,28 @@ def main(values):
     if os.path.exists(results):
         benchmark.read_results(results)  # Of another version: an error.
     arguments = {run: _train_arguments(run, values.train_flags) for run in runs}
-    waiting = [run for run in runs if not _is_finished(run, arguments[run])]
+    # What is wrong with the flags is wrong for every run: found first.
+    settings = {
+        run: cac_train.configure(_parsed(arguments[run]))[-1] for run in runs
+    }
+    finished, failed = [], []
+    for run in runs:
+        try:
+            if _is_finished(run, settings[run]):
+                finished.append(run)
+        except RunFolderError as error:
+            failed.append((run, str(error)))
+    waiting = [
+        run for run in runs if run not in finished and run not in dict(failed)
+    ]
     if values.dry_run:
-        _print_plan(runs, waiting, arguments)
+        _print_plan(runs, waiting, failed, arguments)
         return
-    failed = []
     for number, run in enumerate(runs, 1):
         place = f"[{number}/{len(runs)}] {run.name}"
-        if run not in waiting:
+        if run in finished:
             print(f"{place}: finished earlier", flush=True)
+        if run not in waiting:
             continue
         print(f"{place}: {run.path}", flush=True)
         started = time.monotonic()
@@ -205,7 +218,8 @@ def main(values):
         print(f"Results: {results}")
     if failed:
         lines = "\n".join(
-            f"  {run.name}: {problem} (log: {run.path}.log)"
+            f"  {run.name}: {problem}"
+            + (f" (log: {run.path}.log)" if run in waiting else "")
             for run, problem in failed
         )
         raise RuntimeError(
@@ -214,11 +228,11 @@ def main(values):
         )
 
 
-def _print_plan(runs, waiting, arguments):
+def _print_plan(runs, waiting, failed, arguments):
     rates, total = {}, 0.0
     for run in runs:
         if run not in waiting:
-            print(f"{run.name}: finished")
+            print(f"{run.name}: {dict(failed).get(run, 'finished')}")
             continue
         seconds = _seconds(run, arguments[run], rates)
         total += seconds

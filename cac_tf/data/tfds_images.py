@@ -10,6 +10,8 @@ from cac_tf.data.open_set_dataset import Examples
 from cac_tf.data.streamed_images import StreamedImages
 from cac_tf.data.streamed_images import exceeds_memory
 
+_FILES_AT_ONCE = 1024
+
 
 class TfdsImages(typing.NamedTuple):
     """What a TFDS data set holds; `test` may be None."""
@@ -172,9 +174,10 @@ def read_numbers(builder, split):
     dataset = builder.as_dataset(
         split=split, decoders={"image": tfds.decode.SkipDecoding()}
     ).map(lambda example: (example["id"], example["label"]))
-    ids, labels = zip(*tfds.as_numpy(dataset), strict=True)
+    batches = list(tfds.as_numpy(dataset.batch(_FILES_AT_ONCE)))
+    ids = np.concatenate([batch[0] for batch in batches])
     numbers = [int(text.decode().rsplit("_", 1)[-1]) for text in ids]
-    return np.array(numbers), np.array(labels)
+    return np.array(numbers), np.concatenate([batch[1] for batch in batches])
 
 
 def _encoded(builder, split, classes):
@@ -192,9 +195,10 @@ def _encoded(builder, split, classes):
         )
     sources, labels = [], []
     try:
-        for image, label in tfds.as_numpy(dataset):
-            sources.append(image)
-            labels.append(label)
+        # One at a time, the calls would take longer than the decoding.
+        for batch in tfds.as_numpy(dataset.batch(_FILES_AT_ONCE)):
+            sources += batch[0].tolist()
+            labels += batch[1].tolist()
     except tf.errors.DataLossError as error:
         raise ValueError(
             f"A file of the split {split!r} in {builder.data_dir} is cut off "

@@ -15,8 +15,10 @@ import pytest
 from absl import flags
 
 import cac_tf
+from cac_tf import benchmark
 from cac_tf.run_folder import RunFolder
 from cac_tf.run_folder import environment
+from cac_tf.train import cac_benchmark
 from cac_tf.train import cac_evaluate
 from cac_tf.train import cac_export
 from cac_tf.train import cac_train
@@ -360,11 +362,9 @@ WITHOUT_TENSORFLOW = """
 
 
 def test_jax_without_tensorflow(tmp_path):
-    """Arrays to model.keras and report, where TensorFlow is not installed."""
-    examples, names = cac_tf.data.load_digits()
-    images, labels = examples
+    """Dumped arrays to model.keras and report, without TensorFlow."""
     path = tmp_path / "digits.npz"
-    np.savez(path, x_train=images, y_train=labels, class_names=names)
+    run(cac_train, "--dataset=digits", "--trial=1", f"--dump_arrays={path}")
     out = tmp_path / "run"
     result = subprocess.run(
         [
@@ -372,9 +372,10 @@ def test_jax_without_tensorflow(tmp_path):
             "-c",
             textwrap.dedent(WITHOUT_TENSORFLOW),
             f"--dataset={path}",
-            "--known_classes=0,1,2,4,5,9",
-            "--epochs=4",
-            "--flip=0",
+            "--schedule=two_stage",
+            "--epochs=3",
+            "--second_stage_epochs=1",
+            "--precision=mixed_bfloat16",
             f"--output_dir={out}",
         ],
         cwd=ROOT,
@@ -388,18 +389,184 @@ def test_jax_without_tensorflow(tmp_path):
     assert not (out / "serving").exists()
     metrics = json.loads((out / "metrics.json").read_text())
     assert metrics["auroc"] > 0.7
+    assert (metrics["dataset"], metrics["trial"]) == ("digits", 1)
+    # The preset is that of the data set that was dumped.
+    settings = json.loads((out / "config.json").read_text())["settings"]
+    assert settings["rotation"] == 15.0
     # What JAX trained, TensorFlow loads.
     model = cac_tf.load_model(out / "model.keras")
     scores = np.load(out / "scores.npz")
     known = scores["labels"] >= 0
-    dataset = cac_tf.data.load_open_set_dataset(
-        str(path), known_classes=["0", "1", "2", "4", "5", "9"]
+    dataset = cac_tf.data.load_open_set_dataset("digits", trial=1)
+    np.testing.assert_array_equal(
+        scores["labels"][known], dataset.known_test.labels
     )
+    logits = model.predict_scores(dataset.known_test.images).logits
+    # bfloat16 keeps eight bits.
+    np.testing.assert_allclose(logits, scores["logits"][known], atol=0.3)
+
+
+def test_dumped_arrays_are_the_same_experiment(tmp_path):
+    path = tmp_path / "digits.npz"
+    run(
+        cac_train,
+        "--dataset=digits",
+        "--split_family=miller2020",
+        "--trial=3",
+        "--split_seed=5",
+        f"--dump_arrays={path}",
+    )
+    one = cac_tf.data.load_open_set_dataset(
+        "digits", split_family="miller2020", trial=3, split_seed=5
+    )
+    two = cac_tf.data.load_open_set_dataset(str(path))
+    for part in ("train", "validation", "known_test", "unknown_test"):
+        for a, b in zip(getattr(one, part), getattr(two, part), strict=True):
+            np.testing.assert_array_equal(a, b)
+    for name in (
+        "name",
+        "class_names",
+        "class_ids",
+        "unknown_class_names",
+        "unknown_class_ids",
+        "split_family",
+        "trial",
+        "validation_digest",
+    ):
+        assert getattr(one, name) == getattr(two, name), name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--patience=3"], "--patience has no effect"),
+        (["--second_stage_epochs=3"], "--second_stage_epochs has no effect"),
+        (
+            ["--method=cross_entropy", "--magnitude=5"],
+            "--magnitude has no effect with --method=cross_entropy",
+        ),
+        (
+            ["--schedule=two_stage", "--second_stage_learning_rate=1e-4"],
+            "--second_stage_learning_rate has no effect",
+        ),
+        (["--until_converged"], "--until_converged has no effect"),
+        (["--score=openmax"], "offers the scores gamma"),
+        (
+            [
+                "--method=cross_entropy",
+                "--score=openmax",
+                "--evaluate_every=1",
+            ],
+            "--evaluate_every has no effect with --score=openmax",
+        ),
+        (["--dump_arrays=a.npz", "--seed=1"], "--output_dir has no effect"),
+        (["--stream"], "--stream has no effect"),
+        (["--trial=9"], "trials go from 0 to 4"),
+    ],
+)
+def test_flags_without_effect(arguments, message, tmp_path):
+    out = tmp_path / "out"
+    with pytest.raises(ValueError, match=message):
+        run(cac_train, "--dataset=digits", f"--output_dir={out}", *arguments)
+    assert not out.exists()
+
+
+def test_until_converged(tmp_path):
+    run(
+        cac_train,
+        *("--dataset=digits", "--test_fraction=0.6"),
+        *("--schedule=two_stage", "--until_converged", "--patience=1"),
+        f"--output_dir={tmp_path / 'out'}",
+    )
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["settings"]["epochs"] == 1000
+    history = json.loads((tmp_path / "out" / "history.json").read_text())
+    values = [logs["val_anchor_loss"] for logs in history]
+    assert {logs["stage"] for logs in history} == {1, 2}
+    assert values[-1] >= min(values)
+    metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    assert metrics["epochs"] == len(history) < 100
+
+
+def test_evaluate_recentres_and_changes_the_score(finished, tmp_path):
+    """What was evaluated is saved, and is what the numbers say."""
+    model = f"--model={finished / 'model.keras'}"
+    out = tmp_path / "logit"
+    run(cac_evaluate, model, f"--output_dir={out}", "--score=max_logit")
+    before = json.loads((finished / "metrics.json").read_text())
+    after = json.loads((out / "metrics.json").read_text())
+    assert after["score"] == "max_logit"
+    assert after["auroc"] == pytest.approx(
+        before["scores"]["max_logit"]["auroc"], abs=1e-6
+    )
+    changed = cac_tf.load_model(out / "model.keras")
+    assert changed.threshold == pytest.approx(after["threshold"])
+    assert changed.score.name == "max_logit"
+    again = tmp_path / "recentred"
+    run(cac_evaluate, model, f"--output_dir={again}", "--recentre")
+    # Centres come from the same images: nothing changes.
     np.testing.assert_allclose(
-        model.predict_scores(dataset.known_test.images).logits,
-        scores["logits"][known],
-        atol=1e-3,
+        cac_tf.load_model(again / "model.keras").centres,
+        cac_tf.load_model(finished / "model.keras").centres,
+        rtol=1e-5,
     )
+    recentred = json.loads((again / "metrics.json").read_text())
+    assert recentred["auroc"] == pytest.approx(before["auroc"], abs=1e-5)
+
+
+def test_benchmark_queue(tmp_path, capsys):
+    """One run works, one cannot; the rest goes on, and a second call skips."""
+    out = tmp_path / "bench"
+    arguments = (
+        "--datasets=digits",
+        "--trials=0,1",
+        "--train_flags=--epochs=2 --test_fraction=0.6",
+        f"--output_dir={out}",
+    )
+    run(cac_benchmark, *arguments, "--dry_run")
+    assert "2 of 2 runs to do" in capsys.readouterr().out
+    assert not out.exists()
+    blocked = out / "neal" / "digits" / "cac" / "trial0"
+    blocked.mkdir(parents=True)
+    (blocked / "letter.txt").touch()
+    with pytest.raises(RuntimeError, match="1 of 2 runs failed.*\n.*trial 0"):
+        run(cac_benchmark, *arguments)
+    text = capsys.readouterr().out
+    assert "published" not in text  # There is nothing published on digits.
+    (row, *others) = benchmark.read_results(out / "results.csv")
+    assert row["trial"] == 1 and row["epochs"] == 2
+    assert {r["score"] for r in (row, *others)} == {
+        "gamma",
+        "min_distance",
+        "max_logit",
+    }
+    metrics = json.loads(
+        (blocked.parent / "trial1" / "metrics.json").read_text()
+    )
+    by_score = metrics["scores"][row["score"]]
+    assert row["auroc"] == by_score["auroc"]
+    assert row["ccr@5%"] == by_score["ccr"]["0.05"]
+    assert (out / "results.png").exists()
+    (blocked / "letter.txt").unlink()
+    run(cac_benchmark, *arguments)
+    text = capsys.readouterr().out
+    assert "trial 1: finished earlier" in text
+    assert len(benchmark.read_results(out / "results.csv")) == 6
+    with pytest.raises(ValueError, match="--train_flags.*epoch"):
+        run(
+            cac_benchmark, *arguments[:2], arguments[3], "--train_flags=--epoch"
+        )
+    (out / "results.csv").write_text("dataset,trial\n")
+    with pytest.raises(ValueError, match="not written by this version"):
+        run(cac_benchmark, *arguments)
+
+
+def test_a_run_of_another_version(finished, tmp_path):
+    folder = tmp_path / "old"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"settings": {}}')
+    with pytest.raises(ValueError, match="format is None, this version's 2"):
+        run(cac_train, *QUICK, f"--output_dir={folder}")
 
 
 def test_a_disk_that_fills(tmp_path):

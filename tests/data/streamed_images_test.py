@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streamed images are the same images, and train the same model."""
+
+import numpy as np
+import pytest
+
+from cac_tf import data
+from cac_tf import methods
+from cac_tf.data import streamed_images
+from cac_tf.evaluation import evaluate
+
+RECIPE = {"schedule": "two_stage", "epochs": 2, "second_stage_epochs": 1}
+
+
+@pytest.fixture(scope="module")
+def both(vehicles_folder):
+    return [
+        data.load_open_set_dataset(
+            "folder",
+            data_dir=str(vehicles_folder),
+            known_classes=["train", "bus", "bicycle"],
+            image_size=16,
+            stream=stream,
+        )
+        for stream in (False, True)
+    ]
+
+
+def test_the_same_pixels(both):
+    memory, streamed = both
+    assert isinstance(streamed.train.images, data.StreamedImages)
+    for part in ("train", "validation", "known_test", "unknown_test"):
+        one, two = getattr(memory, part), getattr(streamed, part)
+        np.testing.assert_array_equal(one.images, two.images[:])
+        np.testing.assert_array_equal(one.labels, two.labels)
+    np.testing.assert_allclose(
+        memory.channel_statistics, streamed.channel_statistics, rtol=1e-12
+    )
+
+
+@pytest.mark.filterwarnings("ignore:Class .* keeps its anchor")
+def test_the_same_training_and_evaluation(both, tmp_path):
+    """Bit for bit: streaming changes where pixels come from and no more."""
+    results = []
+    for index, dataset in enumerate(both):
+        method = methods.get("cac")
+        recipe = method.recipe(**RECIPE)
+        model = method.build_model(dataset, recipe, 0)
+        record = method.train(
+            model, dataset, recipe, 0, tmp_path / f"{index}.npz"
+        )
+        results.append((model, record, evaluate(model, dataset)))
+    (one, record, evaluation), (two, other_record, other) = results
+    assert record.history == other_record.history
+    for a, b in zip(one.weights, two.weights, strict=True):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+    np.testing.assert_array_equal(evaluation.logits, other.logits)
+
+
+def test_batches_in_order(both):
+    streamed = both[1].train
+    labels, images = [], []
+    for x, y in streamed.images.dataset(streamed.labels, 100):
+        images.append(np.asarray(x))
+        labels.append(np.asarray(y))
+    np.testing.assert_array_equal(np.concatenate(labels), streamed.labels)
+    np.testing.assert_array_equal(np.concatenate(images), both[0].train.images)
+
+
+def test_large_data_are_streamed_by_themselves(vehicles_folder, monkeypatch):
+    monkeypatch.setattr(streamed_images, "MOST_BYTES_IN_MEMORY", 1 << 20)
+    images = data.load_image_folder(vehicles_folder, 32)
+    assert isinstance(images.train.images, data.StreamedImages)
+    assert isinstance(
+        data.load_image_folder(vehicles_folder, 32, stream=False).train.images,
+        np.ndarray,
+    )
+
+
+def test_predictions_take_streamed_images(both):
+    model = methods.get("cac").build_model(
+        both[0], methods.get("cac").recipe(), 0
+    )
+    one, two = (
+        model.predict_scores(dataset.known_test.images) for dataset in both
+    )
+    np.testing.assert_array_equal(one.logits, two.logits)
