@@ -15,7 +15,8 @@ test: lint
 	$(RUN) $(BIN)/python -m pytest tests --doctest-modules cac_tf train
 	$(RUN) KERAS_BACKEND=jax $(BIN)/python -m pytest --doctest-modules \
 	    cac_tf/layers cac_tf/losses cac_tf/metrics cac_tf/models \
-	    tests/layers tests/losses tests/metrics tests/models
+	    cac_tf/scores tests/layers tests/losses tests/metrics \
+	    tests/models tests/scores
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .

@@ -49,5 +49,70 @@ def vehicles_animals_table():
     return "\n".join(lines)
 
 
+def released_weights_table():
+    """The authors' released weights: ours beside their own code's, Markdown."""
+    result = json.loads((RESULTS / "released_weights.json").read_text())
+    names = {
+        "accuracy": "accuracy",
+        "gamma_class_means": "gamma, class means",
+        "gamma_anchors": "gamma, anchors",
+        "min_distance_class_means": "min d, class means",
+        "max_logit": "−max logit",
+    }
+    lines = [
+        f"| trial 0 | {' | '.join(names.values())} |",
+        "| --- |" + " --- |" * len(names),
+    ]
+    for dataset, values in result["datasets"].items():
+        cells = [
+            f"{values['measured'][name]:.4f} ({values['reference'][name]:.4f})"
+            for name in names
+        ]
+        lines.append(f"| {dataset} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def benchmark_runs_table():
+    """The benchmark's runs that were made so far, in Markdown."""
+    lines = [
+        "| trial 0 of `neal` | epochs | AUROC | accuracy | OSCR |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for name in ("mnist_trial0", "tinyimagenet_trial0"):
+        result = json.loads((RESULTS / f"{name}.json").read_text())
+        metrics = result["metrics"]
+        lines.append(
+            f"| {metrics['dataset']} | {metrics['epochs']} "
+            f"| {metrics['auroc']:.3f} | {metrics['accuracy']:.4f} "
+            f"| {metrics['oscr']:.3f} |"
+        )
+    result = json.loads((RESULTS / "cifar10_trial0_curve.json").read_text())
+    history = result["history"]
+    lines.append(
+        f"| cifar10, on its way | {len(history)} of 200 "
+        f"| {history[-1]['test_auroc']:.3f} "
+        f"| {history[-1]['test_accuracy']:.4f} | – |"
+    )
+    return "\n".join(lines)
+
+
+def throughput_table():
+    """Training images per second beside PyTorch, in Markdown."""
+    result = json.loads((RESULTS / "training_throughput.json").read_text())
+    lines = ["| training, batch 128 | images/s |", "| --- | --- |"]
+    lines += [
+        f"| {name} | {rate['images_per_second']:.0f} |"
+        for name, rate in result["variants"].items()
+    ]
+    return "\n".join(lines)
+
+
 if __name__ == "__main__":
-    print(digits_table(), vehicles_animals_table(), sep="\n\n")
+    print(
+        digits_table(),
+        vehicles_animals_table(),
+        released_weights_table(),
+        benchmark_runs_table(),
+        throughput_table(),
+        sep="\n\n",
+    )

@@ -86,9 +86,14 @@ def score_histogram(evaluation):
     figure, axes = _figure()
     # Gamma of inputs close to a centre is tiny: a linear axis would put most
     # known inputs and theta into its first bin.
-    scores = np.maximum(evaluation.unknown_score, _LOWEST_SCORE)
-    edges = np.geomspace(scores.min(), scores.max() * (1 + 1e-6), 41)
-    axes.set_xscale("log")
+    is_logarithmic = evaluation.unknown_score.min() >= 0.0
+    lowest = _LOWEST_SCORE if is_logarithmic else -np.inf
+    scores = np.maximum(evaluation.unknown_score, lowest)
+    if is_logarithmic:
+        edges = np.geomspace(scores.min(), scores.max() * (1 + 1e-6), 41)
+        axes.set_xscale("log")
+    else:
+        edges = np.histogram_bin_edges(scores, 40)
     for is_member, colour, name in (
         (evaluation.is_known, KNOWN_COLOUR, "known"),
         (~evaluation.is_known, UNKNOWN_COLOUR, "unknown"),
@@ -105,7 +110,7 @@ def score_histogram(evaluation):
     theta = evaluation.metrics["threshold"]
     if theta is not None:
         axes.axvline(
-            max(theta, _LOWEST_SCORE),
+            max(theta, lowest),
             color="black",
             label=f"theta = {theta:.3g}",
         )
@@ -144,7 +149,7 @@ def confusion_figure(evaluation):
 
 
 def training_figure(history):
-    """Loss and accuracy over the epochs."""
+    """Loss and accuracy over the epochs, and AUROC where it was taken."""
     figure, axes = _figure()
     epochs = range(1, len(history) + 1)
     for name, style in (("loss", "-"), ("val_loss", "--")):
@@ -160,16 +165,25 @@ def training_figure(history):
     axes.set_ylabel("loss")
     axes.set_ylim(bottom=0)
     right = axes.twinx()
-    for name, style in (("accuracy", "-"), ("val_accuracy", "--")):
-        if name in history[0]:
+    for name, style, label in (
+        ("accuracy", "-", "accuracy"),
+        ("val_accuracy", "--", "validation accuracy"),
+        ("test_auroc", ":", "AUROC"),
+    ):
+        # Not every epoch was evaluated on the test data.
+        points = [
+            (epoch, logs[name])
+            for epoch, logs in zip(epochs, history, strict=True)
+            if name in logs
+        ]
+        if points:
             right.plot(
-                epochs,
-                [logs[name] for logs in history],
+                *zip(*points, strict=True),
                 style,
                 color=UNKNOWN_COLOUR,
-                label=name.replace("val_", "validation "),
+                label=label,
             )
-    right.set_ylabel("accuracy")
+    right.set_ylabel("accuracy, AUROC")
     right.set_ylim(0, 1.02)
     lines = [*axes.get_lines(), *right.get_lines()]
     labels = [line.get_label() for line in lines]

@@ -43,6 +43,7 @@ def write_report(path, evaluation, dataset, config, centres, history=()):
         classes=_classes(dataset),
         notes=_notes(dataset.notes),
         numbers=_numbers(measures),
+        scores=_scores(measures),
         figures=_figures(evaluation, centres, history),
         pictures=_pictures(evaluation, dataset),
         settings=_table(config["settings"]),
@@ -129,6 +130,39 @@ def _numbers(measures):
         f"<span>{html.escape(name)}</span></div>"
         for name, value in tiles
     )
+
+
+def _scores(measures):
+    """What the same logits give by other scores, the model's own first."""
+    compared = measures["scores"]
+    if len(compared) < 2 or measures["auroc"] is None:
+        return ""
+    rates = list(measures["ccr"])
+    header = "".join(
+        f"<th>{html.escape(name)}</th>"
+        for name in (
+            "score",
+            "AUROC",
+            "accuracy",
+            "OSCR",
+            *(f"CCR at FPR {float(rate):.0%}" for rate in rates),
+        )
+    )
+    rows = "".join(
+        f"<tr><td>{html.escape(name)}</td>"
+        + "".join(
+            f"<td>{_number(value)}</td>"
+            for value in (
+                values["auroc"],
+                values["accuracy"],
+                values["oscr"],
+                *(values["ccr"][rate] for rate in rates),
+            )
+        )
+        + "</tr>"
+        for name, values in compared.items()
+    )
+    return f"<h2>Scores</h2><table><tr>{header}</tr>{rows}</table>"
 
 
 def _figures(evaluation, centres, history):

@@ -17,7 +17,7 @@ class Gamma(Score):
     np.float32(0.5)
     """
 
-    NAME, NEEDS, IS_LOGARITHMIC = "gamma", "gamma", True
+    NAME, NEEDS = "gamma", "gamma"
 
     def call(self, values):
         return values

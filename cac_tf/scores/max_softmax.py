@@ -22,7 +22,7 @@ class MaxSoftmax(Score):
     '9.36e-14'
     """
 
-    NAME, NEEDS, IS_LOGARITHMIC = "max_softmax", "logits", True
+    NAME, NEEDS = "max_softmax", "logits"
 
     def call(self, values):
         return share_of_others(-values)

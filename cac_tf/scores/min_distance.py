@@ -17,7 +17,7 @@ class MinDistance(Score):
     np.float32(2.0)
     """
 
-    NAME, NEEDS, IS_LOGARITHMIC = "min_distance", "distances", True
+    NAME, NEEDS = "min_distance", "distances"
 
     def call(self, values):
         return values

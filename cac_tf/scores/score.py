@@ -23,8 +23,6 @@ class Score(keras.layers.Layer):
     NAME = None
     NEEDS = None  # "logits", "distances" or "gamma"
     IS_FITTED_TO_DATA = False
-    # Whether all values are >= 0, over several powers of ten.
-    IS_LOGARITHMIC = False
 
     def __init__(self, **kwargs):
         kwargs["dtype"] = kwargs.get("dtype") or "float32"

@@ -11,6 +11,7 @@ from cac_tf.data import OpenSetDataset
 from cac_tf.evaluation import Evaluation
 from cac_tf.evaluation import _measures
 from cac_tf.reporting import TrainingProgress
+from cac_tf.reporting import figures
 from cac_tf.reporting import write_report
 
 
@@ -55,6 +56,10 @@ def example(rng, num_unknown=30, threshold=0.5, names=("cat", "dog", "cow")):
         **evaluation.metrics,
         **_measures(evaluation),
     }
+    measures["scores"] = {
+        name: {k: measures[k] for k in ("auroc", "accuracy", "oscr", "ccr")}
+        for name in ("gamma", "max_logit")
+    }
     return dataclasses.replace(evaluation, metrics=measures), dataset
 
 
@@ -92,6 +97,35 @@ def test_page_of_an_open_set_run(rng, tmp_path):
     counts = re.findall(r"<h3>[^(]*\((\d+)", page)
     assert sum(map(int, counts)) == errors.sum()
     assert page.count('class="picture"') == errors.sum()
+
+
+def test_scores_are_compared(rng, tmp_path):
+    evaluation, dataset = example(rng)
+    page = page_of(tmp_path, evaluation, dataset)
+    row = f"<td>max_logit</td><td>{evaluation.metrics['auroc']:.4f}</td>"
+    assert row in page
+    closed, dataset = example(rng, num_unknown=0)
+    assert "<h2>Scores</h2>" not in page_of(tmp_path, closed, dataset)
+
+
+def test_scores_below_zero_have_a_linear_axis(rng):
+    evaluation, _ = example(rng)
+    (axes,) = figures.score_histogram(evaluation).axes
+    assert axes.get_xscale() == "log"
+    negative = dataclasses.replace(
+        evaluation, unknown_score=evaluation.unknown_score - 5.0
+    )
+    (axes,) = figures.score_histogram(negative).axes
+    assert axes.get_xscale() == "linear"
+    assert axes.get_xlim()[0] < -4.0
+
+
+def test_the_learning_curve_has_the_epochs_that_were_evaluated():
+    history = [dict(logs) for logs in HISTORY]
+    history[1]["test_auroc"] = 0.75
+    _, right = figures.training_figure(history).axes
+    (line,) = (a for a in right.get_lines() if a.get_label() == "AUROC")
+    assert line.get_xydata().tolist() == [[2.0, 0.75]]
 
 
 def test_page_of_a_closed_set_run(rng, tmp_path):
