@@ -104,18 +104,20 @@ def _train_arguments(run, train_flags):
 def _evaluate_arguments(run):
     """A run that shares another's model: only the test data are others."""
     trained = read_config(run.shares_model_of.path)["settings"]
+    others = {
+        **{name: trained[name] for name in command_line.DATA_FLAGS},
+        "dataset": run.dataset,
+    }
     arguments = [
-        f"--model={run.shares_model_of.folder.file('model.keras')}",
-        f"--dataset={run.dataset}",
-        f"--split_family={run.split_family}",
-        f"--trial={run.trial}",
-        f"--split_seed={trained['split_seed']}",
-        f"--output_dir={run.path}",
+        f"--{name}={','.join(value) if isinstance(value, list) else value}"
+        for name, value in others.items()
+        if value is not None
     ]
-    for name in ("data_dir", "validation_fraction", "image_size"):
-        if trained[name] is not None:
-            arguments.append(f"--{name}={trained[name]}")
-    return arguments
+    return [
+        f"--model={run.shares_model_of.folder.file('model.keras')}",
+        f"--output_dir={run.path}",
+        *arguments,
+    ]
 
 
 def _parsed(arguments):

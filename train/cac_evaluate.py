@@ -97,6 +97,11 @@ def main(values):
     model = load_model(values.model)
     config = _config_beside(values.model)
     method = methods.get(config["settings"]["method"] if config else "cac")
+    if values.recentre and method.name != "cac":
+        raise ValueError(
+            f"--recentre has no effect on a model of method {method.name}, "
+            "whose scores do not use its centres; leave it out."
+        )
     data_settings = _data_settings(values, config)
     dataset = command_line.load_dataset(data_settings)
     model, is_changed = _prepared(values, model, dataset)

@@ -133,6 +133,7 @@ _PRESETS = {
     "digits": digits,
     "mnist": mnist,
     "svhn": svhn,
+    "svhn_cropped": svhn,
     "cifar10": cifar10,
     "cifar+10": cifar_plus,
     "cifar+50": cifar_plus,

@@ -514,6 +514,46 @@ def test_evaluate_recentres_and_changes_the_score(finished, tmp_path):
     assert recentred["auroc"] == pytest.approx(before["auroc"], abs=1e-5)
 
 
+def test_recentring_a_cross_entropy_model(tmp_path):
+    out = tmp_path / "run"
+    run(
+        cac_train,
+        *("--dataset=digits", "--method=cross_entropy", "--score=openmax"),
+        *("--epochs=4", f"--output_dir={out}"),
+    )
+    metrics = json.loads((out / "metrics.json").read_text())
+    assert list(metrics["scores"]) == ["openmax", "max_softmax", "max_logit"]
+    assert (metrics["method"], metrics["score"]) == ("cross_entropy", "openmax")
+    with pytest.raises(ValueError, match="--recentre has no effect"):
+        run(
+            cac_evaluate,
+            f"--model={out / 'model.keras'}",
+            f"--output_dir={tmp_path / 'again'}",
+            "--recentre",
+        )
+
+
+def test_a_shared_model_is_evaluated_on_the_other_set(tmp_path):
+    """CIFAR+50 takes the model of CIFAR+10, with the same data flags."""
+    runs = benchmark.plan(
+        str(tmp_path), ["cifar+10", "cifar+50"], ["cac"], [2], "neal"
+    )
+    values = flags.FlagValues()
+    cac_train.define_flags(values)
+    own = cac_benchmark._train_arguments(runs[0], "--image_size=16 --nostream")
+    values(["cac-train", *own])
+    *_, settings = cac_train.configure(values)
+    RunFolder.open(runs[0].path, settings, {})
+    values = flags.FlagValues()
+    cac_evaluate.define_flags(values)
+    values(["cac-evaluate", *cac_benchmark._evaluate_arguments(runs[1])])
+    assert values.dataset == "cifar+50"
+    assert values.model == os.path.join(runs[0].path, "model.keras")
+    assert values.output_dir == runs[1].path
+    assert (values.trial, values.split_family) == (2, "neal")
+    assert (values.image_size, values.stream) == (16, False)
+
+
 def test_benchmark_queue(tmp_path, capsys):
     """One run works, one cannot; the rest goes on, and a second call skips."""
     out = tmp_path / "bench"
