@@ -56,7 +56,7 @@ METHOD = Method(
     recipe=Recipe,
     scores=("gamma", "min_distance", "max_logit"),
     loss=lambda recipe: CACLoss(recipe.anchor_weight),
-    monitor=AnchorLoss(),
+    monitor=AnchorLoss,
     finish=fit_class_means,
     magnitude=lambda recipe: recipe.magnitude,
 )

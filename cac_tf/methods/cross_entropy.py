@@ -15,6 +15,6 @@ METHOD = Method(
     recipe=Recipe,
     scores=("max_softmax", "max_logit", "openmax"),
     loss=lambda recipe: CrossEntropyLoss(),
-    monitor=CrossEntropy(),
+    monitor=CrossEntropy,
     finish=lambda model, examples: model.fit_score(*examples),
 )

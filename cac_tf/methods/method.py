@@ -28,8 +28,8 @@ class Method:
     # Of `cac_tf.scores`; the first is the method's own.
     scores: tuple
     loss: collections.abc.Callable  # recipe -> Keras loss on distances
-    # The validation metric by whose smallest value weights are chosen.
-    monitor: keras.metrics.Metric
+    # Class of the metric by whose smallest validation value weights are chosen.
+    monitor: type
     # (model, training examples): what follows on the training.
     finish: collections.abc.Callable
     magnitude: collections.abc.Callable = lambda recipe: 10.0
@@ -84,20 +84,14 @@ class Method:
             score=score,
         )
         steps_per_epoch = -(-dataset.train.size // recipe.batch_size)
-        metrics = {
-            metric.name: metric
-            for metric in (AnchorLoss(), TupletLoss(), self._monitor_metric())
-        }
+        # The monitored one may be among the first two: once is enough.
+        metrics = dict.fromkeys((AnchorLoss, TupletLoss, self.monitor))
         model.compile(
             optimizer=recipe.optimizer(steps_per_epoch),
             loss=self.loss(recipe),
-            metrics=["accuracy", *metrics.values()],
+            metrics=["accuracy", *(metric() for metric in metrics)],
         )
         return model
-
-    def _monitor_metric(self):
-        # A fresh one: a metric has state.
-        return type(self.monitor).from_config(self.monitor.get_config())
 
     def train(
         self,
@@ -133,7 +127,7 @@ class Method:
             batch_size=recipe.batch_size,
             seed=seed,
             checkpoint=checkpoint,
-            monitor=f"val_{self.monitor.name}" if keeps_best else None,
+            monitor=f"val_{self.monitor().name}" if keeps_best else None,
             callbacks=callbacks,
             after_epoch=after_epoch,
         )
