@@ -18,6 +18,7 @@ from cac_tf import atomic_files
 from cac_tf.run_folder import RunFolder
 from cac_tf.run_folder import read_config
 from cac_tf.run_folder import read_metrics
+from cac_tf.training import TrainingRecord
 
 RESULTS = pathlib.Path(__file__).parent / "results"
 
@@ -29,7 +30,8 @@ def _history(folder):
             return json.load(file), None
     with np.load(folder.checkpoint, allow_pickle=False) as file:
         record = json.loads(str(file["record"]))
-    return record["history"], round(record["seconds"], 1)
+    record = TrainingRecord(**record)
+    return record.finite_history, round(record.seconds, 1)
 
 
 def keep(path, name):

@@ -10,6 +10,7 @@ from cac_tf import atomic_files
 from cac_tf import data
 from cac_tf.run_folder import FORMAT
 from cac_tf.run_folder import RunFolder
+from cac_tf.run_folder import RunFolderError
 from cac_tf.run_folder import read_config
 from cac_tf.run_folder import read_metrics
 
@@ -61,18 +62,23 @@ class BenchmarkRun:
         return RunFolder(self.path)
 
 
+# Data sets whose runs evaluate the model of another set with the same known
+# classes, instead of training it again.
+_SHARES_MODEL_OF = {"cifar+50": "cifar+10"}
+
+
 def plan(output_dir, datasets, methods, trials, split_family):
     """The runs of a benchmark, in an order in which shared models come first.
 
     CIFAR+10 and CIFAR+50 have the same known classes, so one model serves
-    both.
+    both: runs of CIFAR+50 bring those of CIFAR+10 with them.
 
     Args:
         output_dir: folder of all runs.
-        datasets: names; with a class split or with unknown classes from
-            another data set.
+        datasets: names; "digits" or of `data.BENCHMARK_SETS`.
         methods: names of methods.
-        trials: numbers of trials.
+        trials: numbers of trials; a set whose known classes are all classes
+            has trial 0 alone.
         split_family: "neal" or "miller2020".
 
     Returns:
@@ -80,60 +86,55 @@ def plan(output_dir, datasets, methods, trials, split_family):
 
     Raises:
         ValueError: a data set that is no part of the benchmark, or a trial
-            that the split family does not have.
+            that it does not have.
 
     Example:
 
-    >>> runs = plan("runs", ["cifar+10", "cifar+50"], ["cac"], [0], "neal")
+    >>> runs = plan("runs", ["cifar+50"], ["cac"], [0], "neal")
     >>> [run.name for run in runs]
     ['cifar+10 cac trial 0', 'cifar+50 cac trial 0']
     >>> runs[1].shares_model_of is runs[0]
     True
     """
-    runs = []
+    known_names = ("digits", *data.BENCHMARK_SETS)
     for dataset in datasets:
-        known_names = ("digits", *data.BENCHMARK_SETS)
         if dataset not in known_names:
             raise ValueError(
                 f"{dataset!r} is no data set of the benchmark; there are: "
                 f"{', '.join(known_names)}."
             )
-        has_split = data.has_class_split(dataset)
-        for method in methods:
-            for trial in trials:
-                if has_split:
-                    split = data.class_split(dataset, split_family, trial)
-                elif trial != 0:
-                    continue  # All known classes are known in every trial.
-                shared = None
-                for other in runs:
-                    if (
-                        has_split
-                        and {dataset, other.dataset} == {"cifar+10", "cifar+50"}
-                        and (other.method, other.trial) == (method, trial)
-                        and data.class_split(
-                            other.dataset, split_family, trial
-                        ).known
-                        == split.known
-                    ):
-                        shared = other
-                runs.append(
-                    BenchmarkRun(
-                        dataset,
-                        split_family if has_split else "custom",
-                        method,
-                        trial,
-                        os.path.join(
-                            output_dir,
-                            split_family if has_split else "custom",
-                            dataset,
-                            method,
-                            f"trial{trial}",
-                        ),
-                        shared,
-                    )
+    runs = {}
+
+    def add(dataset, method, trial):
+        if (dataset, method, trial) in runs:
+            return runs[dataset, method, trial]
+        family, shared = "custom", None
+        if data.has_class_split(dataset):
+            family = split_family
+            known = data.class_split(dataset, family, trial).known
+            other = _SHARES_MODEL_OF.get(dataset)
+            if other and data.class_split(other, family, trial).known == known:
+                shared = add(other, method, trial)
+        path = os.path.join(
+            output_dir, family, dataset, method, f"trial{trial}"
+        )
+        run = BenchmarkRun(dataset, family, method, trial, path, shared)
+        runs[dataset, method, trial] = run
+        return run
+
+    for dataset in datasets:
+        own_trials = trials
+        if not data.has_class_split(dataset):
+            own_trials = [trial for trial in trials if trial == 0]
+            if not own_trials:
+                raise ValueError(
+                    f"{dataset} has trial 0 alone: all classes of one data "
+                    "set are known."
                 )
-    return runs
+        for method in methods:
+            for trial in own_trials:
+                add(dataset, method, trial)
+    return list(runs.values())
 
 
 def training_images(dataset, split_family, trial):
@@ -164,13 +165,17 @@ def training_images(dataset, split_family, trial):
 def collect_results(output_dir):
     """Rows of all finished runs under a folder, one a score.
 
-    Raises:
-        RunFolderError: a run of another version of cac_tf.
+    Returns:
+        The rows, and a text for each run that cannot be read, one of another
+        version of cac_tf for example.
     """
-    rows = []
+    rows, problems = [], []
     for file in sorted(pathlib.Path(output_dir).glob("*/*/*/*/metrics.json")):
-        rows += _rows(file.parent)
-    return rows
+        try:
+            rows += _rows(file.parent)
+        except (RunFolderError, OSError, KeyError) as error:
+            problems.append(f"{file.parent}: {error}")
+    return rows, problems
 
 
 def _rows(folder):
@@ -178,12 +183,12 @@ def _rows(folder):
     training, settings = metrics, config["settings"]
     environment = config["environment"]
     if "epochs" not in metrics:
-        # Evaluated only: the model was trained in another run's folder.
-        source = os.path.dirname(settings["model"])
-        training, settings = (
-            read_metrics(source),
-            read_config(source)["settings"],
-        )
+        # Evaluated only: the model was trained in the run of another set.
+        family, dataset, method, trial = folder.parts[-4:]
+        source = folder.parents[3] / family / _SHARES_MODEL_OF[dataset]
+        source = source / method / trial
+        training = read_metrics(source)
+        settings = read_config(source)["settings"]
     return [
         {
             "format": FORMAT,
@@ -252,6 +257,8 @@ def read_results(path):
             "is made again from the runs' folders."
         )
     try:
+        if any(None in row.values() for row in rows):
+            raise ValueError("it is cut off")
         return [
             {
                 name: None if row[name] == "" else kind(row[name])

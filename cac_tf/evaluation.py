@@ -2,6 +2,7 @@
 """A model and an experiment's test data to numbers (paper, section 4)."""
 
 import dataclasses
+import warnings
 
 import numpy as np
 
@@ -65,7 +66,8 @@ def evaluate(model, dataset, method="cac", scores=(), batch_size=256):
         dataset: `OpenSetDataset`.
         method: name of the method, for the record.
         scores: names of further scores to compare the model's own with. One
-            that learns from training data is fitted to those of `dataset`.
+            that learns from training data is fitted to those of `dataset`,
+            and left out with a warning where they are too few.
         batch_size: of the predictions.
 
     Returns:
@@ -118,11 +120,20 @@ def evaluate(model, dataset, method="cac", scores=(), batch_size=256):
         "openness": dataset.openness,
         **evaluation.metrics,
         **_measures(evaluation),
+        **({} if _has_own_centres(model) else {"bhattacharyya": None}),
         "scores": _compare_scores(
             model, dataset, scores, outputs, evaluation, batch_size
         ),
     }
     return dataclasses.replace(evaluation, metrics=measures)
+
+
+def _has_own_centres(model):
+    """Whether distances to the centres mean anything to the model.
+
+    Cross-entropy leaves the anchors without a part in the training.
+    """
+    return model.score.NEEDS != "logits" or not model.distance_head.has_anchors
 
 
 def _compare_scores(model, dataset, names, outputs, evaluation, batch_size):
@@ -138,7 +149,14 @@ def _compare_scores(model, dataset, names, outputs, evaluation, batch_size):
             training = training or model.predict_scores(
                 dataset.train.images, batch_size
             )
-            rule.fit(getattr(training, rule.NEEDS), dataset.train.labels)
+            try:
+                rule.fit(getattr(training, rule.NEEDS), dataset.train.labels)
+            except ValueError as error:
+                warnings.warn(
+                    f"The score {rule.name!r} is left out: {error}",
+                    stacklevel=3,
+                )
+                continue
         class_scores = np.asarray(rule(outputs[rule.NEEDS]))
         by_score = dataclasses.replace(
             evaluation,

@@ -37,6 +37,17 @@ class TrainingRecord:
     history: list = dataclasses.field(default_factory=list)
     seconds: float = 0.0
 
+    @property
+    def finite_history(self):
+        """`history` with None for NaN and infinity, which JSON has not."""
+        return [
+            {
+                name: value if math.isfinite(value) else None
+                for name, value in logs.items()
+            }
+            for logs in self.history
+        ]
+
 
 def fit_resumable(
     model,

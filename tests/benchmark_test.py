@@ -43,10 +43,31 @@ def test_a_model_is_shared_by_sets_with_the_same_known_classes():
             assert (shared.method, shared.trial) == (run.method, run.trial)
 
 
+def test_sharing_does_not_depend_on_how_it_was_asked_for():
+    asked = (
+        ["cifar+50"],
+        ["cifar+10", "cifar+50"],
+        ["cifar+50", "cifar+10"],
+    )
+    plans = [benchmark.plan("o", d, ["cac"], [1], "neal") for d in asked]
+    assert plans[0] == plans[1] == plans[2]
+
+
+def test_a_run_that_cannot_be_read_is_left_out(tmp_path):
+    folder = tmp_path / "neal" / "mnist" / "cac" / "trial0"
+    folder.mkdir(parents=True)
+    (folder / "metrics.json").write_text('{"auroc": 1.0}')
+    rows, problems = benchmark.collect_results(tmp_path)
+    assert rows == []
+    assert "not written by this version" in problems[0]
+
+
 def test_a_set_without_splits_has_one_run():
     runs = benchmark.plan("out", ["cifar10_vs_svhn"], ["cac"], [0, 1], "neal")
     (run,) = runs
     assert run.split_family == "custom"
+    with pytest.raises(ValueError, match="has trial 0 alone"):
+        benchmark.plan("out", ["cifar10_vs_svhn"], ["cac"], [1], "neal")
 
 
 def test_bad_plans():
@@ -84,6 +105,7 @@ def test_results_survive_the_file(tmp_path):
         (lambda text: text.replace("oscr", "area"), "different: area, oscr"),
         (lambda text: text.replace("\n2,", "\n1,"), "format 2.*different: 1"),
         (lambda text: text.replace("0.5", "half"), "damaged row"),
+        (lambda text: text[: text.rindex(",")], "damaged row: it is cut off"),
         (lambda text: "nothing", "not written by this version"),
     ],
 )
@@ -117,6 +139,19 @@ def test_the_published_numbers():
     assert "svhn" in benchmark_table.published("neal")["C2AE"]
     assert "mnist" not in benchmark_table.published("neal")["C2AE"]
     assert benchmark_table.published("custom") == {}
+
+
+def test_table_3_stands_beside_the_resnet_runs():
+    stream = io.StringIO()
+    own = row(dataset="cifar10_vs_svhn", split_family="custom")
+    benchmark_table.print_benchmark([own], stream)
+    (line,) = (
+        text
+        for text in stream.getvalue().splitlines()
+        if "published: CAC" in text
+    )
+    for number in ("0.6830", "0.7850", "0.8260"):
+        assert number in line
 
 
 def test_figure(tmp_path):

@@ -8,9 +8,12 @@ way is in tests/train.
 import importlib.util
 import json
 import os
+import pathlib
 
 import pytest
+from absl import flags
 
+from cac_tf.train import cac_import_weights
 from tests.conftest import ROOT
 from tests.conftest import load_benchmark
 
@@ -93,6 +96,35 @@ def test_released_weights_of_mnist(tmp_path):
     for name, value in benchmark.REFERENCE["mnist"].items():
         tolerance = benchmark.TOLERANCE[name]
         assert measured[name] == pytest.approx(value, abs=tolerance)
+
+
+@pytest.mark.skipif(
+    not (
+        os.environ.get("CAC_TF_OFFICIAL_DIR")
+        and os.environ.get("TFDS_DATA_DIR")
+        and importlib.util.find_spec("torch")
+    ),
+    reason="needs CAC_TF_OFFICIAL_DIR, TFDS_DATA_DIR and PyTorch",
+)
+def test_released_weights_with_the_classes_of_another_split(tmp_path):
+    """As many classes, but not those: found by what it answers."""
+    values = flags.FlagValues()
+    cac_import_weights.define_flags(values)
+    official = pathlib.Path(os.environ["CAC_TF_OFFICIAL_DIR"])
+    checkpoint = official / "MNIST_0_CACclassifierAnchorLoss.pth"
+    values(
+        [
+            "cac-import-weights",
+            "--dataset=mnist",
+            "--split_family=neal",
+            "--trial=3",
+            f"--checkpoint={checkpoint}",
+            f"--output_dir={tmp_path / 'out'}",
+        ]
+    )
+    with pytest.raises(ValueError, match="another data set, split family"):
+        cac_import_weights.main(values)
+    assert not (tmp_path / "out").exists()
 
 
 def test_committed_training_throughput():

@@ -10,6 +10,7 @@ from cac_tf import data
 from cac_tf import methods
 from cac_tf.methods.recipe import Recipe
 from cac_tf.training import Stage
+from cac_tf.training import TrainingRecord
 from cac_tf.training import fit_resumable
 from tests.conftest import ROOT
 from tests.conftest import small_classifier
@@ -82,21 +83,40 @@ def test_the_same_seed_twice_and_an_interrupted_run(tmp_path):
 
 
 # Forks a process that trains and kills it after a while, until that happened
-# ten times. (To start ten interpreters would take most of the time.) A process
-# that ended before it was killed leaves nothing to go on from.
+# ten times; prints how many epochs were finished then. (To start ten
+# interpreters would take most of the time.) Most kills wait for a few epochs,
+# however slow the machine is. A process that ended before it was killed leaves
+# nothing to go on from.
 KILLER = """
-import os, random, signal, sys, time
+import json, os, random, signal, sys, time
+import numpy as np
 from tests.training_test import small_run
 path, kills = sys.argv[1], 0
+
+def epochs():
+    try:
+        with np.load(path) as file:
+            return len(json.loads(str(file["record"]))["history"])
+    except FileNotFoundError:
+        return 0
+
 while kills < 10:
     child = os.fork()
     if child == 0:
         small_run(path)
         os._exit(0)
-    time.sleep(random.uniform(0.1, 2.0))
-    os.kill(child, signal.SIGKILL)
-    if os.waitpid(child, 0)[1] == signal.SIGKILL:
+    wanted = epochs() + random.randint(0, 6)
+    while epochs() < wanted and not os.waitpid(child, os.WNOHANG)[0]:
+        time.sleep(0.005)
+    time.sleep(random.uniform(0.0, 0.1))
+    try:
+        os.kill(child, signal.SIGKILL)
+        killed = os.waitpid(child, 0)[1] == signal.SIGKILL
+    except (ProcessLookupError, ChildProcessError):
+        killed = False
+    if killed:
         kills += 1
+        print(epochs())
     else:
         os.unlink(path)
 """
@@ -144,6 +164,10 @@ def test_killed_ten_times_at_any_moment(tmp_path):
         check=False,
     )
     assert result.returncode == 0, result.stderr
+    at_kills = [int(line) for line in result.stdout.split()]
+    assert len(at_kills) == 10
+    # In the middle of the training, not before it.
+    assert len(set(at_kills) - {0}) >= 3, at_kills
     resumed, resumed_history = small_run(path)
     assert resumed_history == history
     assert_same_weights(model, resumed)
@@ -224,6 +248,14 @@ def test_a_damaged_checkpoint(tmp_path):
     np.savez(path, history="[]")
     with pytest.raises(ValueError, match="no checkpoint of this version"):
         train(path)
+
+
+def test_a_history_with_nan_can_be_written():
+    history = [{"stage": 1, "val_loss": float("nan"), "loss": 2.0}]
+    record = TrainingRecord(history, 1.0)
+    assert record.finite_history == [
+        {"stage": 1, "val_loss": None, "loss": 2.0}
+    ]
 
 
 def test_what_cannot_be_watched(tmp_path):

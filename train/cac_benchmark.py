@@ -101,6 +101,31 @@ def _train_arguments(run, train_flags):
     return arguments
 
 
+# The plan decides these.
+_FLAGS_OF_THE_PLAN = (
+    "dataset",
+    "method",
+    "output_dir",
+    "split_family",
+    "trial",
+    "known_classes",
+    "unknown_classes",
+    "dump_arrays",
+    "overwrite",
+)
+
+
+def _check_train_flags(train_flags):
+    values = _parsed(["--dataset=", *shlex.split(train_flags)])
+    for name in _FLAGS_OF_THE_PLAN:
+        is_given = values[name].present > (name == "dataset")
+        if is_given:
+            raise ValueError(
+                f"--train_flags cannot hold --{name}: the benchmark's own "
+                "flags decide it."
+            )
+
+
 def _evaluate_arguments(run):
     """A run that shares another's model: only the test data are others."""
     trained = read_config(run.shares_model_of.path)["settings"]
@@ -114,6 +139,8 @@ def _evaluate_arguments(run):
         if value is not None
     ]
     return [
+        # What an evaluation of an earlier model left is no loss.
+        "--overwrite",
         f"--model={run.shares_model_of.folder.file('model.keras')}",
         f"--output_dir={run.path}",
         *arguments,
@@ -135,7 +162,12 @@ def _parsed(arguments):
 def _is_finished(run, settings):
     """Whether the run is there; raises if it is with other settings."""
     if run.shares_model_of is not None:
-        return run.folder.is_finished
+        model = run.shares_model_of.folder.file("model.keras")
+        if not (run.folder.is_finished and os.path.exists(model)):
+            return False
+        # Trained again, the model is another one.
+        evaluated = read_config(run.path)["settings"]["model_sha256"]
+        return evaluated == command_line.file_sha256(model)
     earlier = RunFolder.find(run.path, settings)
     return bool(earlier and earlier.is_finished)
 
@@ -165,6 +197,7 @@ def main(values):
     """Plans, runs, collects and prints."""
     for name in values.methods:
         methods.get(name)
+    _check_train_flags(values.train_flags)
     runs = benchmark.plan(
         values.output_dir,
         values.datasets,
@@ -208,10 +241,12 @@ def main(values):
             print(f"{place}: FAILED after {took}: {problem}", flush=True)
         else:
             print(f"{place}: done in {took}", flush=True)
-        rows = benchmark.collect_results(values.output_dir)
+        rows, _ = benchmark.collect_results(values.output_dir)
         if rows:
             benchmark.write_results(results, rows)
-    rows = benchmark.collect_results(values.output_dir)
+    rows, problems = benchmark.collect_results(values.output_dir)
+    for problem in problems:
+        print(f"note: left out of the results: {problem}", file=sys.stderr)
     if rows:
         benchmark.write_results(results, rows)
         rows = benchmark.read_results(results)
@@ -267,7 +302,7 @@ def _run(run, arguments):
             check=False,
         ).returncode
     if code == 0:
-        return None
+        return None if run.folder.is_finished else "it left no metrics.json"
     with open(f"{run.path}.log", encoding="utf-8") as log:
         lines = [line.strip() for line in log if "error:" in line]
     return lines[-1] if lines else f"exit status {code}"

@@ -44,8 +44,8 @@ def define_flags(values):
         "true_positive_rate",
         None,
         "Calibrate theta anew on the known validation images. Default: the "
-        "model's own theta; 0.95 where it has none, or with --recentre or "
-        "--score.",
+        "model's own theta; 0.95 where it has none, or where --recentre or "
+        "another --score made it invalid.",
         flag_values=values,
     )
     flags.DEFINE_bool(
@@ -102,6 +102,11 @@ def main(values):
             f"--recentre has no effect on a model of method {method.name}, "
             "whose scores do not use its centres; leave it out."
         )
+    if values.score is not None and values.score not in method.scores:
+        raise ValueError(
+            f"The method {method.name!r} offers the scores "
+            f"{', '.join(method.scores)}; got --score={values.score}."
+        )
     data_settings = _data_settings(values, config)
     dataset = command_line.load_dataset(data_settings)
     model, is_changed = _prepared(values, model, dataset)
@@ -111,6 +116,7 @@ def main(values):
         {
             **data_settings,
             "model": values.model,
+            "model_sha256": command_line.file_sha256(values.model),
             "method": method.name,
             "recentre": values.recentre,
             "score": model.score.name,

@@ -9,7 +9,6 @@ of miller2020. The model keeps its anchors; cac-evaluate --recentre puts class
 means in their place, calibrates and evaluates. Needs PyTorch.
 """
 
-import hashlib
 import os
 
 import numpy as np
@@ -76,6 +75,24 @@ def _statistics(values, dataset):
     )
 
 
+# Weights of other classes are right about as often as chance.
+_LOWEST_ACCURACY = 0.5
+_IMAGES_TO_CHECK = 1000
+
+
+def _check_accuracy(model, dataset, checkpoint):
+    rows = np.random.default_rng(0).permutation(dataset.validation.size)
+    images, labels = dataset.validation.take(rows[:_IMAGES_TO_CHECK])
+    accuracy = np.mean(model.predict_scores(images).nearest_class_id == labels)
+    if accuracy < _LOWEST_ACCURACY:
+        raise ValueError(
+            f"{checkpoint} classifies {accuracy:.0%} of the validation images "
+            f"of {', '.join(dataset.class_names)} correctly: it belongs to "
+            "another data set, split family or trial. (The released weights "
+            "belong to --split_family=miller2020.)"
+        )
+
+
 def main(values):
     """Reads checkpoint and data, writes the model."""
     data_settings = command_line.data_settings(values)
@@ -98,8 +115,7 @@ def main(values):
         recipe.dropout,
     )
     method = "cac" if model.score.name == "gamma" else "cross_entropy"
-    with open(values.checkpoint, "rb") as file:
-        digest = hashlib.sha256(file.read()).hexdigest()
+    _check_accuracy(model, dataset, values.checkpoint)
     folder = RunFolder.open(
         values.output_dir,
         {
@@ -107,7 +123,7 @@ def main(values):
             "method": method,
             "score": model.score.name,
             "checkpoint": os.path.basename(values.checkpoint),
-            "checkpoint_sha256": digest,
+            "checkpoint_sha256": command_line.file_sha256(values.checkpoint),
             "normalisation": {"mean": list(mean), "std": list(std)},
         },
         data_summary(dataset),

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """cac-train: trains, calibrates, evaluates and exports an open-set classifier.
 
-Example: cac-train --dataset=digits --output_dir=runs/digits
+Example: cac-train --dataset=cifar10 --trial=0 --output_dir=runs/cifar10
 
 Writes model.keras, metrics.json, scores.npz, report.html and serving/1 into
 --output_dir. Interrupted, the same command goes on from the last finished
 epoch; finished, it says so.
 """
 
+import os
 import shutil
 import sys
 
@@ -17,6 +18,7 @@ from absl import flags
 from cac_tf import methods
 from cac_tf import scores
 from cac_tf.data import dump_arrays
+from cac_tf.data import has_class_split
 from cac_tf.data.npz_arrays import origin_of
 from cac_tf.evaluation import evaluate
 from cac_tf.export import write_model_folder
@@ -41,7 +43,11 @@ def define_flags(values):
         values, "Which rule gives the unknown score. Default: the method's."
     )
     flags.DEFINE_string(
-        "output_dir", None, "Folder of the run.", flag_values=values
+        "output_dir",
+        None,
+        "Folder of the run. Default: runs/ and the names of data set, trial "
+        "and method.",
+        flag_values=values,
     )
     flags.DEFINE_string(
         "dump_arrays",
@@ -114,6 +120,17 @@ def _names_of_flags():
     return set(values)
 
 
+def _default_folder(values):
+    """E.g. runs/cifar10_trial0 or runs/digits_trial2_cross_entropy."""
+    name = os.path.basename(values.dataset).removesuffix(".npz")
+    parts = [name, values.split_family]
+    if has_class_split(values.dataset) and values.known_classes is None:
+        parts.append(f"trial{values.trial or 0}")
+    if values.method != "cac":
+        parts.append(values.method)
+    return os.path.join("runs", "_".join(filter(None, parts)))
+
+
 def configure(values):
     """What the flags ask for.
 
@@ -131,6 +148,11 @@ def configure(values):
     name = origin_of(values.dataset) or values.dataset
     recipe = command_line.recipe_of_flags(values, method, name)
     score = values.score or method.scores[0]
+    if score not in method.scores:
+        raise ValueError(
+            f"The method {method.name!r} offers the scores "
+            f"{', '.join(method.scores)}; got --score={score}."
+        )
     if values.evaluate_every and scores.get(score).IS_FITTED_TO_DATA:
         raise ValueError(
             f"--evaluate_every has no effect with --score={score}, which is "
@@ -164,12 +186,11 @@ def main(values):
     if values.dump_arrays is not None:
         _dump(values, data_settings)
         return
-    if values.output_dir is None:
-        raise ValueError("--output_dir is needed: the folder of the run.")
     method, recipe, settings = configure(values)
+    path = values.output_dir or _default_folder(values)
     keras.config.set_dtype_policy(values.precision)
     if not values.overwrite:
-        earlier = RunFolder.find(values.output_dir, settings)
+        earlier = RunFolder.find(path, settings)
         if earlier and earlier.is_finished:
             print(f"{earlier.path} holds this run, finished.")
             print("To run it again: --overwrite.")
@@ -178,7 +199,7 @@ def main(values):
     dataset = command_line.load_dataset(data_settings)
     model = method.build_model(dataset, recipe, values.seed, settings["score"])
     folder = RunFolder.open(
-        values.output_dir, settings, data_summary(dataset), values.overwrite
+        path, settings, data_summary(dataset), values.overwrite
     )
     steps_per_epoch = -(-dataset.train.size // recipe.batch_size)
 

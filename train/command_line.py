@@ -2,6 +2,7 @@
 """What all binaries share: how they start, fail, and name their data."""
 
 import dataclasses
+import hashlib
 import logging
 import sys
 
@@ -312,7 +313,9 @@ def write_results(folder, evaluation, dataset, centres, record=None):
     write_report(report, evaluation, dataset, config, centres, history)
     measures = {"format": FORMAT, **evaluation.metrics}
     if record:
-        atomic_files.write_json(folder.file("history.json"), history)
+        atomic_files.write_json(
+            folder.file("history.json"), record.finite_history
+        )
         measures["epochs"] = len(history)
         measures["seconds"] = round(record.seconds, 1)
     atomic_files.write_json(folder.file("metrics.json"), measures)
@@ -332,9 +335,19 @@ def _print_measures(measures):
         value = measures[name]
         shown = "-" if value is None else f"{value:.4g}"
         print(f"{name.replace('_', ' '):>20}  {shown}")
+    if measures["split_family"] == "custom":
+        # No published split names them: they belong to the result.
+        names = ", ".join(measures["unknown_class_names"])
+        print(f"{'unknown classes':>20}  {names}")
     if len(measures["scores"]) > 1 and measures["auroc"] is not None:
         for name, by_score in measures["scores"].items():
             print(f"{'auroc by ' + name:>20}  {by_score['auroc']:.4g}")
+
+
+def file_sha256(path):
+    """SHA-256 of a file's bytes."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def define_score_flag(values, text):

@@ -107,8 +107,10 @@ def load_open_set_dataset(
             split,
             known_classes,
             unknown_classes,
-            split_family=split_family or "custom",
-            trial=trial,
+            split_family="custom"
+            if split is None or unknown_classes
+            else split_family,
+            trial=None if unknown_classes else trial,
             split_seed=split_seed,
             test_fraction=test_fraction,
             validation_fraction=validation_fraction,
@@ -137,6 +139,9 @@ def load_open_set_dataset(
         dataset,
         test_fraction=test_fraction is not None and test is not None,
         validation_fraction=validation_fraction is not None
+        and validation is not None,
+        split_seed=split_seed != 0
+        and test is not None
         and validation is not None,
     )
     if known_classes is not None:
@@ -167,6 +172,10 @@ def load_open_set_dataset(
         trial=trial,
         notes=notes,
     )
+    if unknown is not None:
+        # No longer the benchmark's split, nor that of the file.
+        result = dataclasses.replace(result, split_family="custom", trial=None)
+        origin = origin and {"name": origin["name"]}
     if origin:
         fields = {
             key: tuple(value) if isinstance(value, list) else value

@@ -85,7 +85,7 @@ class OpenSetDataset:
         for part in getattr(images, "sources", images):
             if isinstance(part, os.PathLike):
                 # An image that is decoded later is known by its file.
-                part = os.fsencode(part)
+                part = part.read_bytes()
             digest.update(part if isinstance(part, bytes) else part.tobytes())
         return digest.hexdigest()
 
@@ -281,6 +281,9 @@ def _chosen(wanted, candidates, class_names):
     """The unknown classes asked for; all candidates by default."""
     if wanted is None:
         return candidates
+    if len(set(wanted)) != len(wanted):
+        names = ", ".join(class_names[i] for i in wanted)
+        raise ValueError(f"An unknown class is listed twice: {names}.")
     bad = [i for i in wanted if i not in candidates]
     if bad:
         names = ", ".join(class_names[i] for i in bad)

@@ -101,7 +101,7 @@ def prepared_builder(name, data_dir=None):
 def _not_there(builder, error):
     lines = [
         f"TFDS data set {builder.name!r} is not in {builder.data_dir} and "
-        f"could not be downloaded ({type(error).__name__}). Without a "
+        f"could not be made ({type(error).__name__}: {error}). Without a "
         "network, put a prepared copy there (dataset_info.json, "
         f"features.json and {builder.name}-<split>.tfrecord-* from a machine "
         "that has it), or pass --data_dir (or set TFDS_DATA_DIR) to a TFDS "

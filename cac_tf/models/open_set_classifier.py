@@ -694,7 +694,10 @@ class OpenSetClassifier(keras.Model):
         )
 
     def with_score(self, score):
-        """A copy of the model with another score, without a threshold.
+        """The same classifier with another score, without a threshold.
+
+        Backbone, preprocessing and augmentation are shared with this model,
+        not copied: training one trains both.
 
         Args:
             score: a name of `scores.names()`, or a `scores.Score`.
@@ -703,19 +706,17 @@ class OpenSetClassifier(keras.Model):
             `OpenSetClassifier`, not compiled; logits and centres are those of
             this one.
         """
-        score = score_rules.get(score)
-        config = {
-            **self.get_config(),
-            "score": keras.saving.serialize_keras_object(score),
-        }
-        copy = type(self).from_config(config)
-        copy.build((None, *self.raw_input_shape))
-        for own, other in (
-            (self.backbone, copy.backbone),
-            (self.distance_head, copy.distance_head),
-        ):
-            other.set_weights(own.get_weights())
-        return copy
+        other = type(self)(
+            self.backbone,
+            self.class_names,
+            magnitude=self.distance_head.magnitude,
+            preprocessing=self.preprocessing,
+            augmentation=self.augmentation,
+            score=score,
+        )
+        other.build((None, *self.raw_input_shape))
+        other.distance_head.set_weights(self.distance_head.get_weights())
+        return other
 
     # ---- keeping ----------------------------------------------------------
 
@@ -739,7 +740,8 @@ class OpenSetClassifier(keras.Model):
         The signature `serving_default` takes `images`, (batch, ...) float32
         raw inputs, and gives, for each row: `class_id` (-1: unknown),
         `label`, `is_unknown`, `unknown_score`, `nearest_class_id`, `gamma`,
-        `distances`, `probabilities` (softmin) and `threshold`. The graph
+        `distances`, `probabilities` (softmin; softmax of the logits where the
+        score reads logits) and `threshold`. The graph
         holds stock TensorFlow operations only.
 
         Args:
@@ -775,7 +777,7 @@ class OpenSetClassifier(keras.Model):
         def serve(images):
             outputs = self.score_outputs(images, distance_formula)
             class_id = self.decision(self._class_scores(outputs))
-            del outputs["logits"]
+            logits = outputs.pop("logits")
             is_unknown = tf.equal(class_id, UNKNOWN)
             names = tf.constant([*self.class_names, UNKNOWN_NAME])
             rows = tf.where(is_unknown, len(self.class_names), class_id)
@@ -784,7 +786,9 @@ class OpenSetClassifier(keras.Model):
                 "class_id": class_id,
                 "label": tf.gather(names, rows),
                 "is_unknown": is_unknown,
-                "probabilities": softmin(outputs["distances"]),
+                "probabilities": ops.softmax(logits, axis=-1)
+                if self.score.NEEDS == "logits"
+                else softmin(outputs["distances"]),
                 "threshold": tf.fill(
                     tf.shape(class_id), ops.squeeze(self.decision.weights[0])
                 ),

@@ -13,6 +13,26 @@ from cac_tf import atomic_files
 from cac_tf.reporting.figures import KNOWN_COLOUR
 
 
+def _content():
+    text = importlib.resources.files("cac_tf.reporting") / "published.json"
+    return json.loads(text.read_text(encoding="utf-8"))
+
+
+def published_ccr(dataset):
+    """Published CCR at false-positive rates of 1, 5 and 10 % (Table 3).
+
+    Returns:
+        Dict from a method's name to three numbers, None where there is none;
+        empty for a data set that is not in the table.
+
+    Example:
+
+    >>> published_ccr("cifar10_vs_svhn")["CAC"]
+    [0.683, 0.785, 0.826]
+    """
+    return _content()["ccr"].get(dataset, {})
+
+
 def published(split_family):
     """AUROCs of the literature on one split family.
 
@@ -27,8 +47,7 @@ def published(split_family):
     >>> published("miller2020")["CAC"]["mnist"]
     (0.987, None)
     """
-    text = importlib.resources.files("cac_tf.reporting") / "published.json"
-    content = json.loads(text.read_text(encoding="utf-8"))
+    content = _content()
     found = {}
     for method, (means, *deviations) in content.get(split_family, {}).items():
         spreads = deviations[0] if deviations else [None] * len(means)
@@ -45,8 +64,9 @@ def published(split_family):
 def print_benchmark(rows, file=None):
     """Prints AUROC and accuracy by method, score and data set.
 
-    Two tables for each split family, which must not be mixed: means over the
-    trials with published ones below, and every trial.
+    Two tables for each split family, which must not be mixed: mean AUROCs
+    over the trials with published ones below, and every trial with its CCR,
+    beside the paper's Table 3 where that has the data set.
 
     Args:
         rows: dicts of `results.csv`, of `benchmark.read_results`.
@@ -108,6 +128,10 @@ def _published_cell(value):
     return f"{mean:.3f}" + ("" if spread is None else f" ± {spread:.3f}")
 
 
+def _number(value):
+    return "–" if value is None else f"{value:.4f}"
+
+
 def _trials(rows, family):
     table = rich.table.Table(title=f"every trial; splits: {family}")
     columns = ("dataset", "method", "score", "trial")
@@ -117,13 +141,17 @@ def _trials(rows, family):
     for row in rows:
         table.add_row(
             *(str(row[name]) for name in columns),
-            *(
-                "–" if row[name] is None else f"{row[name]:.4f}"
-                for name in numbers
-            ),
+            *(_number(row[name]) for name in numbers),
             str(row["epochs"]),
             f"{row['seconds']:.0f}",
         )
+    for dataset in dict.fromkeys(row["dataset"] for row in rows):
+        for name, values in published_ccr(dataset).items():
+            table.add_row(
+                *(dataset, f"published: {name}", "", "", "", ""),
+                *(_number(value) for value in values),
+                style="dim",
+            )
     return table
 
 

@@ -67,7 +67,7 @@ def _significant(value):
 def _summary(measures):
     sentences = [
         f"Of {measures['counts']['known_test']} test images of known classes, "
-        f"{_percent(measures['accuracy'])} lie nearest to their own class."
+        f"{_percent(measures['accuracy'])} are nearest to their own class."
     ]
     if measures["threshold"] is not None:
         sentences.append(

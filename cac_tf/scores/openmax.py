@@ -27,7 +27,8 @@ class OpenMax(Score):
     Args:
         tail_size: distances that each Weibull distribution is fitted to.
         rank: how many of the largest logits are recalibrated (the paper's
-            alpha); at most the number of classes.
+            alpha), the i-th with the weight 1 - i / rank. With more than
+            there are classes, all are.
         **kwargs: of `keras.layers.Layer`.
 
     Raises:

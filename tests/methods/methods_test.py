@@ -84,6 +84,12 @@ def test_a_later_method_is_one_new_file(tmp_path, monkeypatch):
     methods._methods.cache_clear()
     try:
         assert methods.names() == ("cac", "cross_entropy", "halved")
+        method = methods.get("halved")
+        digits = data.load_open_set_dataset("digits", test_fraction=0.6)
+        recipe = method.recipe(**{**methods.preset("digits"), "epochs": 3})
+        model = method.build_model(digits, recipe, 0)
+        record = method.train(model, digits, recipe, 0, tmp_path / "c.npz")
+        assert record.history[-1]["accuracy"] > 0.5
     finally:
         sys.modules.pop("cac_tf.methods.halved", None)
         monkeypatch.undo()
@@ -118,6 +124,19 @@ def test_cross_entropy_learns_the_digits(tmp_path):
         assert again[name]["auroc"] == pytest.approx(measures["auroc"])
     with pytest.raises(ValueError, match="offers the scores max_softmax"):
         method.build_model(digits, recipe, 0, "gamma")
+
+
+def test_a_score_that_cannot_be_fitted_is_left_out():
+    """Untrained, most classes have no correct example for OpenMax."""
+    digits = data.load_open_set_dataset("digits", trial=0)
+    method = methods.get("cross_entropy")
+    model = method.build_model(digits, method.recipe(), 0)
+    model.build((None, *digits.image_shape))
+    with pytest.warns(UserWarning, match="'openmax' is left out"):
+        metrics = evaluate(model, digits, scores=method.scores).metrics
+    assert list(metrics["scores"]) == ["max_softmax", "max_logit"]
+    # Anchors have no part in cross-entropy.
+    assert metrics["bhattacharyya"] is None
 
 
 def test_class_means_with_mirror_images():

@@ -174,6 +174,18 @@ def test_with_score():
     )
 
 
+def test_with_score_keeps_what_preprocessing_has_learnt():
+    x, y = blobs(np.random.default_rng(0))
+    normalise = keras.layers.Normalization()
+    normalise.adapt(x)
+    model = small_classifier(preprocessing=normalise)
+    model.fit(x, y, epochs=2, verbose=0)
+    other = model.with_score("max_logit")
+    np.testing.assert_allclose(
+        other.predict_scores(x).logits, model.predict_scores(x).logits
+    )
+
+
 def test_settings_of_a_score_are_saved(tmp_path):
     model, x, y = trained(scores.OpenMax(tail_size=7, rank=2))
     model.fit_score(x, y)
@@ -202,6 +214,11 @@ def test_export(name, tmp_path):
     np.testing.assert_array_equal(out["class_id"], expected.class_id)
     np.testing.assert_allclose(
         out["unknown_score"], expected.unknown_score, rtol=1e-4, atol=1e-6
+    )
+    # Where the score reads logits, so do the probabilities.
+    logits = np.float64(model.predict_scores(x).logits)
+    np.testing.assert_allclose(
+        out["probabilities"], special.softmax(logits, axis=1), atol=1e-5
     )
 
 

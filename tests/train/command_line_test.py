@@ -514,6 +514,41 @@ def test_evaluate_recentres_and_changes_the_score(finished, tmp_path):
     assert recentred["auroc"] == pytest.approx(before["auroc"], abs=1e-5)
 
 
+def test_the_folder_that_is_taken_without_output_dir(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for arguments, folder in (
+        (["--dataset=digits"], "runs/digits_trial0"),
+        (
+            ["--dataset=mnist", "--trial=3", "--split_family=miller2020"],
+            "runs/mnist_miller2020_trial3",
+        ),
+        (
+            ["--dataset=a/b.npz", "--method=cross_entropy"],
+            "runs/b_cross_entropy",
+        ),
+    ):
+        values = flags.FlagValues()
+        cac_train.define_flags(values)
+        values(["cac-train", *arguments])
+        assert cac_train._default_folder(values) == folder
+
+
+def test_unknown_classes_make_a_split_of_their_own(tmp_path):
+    load = cac_tf.data.load_open_set_dataset
+    dataset = load("digits", unknown_classes=["3", "8"])
+    assert dataset.unknown_class_names == ("3", "8")
+    assert (dataset.split_family, dataset.trial) == ("custom", None)
+    path = tmp_path / "digits.npz"
+    run(cac_train, "--dataset=digits", f"--dump_arrays={path}")
+    again = load(str(path), unknown_classes=["3"])
+    assert again.unknown_class_names == ("3",)
+    assert len(again.unknown_class_ids) == 1
+    with pytest.raises(ValueError, match="listed twice"):
+        load("digits", unknown_classes=["3", "3"])
+    with pytest.raises(ValueError, match="--split_seed has no effect"):
+        load(str(path), split_seed=1)
+
+
 def test_recentring_a_cross_entropy_model(tmp_path):
     out = tmp_path / "run"
     run(
@@ -548,6 +583,7 @@ def test_a_shared_model_is_evaluated_on_the_other_set(tmp_path):
     cac_evaluate.define_flags(values)
     values(["cac-evaluate", *cac_benchmark._evaluate_arguments(runs[1])])
     assert values.dataset == "cifar+50"
+    assert values.overwrite
     assert values.model == os.path.join(runs[0].path, "model.keras")
     assert values.output_dir == runs[1].path
     assert (values.trial, values.split_family) == (2, "neal")
@@ -596,6 +632,13 @@ def test_benchmark_queue(tmp_path, capsys):
         run(
             cac_benchmark, *arguments[:2], arguments[3], "--train_flags=--epoch"
         )
+    for flag in ("--trial=3", "--dataset=mnist", "--overwrite"):
+        with pytest.raises(ValueError, match="--train_flags cannot hold"):
+            run(
+                cac_benchmark,
+                *(*arguments[:2], arguments[3]),
+                f"--train_flags={flag}",
+            )
     (out / "results.csv").write_text("dataset,trial\n")
     with pytest.raises(ValueError, match="not written by this version"):
         run(cac_benchmark, *arguments)
