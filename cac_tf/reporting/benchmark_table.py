@@ -184,19 +184,25 @@ def write_figure(path, rows):
             shift = (k - (len(kinds) - 1) / 2) * 0.5 / max(len(kinds), 1)
             axes.plot(x + shift, y, "o", markersize=4, label=", ".join(kind))
         paper = published(family).get("CAC", {})
-        for place, dataset in enumerate(datasets):
-            if dataset in paper:
-                axes.hlines(
-                    paper[dataset][0],
-                    place - 0.35,
-                    place + 0.35,
-                    color=KNOWN_COLOUR,
-                    linewidth=1,
-                    label="published: CAC" if place == 0 else None,
-                )
+        in_paper = [d for d in datasets if d in paper]
+        if in_paper:
+            places = np.array([datasets.index(d) for d in in_paper])
+            axes.hlines(
+                [paper[d][0] for d in in_paper],
+                places - 0.35,
+                places + 0.35,
+                color=KNOWN_COLOUR,
+                linewidth=1,
+                label="published: CAC",
+            )
         axes.set_xticks(range(len(datasets)), datasets)
         axes.set_ylabel("AUROC")
         axes.set_title(f"splits: {family}")
-        axes.legend(frameon=False, fontsize=7)
+        axes.legend(
+            frameon=False,
+            fontsize=7,
+            loc="upper left",
+            bbox_to_anchor=(1.0, 1.0),
+        )
     with atomic_files.replacing(path) as temporary:
         figure.savefig(temporary, dpi=150)
