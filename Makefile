@@ -3,6 +3,8 @@
 PYTHON ?= python3
 # Optional extras that tests use: `make EXTRAS=dev,torch test` has PyTorch too.
 EXTRAS ?= dev
+# Test files go to two processes: many tests use one core.
+PARALLEL := -n 2 --dist loadfile
 BIN := .venv/bin
 RUN := env -u PYTHONPATH TF_CPP_MIN_LOG_LEVEL=3
 
@@ -12,8 +14,10 @@ demo: .venv/installed
 	$(RUN) $(BIN)/cac-train --dataset=digits --output_dir=runs/digits
 
 test: lint
-	$(RUN) $(BIN)/python -m pytest tests --doctest-modules cac_tf train
-	$(RUN) KERAS_BACKEND=jax $(BIN)/python -m pytest --doctest-modules \
+	$(RUN) $(BIN)/python -m pytest $(PARALLEL) tests \
+	    --doctest-modules cac_tf train
+	$(RUN) KERAS_BACKEND=jax $(BIN)/python -m pytest $(PARALLEL) \
+	    --doctest-modules \
 	    cac_tf/layers cac_tf/losses cac_tf/metrics cac_tf/models \
 	    cac_tf/scores tests/layers tests/losses tests/metrics \
 	    tests/models tests/scores

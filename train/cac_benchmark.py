@@ -165,8 +165,14 @@ def _is_finished(run, settings):
         model = run.shares_model_of.folder.file("model.keras")
         if not (run.folder.is_finished and os.path.exists(model)):
             return False
+        evaluated = read_config(run.path)["settings"].get("model_sha256")
+        if evaluated is None:
+            raise RunFolderError(
+                f"{run.path} holds a run that was trained on its own; here "
+                f"the model of {run.shares_model_of.name} is evaluated. Move "
+                "that run away."
+            )
         # Trained again, the model is another one.
-        evaluated = read_config(run.path)["settings"]["model_sha256"]
         return evaluated == command_line.file_sha256(model)
     earlier = RunFolder.find(run.path, settings)
     return bool(earlier and earlier.is_finished)
@@ -234,7 +240,10 @@ def main(values):
             continue
         print(f"{place}: {run.path}", flush=True)
         started = time.monotonic()
-        problem = _run(run, arguments[run])
+        try:
+            problem = _run(run, arguments[run])
+        except (OSError, RunFolderError) as error:
+            problem = str(error)
         took = _duration(time.monotonic() - started)
         if problem:
             failed.append((run, problem))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The binaries as their users meet them."""
 
+import hashlib
 import json
 import os
 import pathlib
@@ -588,6 +589,20 @@ def test_a_shared_model_is_evaluated_on_the_other_set(tmp_path):
     assert values.output_dir == runs[1].path
     assert (values.trial, values.split_family) == (2, "neal")
     assert (values.image_size, values.stream) == (16, False)
+    # A run of its own in the place of the evaluation is not overwritten.
+    model = runs[0].folder.file("model.keras")
+    pathlib.Path(model).touch()
+    RunFolder.open(runs[1].path, settings, {})
+    (pathlib.Path(runs[1].path) / "metrics.json").touch()
+    with pytest.raises(ValueError, match="trained on its own"):
+        cac_benchmark._is_finished(runs[1], settings)
+    settings["model_sha256"] = hashlib.sha256(b"").hexdigest()
+    RunFolder.open(runs[1].path, settings, {}, overwrite=True)
+    (pathlib.Path(runs[1].path) / "metrics.json").touch()
+    assert cac_benchmark._is_finished(runs[1], settings)
+    # The model was trained again since.
+    pathlib.Path(model).write_bytes(b"another")
+    assert not cac_benchmark._is_finished(runs[1], settings)
 
 
 def test_benchmark_queue(tmp_path, capsys):
