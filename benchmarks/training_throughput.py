@@ -62,7 +62,7 @@ def keras_step(precision, options):
 
     keras.config.set_dtype_policy(precision)
     if "keras_batch_norm" in options:
-        module = sys.modules["cac_tf.models.openset_cnn"]
+        module = sys.modules["cac_tf.models.network_parts"]
         module.BatchNormalization = keras.layers.BatchNormalization
     augmentation = None
     if "augmentation" in options:

@@ -11,7 +11,6 @@ run goes to runs/vehicles_animals, and its numbers and settings to
 benchmarks/results/vehicles_animals_seed<seed>.json.
 """
 
-import json
 import os
 import pathlib
 import sys
@@ -19,9 +18,9 @@ import tarfile
 import tempfile
 
 from absl import flags
+from keep_run import keep
 
 from cac_tf import atomic_files
-from cac_tf.run_folder import read_config
 from cac_tf.train import cac_train
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -57,16 +56,7 @@ def main(arguments):
         ]
     )
     cac_train.main(values)
-    run = pathlib.Path(values.output_dir)
-    config = read_config(run)
-    del config["settings"]["data_dir"]
-    atomic_files.write_json(
-        ROOT
-        / "benchmarks"
-        / "results"
-        / f"vehicles_animals_seed{values.seed}.json",
-        {**config, "metrics": json.loads((run / "metrics.json").read_text())},
-    )
+    keep(values.output_dir, f"vehicles_animals_seed{values.seed}")
 
 
 if __name__ == "__main__":

@@ -108,6 +108,7 @@ def evaluate(model, dataset, method="cac", scores=(), batch_size=256):
         min_distance=outputs["distances"].min(axis=-1),
         logits=outputs["logits"],
     )
+    own = _measures(evaluation)
     measures = {
         "dataset": dataset.name,
         "split_family": dataset.split_family,
@@ -119,11 +120,14 @@ def evaluate(model, dataset, method="cac", scores=(), batch_size=256):
         "counts": dataset.counts,
         "openness": dataset.openness,
         **evaluation.metrics,
-        **_measures(evaluation),
+        **own,
         **({} if _has_own_centres(model) else {"bhattacharyya": None}),
-        "scores": _compare_scores(
-            model, dataset, scores, outputs, evaluation, batch_size
-        ),
+        "scores": {
+            model.score.name: _comparable(own),
+            **_other_scores(
+                model, dataset, scores, outputs, evaluation, batch_size
+            ),
+        },
     }
     return dataclasses.replace(evaluation, metrics=measures)
 
@@ -136,16 +140,22 @@ def _has_own_centres(model):
     return model.score.NEEDS != "logits" or not model.distance_head.has_anchors
 
 
-def _compare_scores(model, dataset, names, outputs, evaluation, batch_size):
-    """Measures by each score, the model's own first."""
-    rules = [model.score]
-    rules += [
-        score_rules.get(name) for name in names if name != model.score.name
-    ]
+def _comparable(measures):
+    """Those of the measures that every score has."""
+    return {
+        name: measures[name] for name in ("auroc", "accuracy", "oscr", "ccr")
+    }
+
+
+def _other_scores(model, dataset, names, outputs, evaluation, batch_size):
+    """Measures by each score that is not the model's own."""
     training = None
     compared = {}
-    for rule in rules:
-        if rule.IS_FITTED_TO_DATA and not rule.is_fitted:
+    for name in names:
+        if name == model.score.name:
+            continue
+        rule = score_rules.get(name)
+        if rule.IS_FITTED_TO_DATA:
             training = training or model.predict_scores(
                 dataset.train.images, batch_size
             )
@@ -164,11 +174,7 @@ def _compare_scores(model, dataset, names, outputs, evaluation, batch_size):
             nearest_class_id=class_scores.argmin(axis=-1),
             metrics={"threshold": None},
         )
-        measures = _measures(by_score)
-        compared[rule.name] = {
-            name: measures[name]
-            for name in ("auroc", "accuracy", "oscr", "ccr")
-        }
+        compared[name] = _comparable(_measures(by_score))
     return compared
 
 

@@ -82,14 +82,18 @@ def trained_blobs():
     return model, x, y
 
 
+def unpack_images(archive, folder):
+    """Unpacks an archive of real images, or skips where there are none."""
+    images = os.environ.get("CAC_TF_IMAGES_DIR")
+    if not images:
+        pytest.skip("CAC_TF_IMAGES_DIR is not set: no real images here")
+    with tarfile.open(pathlib.Path(images) / archive) as tar:
+        tar.extractall(folder, filter="data")
+
+
 @pytest.fixture(scope="session")
 def vehicles_folder(tmp_path_factory):
     """Photographs of vehicles and animals, unpacked."""
-    images = os.environ.get("CAC_TF_IMAGES_DIR")
-    if not images:
-        pytest.skip("CAC_TF_IMAGES_DIR is not set: no photographs here")
     folder = tmp_path_factory.mktemp("vehicles_animals")
-    archive = pathlib.Path(images) / "cifar100_vehicles_animals.tar"
-    with tarfile.open(archive) as tar:
-        tar.extractall(folder, filter="data")
+    unpack_images("cifar100_vehicles_animals.tar", folder)
     return folder

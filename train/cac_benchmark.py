@@ -178,11 +178,11 @@ def _is_finished(run, settings):
     return bool(earlier and earlier.is_finished)
 
 
-def _seconds(run, arguments, rates):
+def _seconds(run, configured, rates):
     """Estimated seconds of a run; `rates` keeps what was timed."""
     if run.shares_model_of is not None:
         return 60.0
-    _, recipe, settings = cac_train.configure(_parsed(arguments))
+    _, recipe, settings = configured
     benchmark_set = BENCHMARK_SETS.get(run.dataset)
     size = benchmark_set.image_size if benchmark_set else 8
     key = (recipe.network, size, recipe.batch_size, settings["precision"])
@@ -216,13 +216,13 @@ def main(values):
         benchmark.read_results(results)  # Of another version: an error.
     arguments = {run: _train_arguments(run, values.train_flags) for run in runs}
     # What is wrong with the flags is wrong for every run: found first.
-    settings = {
-        run: cac_train.configure(_parsed(arguments[run]))[-1] for run in runs
+    configured = {
+        run: cac_train.configure(_parsed(arguments[run])) for run in runs
     }
     finished, failed = [], []
     for run in runs:
         try:
-            if _is_finished(run, settings[run]):
+            if _is_finished(run, configured[run][-1]):
                 finished.append(run)
         except RunFolderError as error:
             failed.append((run, str(error)))
@@ -230,7 +230,7 @@ def main(values):
         run for run in runs if run not in finished and run not in dict(failed)
     ]
     if values.dry_run:
-        _print_plan(runs, waiting, failed, arguments)
+        _print_plan(runs, waiting, failed, configured)
         return
     for number, run in enumerate(runs, 1):
         place = f"[{number}/{len(runs)}] {run.name}"
@@ -274,13 +274,13 @@ def main(values):
         )
 
 
-def _print_plan(runs, waiting, failed, arguments):
+def _print_plan(runs, waiting, failed, configured):
     rates, total = {}, 0.0
     for run in runs:
         if run not in waiting:
             print(f"{run.name}: {dict(failed).get(run, 'finished')}")
             continue
-        seconds = _seconds(run, arguments[run], rates)
+        seconds = _seconds(run, configured[run], rates)
         total += seconds
         how = (
             f"evaluates the model of {run.shares_model_of.name}"

@@ -102,11 +102,7 @@ def main(values):
             f"--recentre has no effect on a model of method {method.name}, "
             "whose scores do not use its centres; leave it out."
         )
-    if values.score is not None and values.score not in method.scores:
-        raise ValueError(
-            f"The method {method.name!r} offers the scores "
-            f"{', '.join(method.scores)}; got --score={values.score}."
-        )
+    method.score_named(values.score)
     data_settings = _data_settings(values, config)
     dataset = command_line.load_dataset(data_settings)
     model, is_changed = _prepared(values, model, dataset)

@@ -147,12 +147,7 @@ def configure(values):
     # Dumped arrays are trained as the data set that they come from.
     name = origin_of(values.dataset) or values.dataset
     recipe = command_line.recipe_of_flags(values, method, name)
-    score = values.score or method.scores[0]
-    if score not in method.scores:
-        raise ValueError(
-            f"The method {method.name!r} offers the scores "
-            f"{', '.join(method.scores)}; got --score={score}."
-        )
+    score = method.score_named(values.score)
     if values.evaluate_every and scores.get(score).IS_FITTED_TO_DATA:
         raise ValueError(
             f"--evaluate_every has no effect with --score={score}, which is "

@@ -2,6 +2,7 @@
 """One open-set experiment's data, whatever their source."""
 
 import dataclasses
+import functools
 import hashlib
 import os
 import typing
@@ -89,7 +90,8 @@ class OpenSetDataset:
             digest.update(part if isinstance(part, bytes) else part.tobytes())
         return digest.hexdigest()
 
-    @property
+    # Once: it reads all training images.
+    @functools.cached_property
     def channel_statistics(self):
         """Mean and std of the training images' channels, scale [0, 1]."""
         return channel_statistics(self.train.images)

@@ -37,9 +37,6 @@ class StreamedImages:
     np.float64(7.0)
     """
 
-    dtype = np.dtype("uint8")
-    ndim = 4
-
     def __init__(self, sources, image_size, channels=3):
         self.sources = np.empty(len(sources), object)
         self.sources[:] = sources
@@ -49,10 +46,6 @@ class StreamedImages:
     def shape(self):
         size = self._image_size
         return (len(self.sources), size, size, self._channels)
-
-    @property
-    def size(self):
-        return int(np.prod(self.shape))
 
     def __len__(self):
         return len(self.sources)

@@ -34,6 +34,20 @@ class Method:
     finish: collections.abc.Callable
     magnitude: collections.abc.Callable = lambda recipe: 10.0
 
+    def score_named(self, score=None):
+        """The name of a score that the method offers; None for its own.
+
+        Raises:
+            ValueError: the method does not offer it.
+        """
+        score = score or self.scores[0]
+        if score not in self.scores:
+            raise ValueError(
+                f"The method {self.name!r} offers the scores "
+                f"{', '.join(self.scores)}; got {score!r}."
+            )
+        return score
+
     def build_model(self, dataset, recipe, seed, score=None):
         """A fresh classifier for a data set, compiled.
 
@@ -51,12 +65,7 @@ class Method:
         Raises:
             ValueError: a score that the method does not offer.
         """
-        score = score or self.scores[0]
-        if score not in self.scores:
-            raise ValueError(
-                f"The method {self.name!r} offers the scores "
-                f"{', '.join(self.scores)}; got {score!r}."
-            )
+        score = self.score_named(score)
         keras.utils.set_random_seed(seed)
         if keras.backend.backend() == "tensorflow":
             import tensorflow as tf

@@ -2,11 +2,9 @@
 """The benchmark's convolutional network (after Neal et al., ECCV 2018)."""
 
 import keras
-import numpy as np
 from keras import layers
 
-from cac_tf.layers.batch_normalization import BatchNormalization
-from cac_tf.models.seeds import seed_sequence
+from cac_tf.models import network_parts
 
 # (filters, strides) of the nine convolutions, in three blocks; the last one
 # of each block halves the map.
@@ -53,9 +51,8 @@ def openset_cnn(
     >>> sum(int(np.prod(w.shape)) for w in net.trainable_weights)
     1011398
     """
-    # Keras' L2(l) has the gradient 2 l w.
-    penalty = keras.regularizers.L2(weight_decay / 2) if weight_decay else None
-    seeds = seed_sequence(seed)
+    penalty = network_parts.l2_penalty(weight_decay)
+    seeds = network_parts.seed_sequence(seed)
 
     inputs = keras.Input(input_shape, name="images")
     x = inputs
@@ -63,44 +60,13 @@ def openset_cnn(
     for block in _BLOCKS:
         for filters, strides in block:
             index += 1
-            padding = "same"
-            if strides == 2:
-                # "same" would pad a strided convolution on one side only.
-                x = layers.ZeroPadding2D(1, name=f"pad{index}")(x)
-                padding = "valid"
-            x = layers.Conv2D(
-                filters,
-                3,
-                strides=strides,
-                padding=padding,
-                use_bias=False,
-                kernel_initializer=keras.initializers.RandomNormal(
-                    stddev=np.sqrt(2.0 / (9 * filters)), seed=next(seeds)
-                ),
-                kernel_regularizer=penalty,
-                name=f"conv{index}",
-            )(x)
-            x = BatchNormalization(
-                momentum=0.9,
-                epsilon=1e-5,
-                beta_regularizer=penalty,
-                gamma_regularizer=penalty,
-                name=f"norm{index}",
-            )(x)
+            x = network_parts.normalised_convolution(
+                x, filters, 3, strides, penalty, next(seeds), f"{{}}{index}"
+            )
             x = layers.LeakyReLU(negative_slope=0.2, name=f"relu{index}")(x)
         x = layers.SpatialDropout2D(
             dropout, seed=next(seeds), name=f"dropout{index}"
         )(x)
     x = layers.Flatten(name="features")(x)
-    logits = layers.Dense(
-        num_classes,
-        kernel_initializer=keras.initializers.RandomNormal(
-            stddev=0.01, seed=next(seeds)
-        ),
-        kernel_regularizer=penalty,
-        bias_regularizer=penalty,
-        # Near 10 a bfloat16 logit has steps of 0.06.
-        dtype="float32",
-        name="logits",
-    )(x)
+    logits = network_parts.logits_layer(num_classes, penalty, next(seeds))(x)
     return keras.Model(inputs, logits, name=name)

@@ -4,8 +4,7 @@
 import keras
 from keras import layers
 
-from cac_tf.layers.batch_normalization import BatchNormalization
-from cac_tf.models.seeds import seed_sequence
+from cac_tf.models import network_parts
 
 # (filters, strides) of the four stages, two blocks each.
 _STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
@@ -44,32 +43,13 @@ def resnet18(
     >>> sum(int(np.prod(w.shape)) for w in net.trainable_weights)
     11173962
     """
-    penalty = keras.regularizers.L2(weight_decay / 2) if weight_decay else None
-    seeds = seed_sequence(seed)
+    penalty = network_parts.l2_penalty(weight_decay)
+    seeds = network_parts.seed_sequence(seed)
 
     def convolution(x, filters, size, strides, place):
-        if strides == 2 and size == 3:
-            # Keras' "same" would pad on one side only.
-            x = layers.ZeroPadding2D(1, name=f"{place}_pad")(x)
-        x = layers.Conv2D(
-            filters,
-            size,
-            strides=strides,
-            padding="valid" if strides == 2 else "same",
-            use_bias=False,
-            kernel_initializer=keras.initializers.VarianceScaling(
-                2.0, "fan_out", "untruncated_normal", seed=next(seeds)
-            ),
-            kernel_regularizer=penalty,
-            name=f"{place}_conv",
-        )(x)
-        return BatchNormalization(
-            momentum=0.9,
-            epsilon=1e-5,
-            beta_regularizer=penalty,
-            gamma_regularizer=penalty,
-            name=f"{place}_norm",
-        )(x)
+        return network_parts.normalised_convolution(
+            x, filters, size, strides, penalty, next(seeds), f"{place}_{{}}"
+        )
 
     inputs = keras.Input(input_shape, name="images")
     x = layers.ReLU(name="relu1")(convolution(inputs, 64, 3, 1, "first"))
@@ -87,15 +67,5 @@ def resnet18(
     x = layers.GlobalAveragePooling2D(name="features")(x)
     if dropout:
         x = layers.Dropout(dropout, seed=next(seeds), name="dropout")(x)
-    logits = layers.Dense(
-        num_classes,
-        kernel_initializer=keras.initializers.RandomNormal(
-            stddev=0.01, seed=next(seeds)
-        ),
-        kernel_regularizer=penalty,
-        bias_regularizer=penalty,
-        # Near 10 a bfloat16 logit has steps of 0.06.
-        dtype="float32",
-        name="logits",
-    )(x)
+    logits = network_parts.logits_layer(num_classes, penalty, next(seeds))(x)
     return keras.Model(inputs, logits, name=name)

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The TFDS builder of TinyImageNet, on a made archive and on real images."""
 
-import os
-import pathlib
-import tarfile
 import zipfile
 
 import numpy as np
@@ -14,6 +11,7 @@ import tensorflow_datasets as tfds
 from cac_tf.data import load_open_set_dataset
 from cac_tf.data import tfds_images
 from cac_tf.data.tiny_imagenet import TinyImagenet
+from tests.conftest import unpack_images
 
 # Not in alphabetical order, as in the real list.
 WNIDS = ("n300", "n100", "n200")
@@ -119,15 +117,10 @@ def test_without_network_or_data(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory):
-    images = os.environ.get("CAC_TF_IMAGES_DIR")
-    if not images:
-        pytest.skip("CAC_TF_IMAGES_DIR is not set: no real images here")
     folder = tmp_path_factory.mktemp("tfds")
     manual = folder / "downloads" / "manual"
     manual.mkdir(parents=True)
-    archive = pathlib.Path(images) / "tiny-imagenet-200_trial0.tar.xz"
-    with tarfile.open(archive) as tar:
-        tar.extractall(manual, filter="data")
+    unpack_images("tiny-imagenet-200_trial0.tar.xz", manual)
     return str(folder)
 
 
