@@ -6,21 +6,28 @@ EXTRAS ?= dev
 # Test files go to two processes: many tests use one core.
 PARALLEL := -n 2 --dist loadfile
 BIN := .venv/bin
+OPS := $(wildcard ops/build.py ops/loader.py ops/*/*.cc ops/*/*.h ops/*/*.inc \
+    ops/*/*.cu cac_tf/version.py)
 RUN := env -u PYTHONPATH TF_CPP_MIN_LOG_LEVEL=3
 
-.PHONY: demo test lint format clean
+.PHONY: demo test ops lint format clean
 
-demo: .venv/installed
+demo: .venv/ops
 	$(RUN) $(BIN)/cac-train --dataset=digits --output_dir=runs/digits
 
-test: lint
+test: lint .venv/ops-dev
 	$(RUN) $(BIN)/python -m pytest $(PARALLEL) tests \
-	    --doctest-modules cac_tf train
+	    --doctest-modules cac_tf ops train
 	$(RUN) KERAS_BACKEND=jax $(BIN)/python -m pytest $(PARALLEL) \
 	    --doctest-modules \
 	    cac_tf/layers cac_tf/losses cac_tf/metrics cac_tf/models \
 	    cac_tf/scores tests/layers tests/losses tests/metrics \
-	    tests/models tests/scores
+	    tests/models tests/ops tests/scores
+
+# The fused operations, which everything works without. By itself this target
+# says what is missing; demo and test go on without them.
+ops: .venv/installed
+	$(RUN) $(BIN)/python -m cac_tf.ops.build
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .
@@ -44,5 +51,14 @@ format: .venv/installed-dev
 	    --constraint constraints.txt --editable '.[$(EXTRAS)]'
 	touch $@
 
+.venv/ops: .venv/installed $(OPS)
+	$(RUN) $(BIN)/python -m cac_tf.ops.build --if_possible
+	touch $@
+
+# With the backends that tests use.
+.venv/ops-dev: .venv/installed-dev $(OPS)
+	$(RUN) $(BIN)/python -m cac_tf.ops.build --if_possible
+	touch $@ .venv/ops
+
 clean:
-	rm -rf .venv runs build *.egg-info
+	rm -rf .venv runs build *.egg-info ops/*.so

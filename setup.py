@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packages and version; all other metadata is in pyproject.toml.
 
-`train/` of the repository is installed as `cac_tf.train`, and nothing else
-than `cac_tf` gets into site-packages.
+`ops/` and `train/` of the repository are installed as `cac_tf.ops` and
+`cac_tf.train`, and nothing else than `cac_tf` gets into site-packages. The
+fused operations go along as sources: `python -m cac_tf.ops.build` compiles
+them against the TensorFlow that is installed.
 """
 
 import pathlib
@@ -19,15 +21,17 @@ setuptools.setup(
     version=VERSION,
     packages=[
         *setuptools.find_packages(include=["cac_tf", "cac_tf.*"]),
+        "cac_tf.ops",
         "cac_tf.train",
     ],
-    package_dir={"cac_tf.train": "train"},
+    package_dir={"cac_tf.ops": "ops", "cac_tf.train": "train"},
     package_data={
         "cac_tf": [
             "data/*.json",
             "data/*.tsv",
             "reporting/*.html",
             "reporting/*.json",
-        ]
+        ],
+        "cac_tf.ops": ["core/*", "tensorflow/*", "xla/*"],
     },
 )

@@ -3,8 +3,8 @@
 
 import os
 
-# In a checkout `cac_tf.train` lies beside this folder, not in it. (Installed,
-# it lies in it, and there is no such file beside it.)
+# In a checkout `cac_tf.ops` and `cac_tf.train` lie beside this folder, not in
+# it. (Installed, they lie in it, and there is no such file beside it.)
 _CHECKOUT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 if os.path.exists(os.path.join(_CHECKOUT, "train", "cac_train.py")):
     __path__.append(_CHECKOUT)
@@ -17,6 +17,7 @@ from cac_tf import layers
 from cac_tf import losses
 from cac_tf import metrics
 from cac_tf import models
+from cac_tf import ops
 from cac_tf import scores
 from cac_tf.models import OpenSetClassifier
 from cac_tf.models import load_model

@@ -24,6 +24,20 @@ def nearest_class(scores):
     return ops.cast(ops.argmin(scores, axis=-1), "int32")
 
 
+def decide(scores, threshold):
+    """Class indices of (B, N) scores, -1 where the smallest exceeds theta.
+
+    A row with a NaN is unknown, and so is every row if theta is NaN.
+    """
+    is_known = ops.less_equal(ops.min(scores, axis=-1), threshold)
+    has_nan = ops.any(ops.isnan(scores), axis=-1)
+    return ops.where(
+        ops.logical_and(is_known, ops.logical_not(has_nan)),
+        nearest_class(scores),
+        UNKNOWN,
+    )
+
+
 @keras.saving.register_keras_serializable(package="CacTf")
 class OpenSetDecision(keras.layers.Layer):
     """Rejection scores and theta to a class index, or -1 for "unknown".
@@ -94,14 +108,7 @@ class OpenSetDecision(keras.layers.Layer):
                     "or rejected. Set one: OpenSetDecision(threshold=...), or "
                     "OpenSetClassifier.calibrate(...)."
                 )
-        threshold = ops.cast(threshold, scores.dtype)
-        is_known = ops.less_equal(ops.min(scores, axis=-1), threshold)
-        has_nan = ops.any(ops.isnan(scores), axis=-1)
-        return ops.where(
-            ops.logical_and(is_known, ops.logical_not(has_nan)),
-            nearest_class(scores),
-            UNKNOWN,
-        )
+        return decide(scores, ops.cast(threshold, scores.dtype))
 
     @staticmethod
     def _is_concrete(tensor):

@@ -4,13 +4,15 @@
 All functions are per example: labels (B,) and distances (B, N) in, (B,) out.
 A label that is no whole number in 0...N-1 gives NaN in its own row, because
 nothing can be raised inside compiled code and a plausible number would hide
-the mistake; `OpenSetClassifier.fit` checks labels before they get here.
+the mistake; `OpenSetClassifier.fit` checks labels before they get here. (The
+fused operation can raise, and does: see `cac_loss_from_logits`.)
 """
 
 import keras
 import numpy as np
 from keras import ops
 
+from cac_tf import ops as fused_ops
 from cac_tf.layers.anchored_distance import anchored_distances
 from cac_tf.precision import full_precision
 
@@ -22,12 +24,12 @@ def _check_anchor_weight(anchor_weight):
         )
 
 
-def _match_labels(labels, distances):
-    """The (B, N) mask of each row's own class and the (B,) valid labels."""
-    if len(distances.shape) != 2:
+def _label_vector(labels, scores, name):
+    """Labels as (B,), checked against the (B, N) `scores` they belong to."""
+    if len(scores.shape) != 2:
         raise ValueError(
-            f"distances must have shape (batch, classes); got "
-            f"{tuple(distances.shape)}."
+            f"{name} must have shape (batch, classes); got "
+            f"{tuple(scores.shape)}."
         )
     labels = ops.convert_to_tensor(labels)
     if len(labels.shape) == 2 and labels.shape[-1] == 1:
@@ -40,13 +42,18 @@ def _match_labels(labels, distances):
         )
     if (
         labels.shape[0] is not None
-        and distances.shape[0] is not None
-        and labels.shape[0] != distances.shape[0]
+        and scores.shape[0] is not None
+        and labels.shape[0] != scores.shape[0]
     ):
         raise ValueError(
-            f"{labels.shape[0]} labels for {distances.shape[0]} rows of "
-            "distances."
+            f"{labels.shape[0]} labels for {scores.shape[0]} rows of {name}."
         )
+    return labels
+
+
+def _match_labels(labels, distances):
+    """The (B, N) mask of each row's own class and the (B,) valid labels."""
+    labels = _label_vector(labels, distances, "distances")
     classes = ops.arange(distances.shape[-1], dtype=distances.dtype)
     labels = ops.expand_dims(ops.cast(labels, distances.dtype), -1)
     is_label = ops.equal(labels, classes)
@@ -133,19 +140,54 @@ def cac_loss(labels, distances, anchor_weight=0.1):
     )
 
 
-def cac_loss_from_logits(labels, logits, magnitude=10.0, anchor_weight=0.1):
+def _whole_labels(labels):
+    """Labels as int32 or int64; -1 in place of what is no whole number."""
+    dtype = keras.backend.standardize_dtype(labels.dtype)
+    if dtype in ("int32", "int64"):
+        return labels
+    if dtype in ("uint32", "uint64"):
+        return ops.cast(labels, "int64")
+    if "float" in dtype:
+        is_whole = ops.logical_and(
+            ops.equal(labels, ops.floor(labels)), ops.abs(labels) < 2.0**31
+        )
+        labels = ops.where(is_whole, labels, -ops.ones_like(labels))
+    return ops.cast(labels, "int32")
+
+
+def _anchor_and_tuplet_loss(labels, logits, magnitude):
+    distances = anchored_distances(logits, magnitude)
+    return anchor_loss(labels, distances), tuplet_loss(labels, distances)
+
+
+fused_ops.set_stock_loss(_anchor_and_tuplet_loss)
+
+
+def cac_loss_from_logits(
+    labels, logits, magnitude=10.0, anchor_weight=0.1, validate=True
+):
     """The CAC loss straight from logits, while the centres are anchors.
 
-    Equals `cac_loss(labels, anchored_distances(logits, magnitude))`.
+    Equals `cac_loss(labels, anchored_distances(logits, magnitude))`. Where
+    the fused operation can be used (`cac_tf.ops`), it takes one step, and
+    float32 is its type; otherwise it is composed from stock operations.
 
     Args:
         labels: (B,) or (B, 1) class indices.
         logits: (B, N), no activation.
         magnitude: length of the anchors (the paper's alpha), > 0.
         anchor_weight: weight of the anchor loss (the paper's lambda), >= 0.
+        validate: whether the fused operation raises an error where it can, on
+            TensorFlow outside XLA and on the CPU, when a label is no class or
+            logits are not finite; otherwise that row's loss is NaN.
 
     Returns:
-        (B,) losses, at least float32; NaN where the label is invalid.
+        (B,) losses, at least float32; NaN where label or logits are invalid.
+
+    Raises:
+        ValueError: shapes that do not fit, one-hot labels, an anchor weight
+            or a magnitude out of range.
+        tensorflow.errors.InvalidArgumentError: see `validate`.
 
     Example:
 
@@ -154,9 +196,20 @@ def cac_loss_from_logits(labels, logits, magnitude=10.0, anchor_weight=0.1):
     >>> np.round(np.asarray(cac_loss_from_logits([0], [[8.0, 0.0]])), 4)
     array([0.2], dtype=float32)
     """
-    return cac_loss(
-        labels, anchored_distances(logits, magnitude), anchor_weight
-    )
+    _check_anchor_weight(anchor_weight)
+    if not (np.isfinite(magnitude) and magnitude > 0):
+        raise ValueError(
+            f"magnitude must be positive and finite; got {magnitude!r}."
+        )
+    logits = full_precision(logits)
+    labels = _label_vector(labels, logits, "logits")
+    binding = fused_ops.binding_for(logits)
+    if binding is not None:
+        return binding.anchored_cac_loss(
+            _whole_labels(labels), logits, magnitude, anchor_weight, validate
+        ).loss
+    anchor, tuplet = _anchor_and_tuplet_loss(labels, logits, magnitude)
+    return tuplet + anchor_weight * anchor
 
 
 def weights_of_counted(is_counted, sample_weight, reduction):

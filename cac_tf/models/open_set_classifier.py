@@ -2,6 +2,7 @@
 """A Keras classifier that can answer "unknown"."""
 
 import os
+import threading
 import typing
 import warnings
 
@@ -11,6 +12,7 @@ from keras import ops
 
 from cac_tf import atomic_files
 from cac_tf import calibration
+from cac_tf import ops as fused_ops
 from cac_tf import scores as score_rules
 from cac_tf.layers.anchored_distance import AnchoredDistance
 from cac_tf.layers.open_set_decision import UNKNOWN
@@ -18,6 +20,8 @@ from cac_tf.layers.open_set_decision import OpenSetDecision
 from cac_tf.layers.open_set_decision import nearest_class
 from cac_tf.layers.rejection_score import RejectionScore
 from cac_tf.layers.rejection_score import softmin
+from cac_tf.losses.cac import CACLoss
+from cac_tf.losses.cac import cac_loss_from_logits
 from cac_tf.losses.cac import weights_of_counted
 from cac_tf.metrics.streaming import NearestCentreAccuracy
 from cac_tf.models import input_checks
@@ -79,6 +83,58 @@ class _StopOnNonFiniteLoss(keras.callbacks.Callback):
         raise FloatingPointError(
             f"The loss became {float(loss)} in epoch {self._epoch + 1}, batch "
             f"{batch}. {cause} The weights are no longer usable."
+        )
+
+
+class _TrainingStep(threading.local):
+    """The logits behind the distances that a model has just returned.
+
+    A model returns distances, since metrics want them; the loss of the same
+    step can be had from the logits at once. One for each thread, because
+    tf.distribute traces every replica in a thread of its own.
+    """
+
+    _pair = (None, None)
+
+    def remember(self, logits, distances):
+        if fused_ops.binding_for(logits) is not None:
+            self._pair = (logits, distances)
+
+    def logits_behind(self, distances):
+        """The logits, once, if `distances` is what they led to; or None."""
+        logits, remembered = self._pair
+        self._pair = (None, None)
+        return logits if distances is remembered else None
+
+
+_training_step = _TrainingStep()
+
+
+class _CACLossFromLogits(CACLoss):
+    """`CACLoss` of a training step, by the fused operation.
+
+    The second argument of a call is the pair (logits, distances). While the
+    centres are anchors the loss comes from the logits.
+    """
+
+    def __init__(self, head, loss):
+        super().__init__(**loss.get_config())
+        self._head = head
+
+    def call(self, y_true, y_pred):
+        logits, distances = y_pred
+        return ops.cond(
+            ops.equal(self._head.centres_are_anchors, True),
+            # An invalid row is NaN, as with stock operations: `fit` then says
+            # what happened, and a scaled loss may overflow now and then.
+            lambda: cac_loss_from_logits(
+                y_true,
+                logits,
+                self._head.magnitude,
+                self.anchor_weight,
+                validate=False,
+            ),
+            lambda: super(_CACLossFromLogits, self).call(y_true, distances),
         )
 
 
@@ -229,7 +285,11 @@ class OpenSetClassifier(keras.Model):
         return self.backbone(x, training=training)
 
     def call(self, inputs, training=False):
-        return self.distance_head(self.logits(inputs, training=training))
+        logits = self.logits(inputs, training=training)
+        distances = self.distance_head(logits)
+        if training:
+            _training_step.remember(logits, distances)
+        return distances
 
     def score_outputs(self, inputs, distance_formula=None):
         """The tensors behind `OpenSetScores`, as a dict."""
@@ -276,6 +336,12 @@ class OpenSetClassifier(keras.Model):
         )
         # Past Keras' tracking of attributes, as its own tracker is.
         object.__setattr__(self, "_loss_tracker", _MeanLossOverKnown())
+        has_one_step = type(loss) is CACLoss and not kwargs.get("loss_weights")
+        self._loss_from_logits = (
+            _CACLossFromLogits(self.distance_head, loss)
+            if has_one_step
+            else None
+        )
 
     def compile_from_config(self, config):
         # Keras does not compile a loaded model whose compile() is overridden.
@@ -295,13 +361,19 @@ class OpenSetClassifier(keras.Model):
             sample_weight = weights_of_counted(
                 is_known, sample_weight, reduction
             )
-        loss = super().compute_loss(
-            x=x,
-            y=y,
-            y_pred=y_pred,
-            sample_weight=sample_weight,
-            training=training,
-        )
+        logits = _training_step.logits_behind(y_pred)
+        if training and logits is not None and self._loss_from_logits:
+            loss = self._loss_from_logits(y, (logits, y_pred), sample_weight)
+            for regularisation in self.losses:
+                loss += self._aggregate_additional_loss(regularisation)
+        else:
+            loss = super().compute_loss(
+                x=x,
+                y=y,
+                y_pred=y_pred,
+                sample_weight=sample_weight,
+                training=training,
+            )
         self._loss_tracker.record(
             _unscaled(loss), ops.sum(ops.cast(is_known, "float32"))
         )
@@ -754,7 +826,9 @@ class OpenSetClassifier(keras.Model):
             ValueError: no valid theta, a model that was never built, another
                 format.
             FileExistsError: `filepath` exists.
-            RuntimeError: Keras runs on another backend than TensorFlow.
+            RuntimeError: Keras runs on another backend than TensorFlow, or
+                the backbone holds a compiled function with a fused operation,
+                which no server knows.
         """
         if format != "tf_saved_model":
             raise ValueError(
@@ -794,21 +868,24 @@ class OpenSetClassifier(keras.Model):
                 ),
             }
 
-        archive = keras.export.ExportArchive()
-        archive.track(self)
-        archive.add_endpoint(
-            "serving_default",
-            serve,
-            input_signature=[
-                tf.TensorSpec(
-                    (None, *self._input_shape[1:]), tf.float32, name="images"
-                )
-            ],
-        )
         filepath = os.fspath(filepath)
         os.makedirs(os.path.dirname(os.path.abspath(filepath)), exist_ok=True)
-        with atomic_files.new_folder(filepath) as temporary:
+        archive = keras.export.ExportArchive()
+        archive.track(self)
+        signature = [
+            tf.TensorSpec(
+                (None, *self._input_shape[1:]), tf.float32, name="images"
+            )
+        ]
+        with (
+            atomic_files.new_folder(filepath) as temporary,
+            fused_ops.stock_operations(),
+        ):
+            archive.add_endpoint(
+                "serving_default", serve, input_signature=signature
+            )
             archive.write_out(temporary, verbose=bool(verbose))
+            _require_stock_operations(temporary)
 
     def get_config(self):
         serialize = keras.saving.serialize_keras_object
@@ -877,6 +954,29 @@ def _build(layer, shape):
     `compute_output_shape` of their own.
     """
     return tuple(layer(keras.Input(batch_shape=(None, *shape[1:]))).shape)
+
+
+def _require_stock_operations(path):
+    """Raises RuntimeError if a SavedModel holds operations of `cac_tf.ops`."""
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    saved_model = saved_model_pb2.SavedModel()
+    with open(os.path.join(path, "saved_model.pb"), "rb") as file:
+        saved_model.ParseFromString(file.read())
+    for meta_graph in saved_model.meta_graphs:
+        graph = meta_graph.graph_def
+        nodes = [
+            *graph.node,
+            *(n for f in graph.library.function for n in f.node_def),
+        ]
+        own = sorted({n.op for n in nodes if n.op.startswith("CacTf>")})
+        if own:
+            raise RuntimeError(
+                f"The exported graph holds {', '.join(own)}, which a server "
+                "does not know: a layer of the model was compiled with the "
+                "fused operations. Set CAC_TF_DISABLE_FUSED_OPS=1, load the "
+                "model and export it again."
+            )
 
 
 def _with_nearest_centre_accuracy(metrics):

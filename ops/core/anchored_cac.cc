@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/core/anchored_cac.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+// Vectors wider than the machine's own never cross a call that is not inlined.
+#pragma GCC diagnostic ignored "-Wpsabi"
+
+namespace cac_tf {
+namespace {
+
+struct RowLoss {
+  double tuplet, anchor;
+};
+
+namespace baseline {
+#include "ops/core/row_functions.inc"
+}  // namespace baseline
+
+// GCC's target_clones would be shorter, but it takes wide vectors apart for
+// the lowest level before it makes the clones.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define CAC_TF_HAS_LEVELS
+#pragma GCC push_options
+#pragma GCC target("arch=x86-64-v3")
+namespace x86_64_v3 {
+#include "ops/core/row_functions.inc"
+}  // namespace x86_64_v3
+#pragma GCC pop_options
+#pragma GCC push_options
+#pragma GCC target("arch=x86-64-v4")
+namespace x86_64_v4 {
+#define CAC_TF_AVX512
+#include "ops/core/row_functions.inc"
+#undef CAC_TF_AVX512
+}  // namespace x86_64_v4
+#pragma GCC pop_options
+#endif
+
+struct RowFunctions {
+  decltype(&baseline::LossOfRow) loss;
+  decltype(&baseline::GradientOfRow) gradient;
+  decltype(&baseline::AnchoredDistancesOfRow) anchored_distances;
+  decltype(&baseline::DenseDistancesOfRow) dense_distances;
+  decltype(&baseline::DecideRow) decide;
+};
+
+#define CAC_TF_ROW_FUNCTIONS(level)                                       \
+  RowFunctions {                                                          \
+    level::LossOfRow, level::GradientOfRow, level::AnchoredDistancesOfRow, \
+        level::DenseDistancesOfRow, level::DecideRow                      \
+  }
+
+const RowFunctions& ForThisMachine() {
+  static const RowFunctions functions = [] {
+#ifdef CAC_TF_HAS_LEVELS
+    if (__builtin_cpu_supports("x86-64-v4")) {
+      return CAC_TF_ROW_FUNCTIONS(x86_64_v4);
+    }
+    if (__builtin_cpu_supports("x86-64-v3")) {
+      return CAC_TF_ROW_FUNCTIONS(x86_64_v3);
+    }
+#endif
+    return CAC_TF_ROW_FUNCTIONS(baseline);
+  }();
+  return functions;
+}
+
+}  // namespace
+
+template <typename Label>
+void AnchoredCacLoss(const float* logits, const Label* labels, int64_t rows,
+                     int64_t classes, float magnitude, float anchor_weight,
+                     float* loss, float* anchor, float* tuplet,
+                     float* row_state) {
+  const RowFunctions& row_functions = ForThisMachine();
+  for (int64_t i = 0; i < rows; ++i) {
+    const RowLoss row = row_functions.loss(logits + i * classes, classes, labels[i],
+                                  magnitude, row_state + i * kRowStateSize);
+    loss[i] = row.tuplet + anchor_weight * row.anchor;
+    anchor[i] = row.anchor;
+    tuplet[i] = row.tuplet;
+  }
+}
+
+template <typename Label>
+void AnchoredCacLossGrad(const float* logits, const Label* labels,
+                         const float* row_state, const LossUpstream& upstream,
+                         int64_t rows, int64_t classes, float magnitude,
+                         float anchor_weight, float* gradient) {
+  const RowFunctions& row_functions = ForThisMachine();
+  for (int64_t i = 0; i < rows; ++i) {
+    row_functions.gradient(
+        logits + i * classes, classes, labels[i], magnitude,
+        row_state + i * kRowStateSize, upstream.loss[i] + upstream.tuplet[i],
+        anchor_weight * upstream.loss[i] + upstream.anchor[i],
+        gradient + i * classes);
+  }
+}
+
+void DecideFromLogits(const float* logits, const float* centres,
+                      const float* threshold, int64_t threshold_stride,
+                      int64_t rows, int64_t classes, int64_t width,
+                      float magnitude, const Decision& out) {
+  const RowFunctions& row_functions = ForThisMachine();
+  for (int64_t i = 0; i < rows; ++i) {
+    const float* z = logits + i * width;
+    float* distances = out.distances + i * classes;
+    float* softmin = out.softmin + i * classes;
+    float* gamma = out.gamma + i * classes;
+    const bool is_valid =
+        centres == nullptr
+            ? row_functions.anchored_distances(z, classes, magnitude, distances)
+            : row_functions.dense_distances(z, centres, classes, width, distances);
+    if (is_valid) {
+      row_functions.decide(classes, threshold[i * threshold_stride], distances, softmin,
+                gamma, out.unknown_score + i, out.nearest_class_id + i,
+                out.class_id + i);
+      continue;
+    }
+    for (int64_t j = 0; j < classes; ++j) {
+      distances[j] = softmin[j] = gamma[j] = std::numeric_limits<float>::quiet_NaN();
+    }
+    out.unknown_score[i] = std::numeric_limits<float>::quiet_NaN();
+    out.nearest_class_id[i] = 0;
+    out.class_id[i] = -1;
+  }
+}
+
+#define CAC_TF_INSTANTIATE(Label)                                           \
+  template void AnchoredCacLoss<Label>(const float*, const Label*, int64_t, \
+                                       int64_t, float, float, float*,       \
+                                       float*, float*, float*);             \
+  template void AnchoredCacLossGrad<Label>(                                 \
+      const float*, const Label*, const float*, const LossUpstream&,        \
+      int64_t, int64_t, float, float, float*)
+CAC_TF_INSTANTIATE(int32_t);
+CAC_TF_INSTANTIATE(int64_t);
+#undef CAC_TF_INSTANTIATE
+
+}  // namespace cac_tf

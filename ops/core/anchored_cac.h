@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The CAC loss of logits, its gradient, and the open-set decision, on the
+// CPU: plain C++ that knows no framework. All arrays are row-major float32.
+//
+// While the centres are anchors (magnitude * I) no centre is ever formed:
+//     d_j^2 = sum_{k != j} z_k^2 + (z_j - m)^2
+// and loss and gradient cost O(rows * classes). Let T be the largest |z| of a
+// row. With R, the sum of all other squares, the sum without j is
+//     R + T^2 - z_j^2 = R + (T - |z_j|)(T + |z_j|),
+// which keeps full relative precision at any closeness to an anchor: nothing
+// large is ever taken away from something large. (As a product, because a
+// compiler would contract the difference of squares into an FMA that leaves a
+// rounding remainder.)
+//
+// Every row stands alone, so a caller may cut the rows into any pieces, and
+// the result does not depend on how.
+#ifndef CAC_TF_OPS_CORE_ANCHORED_CAC_H_
+#define CAC_TF_OPS_CORE_ANCHORED_CAC_H_
+
+#include <cstdint>
+
+namespace cac_tf {
+
+// What the backward pass needs to know of a row, as columns of `row_state`.
+// y is the row's own class, k the nearest other class, p = softmin(d).
+enum RowState : int {
+  kTop,              // T, the largest |z|
+  kRest,             // R, the sum of the other squares
+  kNearestDistance,  // d_k
+  kNearestShare,     // p_k, so that p_j = p_k e^(d_k - d_j)
+  kOthersWeight,     // sum over j != y, k of p_j / d_j
+  kOwnTupletWeight,  // (1 - p_y) / d_y, or 0 at d_y = 0
+  kOwnAnchorWeight,  // 1 / d_y, or 0 at d_y = 0
+  kNearest,          // k; exact in float32, see kMaxClasses
+  kRowStateSize,
+};
+
+// Class indices are kept in a float32 column.
+inline constexpr int64_t kMaxClasses = int64_t{1} << 24;
+
+// Loss of `rows` rows of `classes` >= 2 logits.
+//
+// tuplet = log(1 + sum_{j != y} e^(d_y - d_j)), anchor = d_y,
+// loss = tuplet + anchor_weight * anchor (equations 3 to 5 of the paper).
+// A row whose label lies outside 0 ... classes - 1, or whose logits are not
+// finite or too large to be squared, gets NaN in all of its outputs.
+//
+// loss, anchor, tuplet: (rows). row_state: (rows, kRowStateSize).
+template <typename Label>
+void AnchoredCacLoss(const float* logits, const Label* labels, int64_t rows,
+                     int64_t classes, float magnitude, float anchor_weight,
+                     float* loss, float* anchor, float* tuplet,
+                     float* row_state);
+
+// Gradients of a scalar by the three outputs, (rows) each.
+struct LossUpstream {
+  const float* loss;
+  const float* anchor;
+  const float* tuplet;
+
+  LossUpstream From(int64_t row) const {
+    return {loss + row, anchor + row, tuplet + row};
+  }
+};
+
+// Gradient of that scalar by the logits. The gradient of a distance is 0 where
+// the distance is 0. A row of NaN state gives a row of NaN.
+//
+// gradient: (rows, classes).
+template <typename Label>
+void AnchoredCacLossGrad(const float* logits, const Label* labels,
+                         const float* row_state, const LossUpstream& upstream,
+                         int64_t rows, int64_t classes, float magnitude,
+                         float anchor_weight, float* gradient);
+
+// What `DecideFromLogits` writes: all of an open-set answer.
+struct Decision {
+  float* distances;           // (rows, classes)
+  float* softmin;             // (rows, classes), softmax(-d)
+  float* gamma;               // (rows, classes), d (1 - softmin)
+  float* unknown_score;       // (rows), the smallest gamma
+  int32_t* nearest_class_id;  // (rows), where gamma is smallest
+  int32_t* class_id;          // (rows), or -1: unknown_score > threshold
+
+  // Where the answer of row `row` and those after it goes.
+  Decision From(int64_t row, int64_t classes) const {
+    return {distances + row * classes, softmin + row * classes,
+            gamma + row * classes,     unknown_score + row,
+            nearest_class_id + row,    class_id + row};
+  }
+};
+
+// The decision of `rows` rows of `width` logits between `classes` centres, or
+// between anchors if `centres` is null (then width equals classes).
+//
+// A row with a NaN or infinite logit gets NaN scores, nearest class 0 and -1;
+// so does one whose squares overflow. A NaN threshold rejects.
+//
+// centres: (classes, width) or null. threshold: one for row i at
+// threshold[i * threshold_stride].
+void DecideFromLogits(const float* logits, const float* centres,
+                      const float* threshold, int64_t threshold_stride,
+                      int64_t rows, int64_t classes, int64_t width,
+                      float magnitude, const Decision& out);
+
+}  // namespace cac_tf
+
+#endif  // CAC_TF_OPS_CORE_ANCHORED_CAC_H_

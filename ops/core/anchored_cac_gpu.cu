@@ -1,0 +1,526 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The functions of anchored_cac.h as CUDA kernels; the formulas are explained
+// there and in row_functions.inc. A group of threads (one warp for few
+// classes, else a whole block) takes a row at a time. The logits of a row are
+// read once from memory; a second reading finds them in a cache.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <climits>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "ops/core/anchored_cac_gpu.h"
+
+namespace cac_tf {
+namespace {
+
+constexpr int kWarp = 32;
+constexpr unsigned kAllLanes = 0xffffffffu;
+constexpr int kBlockThreads = 256;
+// Up to this many classes one warp has a row, and a block several rows.
+constexpr int64_t kClassesOfAWarp = 256;
+// Rows that share each centre that is read.
+constexpr int kRowsOfATile = 4;
+constexpr float kLog2E = 1.44269504088896341f;
+
+// The threads that have a row: kThreads of them, of one block.
+template <int kThreads>
+struct Group {
+  static constexpr int kPerBlock = kBlockThreads / kThreads;
+
+  __device__ static int Rank() { return threadIdx.x % kThreads; }
+  __device__ static int InBlock() { return threadIdx.x / kThreads; }
+
+  // Combines everybody's `value`; all get the result. `scratch` is shared
+  // memory for one value of every warp, and free again afterwards.
+  template <typename T, typename Combine>
+  __device__ static T Reduce(T value, const Combine& combine, T* scratch) {
+    for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+      value = combine(value, value.From(distance));
+    }
+    if (kThreads == kWarp) return value;
+    const int warp = threadIdx.x / kWarp;
+    if (threadIdx.x % kWarp == 0) scratch[warp] = value;
+    __syncthreads();
+    value = scratch[0];
+    for (int i = 1; i < kThreads / kWarp; ++i) {
+      value = combine(value, scratch[i]);
+    }
+    __syncthreads();
+    return value;
+  }
+};
+
+__device__ float Exchange(float x, int distance) {
+  return __shfl_xor_sync(kAllLanes, x, distance);
+}
+__device__ int Exchange(int x, int distance) {
+  return __shfl_xor_sync(kAllLanes, x, distance);
+}
+
+// The largest |z| and the sum of all other squares; the largest z and where.
+struct Sums {
+  float top, rest, candidate;
+  int index;
+
+  __device__ Sums From(int distance) const {
+    return {Exchange(top, distance), Exchange(rest, distance),
+            Exchange(candidate, distance), Exchange(index, distance)};
+  }
+  // A NaN always ends up in `rest`. Symmetric, so that all threads that
+  // exchange their sums get the same bits.
+  __device__ void AddSize(float size, float other_squares) {
+    const bool is_larger = size > top;
+    const float smaller = is_larger ? top : size;
+    top = is_larger ? size : top;
+    rest = (rest + other_squares) + smaller * smaller;
+  }
+  __device__ void AddCandidate(float value, int at) {
+    // Of equal ones the first, so that all threads choose the same.
+    if (value > candidate || (value == candidate && at < index)) {
+      candidate = value;
+      index = at;
+    }
+  }
+};
+
+struct CombineSums {
+  __device__ Sums operator()(Sums a, const Sums& b) const {
+    a.AddSize(b.top, b.rest);
+    a.AddCandidate(b.candidate, b.index);
+    return a;
+  }
+};
+
+struct Pair {
+  float shares, weights;
+
+  __device__ Pair From(int distance) const {
+    return {Exchange(shares, distance), Exchange(weights, distance)};
+  }
+};
+
+struct AddPairs {
+  __device__ Pair operator()(const Pair& a, const Pair& b) const {
+    return {a.shares + b.shares, a.weights + b.weights};
+  }
+};
+
+// Whether a row can be read and written four numbers at a time.
+__device__ bool IsInFours(const void* row, int64_t classes) {
+  return classes % 4 == 0 && reinterpret_cast<uintptr_t>(row) % 16 == 0;
+}
+
+// visit(z_j, j) for this thread's share of a row.
+template <int kThreads, typename Visit>
+__device__ void ForEach(const float* z, int64_t classes, const Visit& visit) {
+  int64_t j = Group<kThreads>::Rank();
+  if (IsInFours(z, classes)) {
+#pragma unroll 2
+    for (j *= 4; j < classes; j += 4 * kThreads) {
+      const float4 x = *reinterpret_cast<const float4*>(z + j);
+      visit(x.x, j);
+      visit(x.y, j + 1);
+      visit(x.z, j + 2);
+      visit(x.w, j + 3);
+    }
+    return;
+  }
+#pragma unroll 4
+  for (; j < classes; j += kThreads) visit(z[j], j);
+}
+
+// result_j = map(z_j, j) for this thread's share of a row.
+template <int kThreads, typename Map>
+__device__ void MapEach(const float* z, int64_t classes, float* result,
+                        const Map& map) {
+  int64_t j = Group<kThreads>::Rank();
+  if (IsInFours(z, classes) && IsInFours(result, classes)) {
+    for (j *= 4; j < classes; j += 4 * kThreads) {
+      const float4 x = *reinterpret_cast<const float4*>(z + j);
+      *reinterpret_cast<float4*>(result + j) =
+          make_float4(map(x.x, j), map(x.y, j + 1), map(x.z, j + 2),
+                      map(x.w, j + 3));
+    }
+    return;
+  }
+  for (; j < classes; j += kThreads) result[j] = map(z[j], j);
+}
+
+// own = -1: no class is the row's own.
+template <int kThreads>
+__device__ Sums SumRow(const float* z, int64_t classes, int64_t own,
+                       Sums* scratch) {
+  Sums sums{0.0f, 0.0f, -INFINITY, INT_MAX};
+  ForEach<kThreads>(z, classes, [&](float x, int64_t j) {
+    sums.AddSize(fabsf(x), 0.0f);
+    if (j != own) sums.AddCandidate(x, static_cast<int>(j));
+  });
+  return Group<kThreads>::Reduce(sums, CombineSums(), scratch);
+}
+
+// Whether a squared distance of the row might not be finite; so for NaN too.
+__device__ bool Overflows(const Sums& sums, double magnitude) {
+  const double largest = 2.0 * (sums.top + magnitude);
+  return !(largest * largest + sums.rest < 3.4028234663852886e38);
+}
+
+struct SquaredDistance {
+  float top, rest, magnitude;
+
+  __device__ float operator()(float z) const {
+    const float size = fabsf(z), offset = z - magnitude;
+    return offset * offset + (rest + (top - size) * (top + size));
+  }
+  __device__ double Exact(float z) const {
+    const double size = fabs(static_cast<double>(z));
+    const double offset = static_cast<double>(z) - magnitude;
+    return rest + (top - size) * (top + size) + offset * offset;
+  }
+};
+
+struct Root {
+  float distance, reciprocal;
+
+  // The hardware's guess, and one Newton step for each of the two.
+  __device__ explicit Root(float squared) {
+    const float guarded = fmaxf(squared, 1.17549435e-38f);
+    const float guess = rsqrtf(guarded);
+    reciprocal =
+        guess + 0.5f * guess * (1.0f - (guarded * guess) * guess);
+    distance = squared * reciprocal;
+  }
+};
+
+__device__ float Share(float nearest_distance, float distance) {
+  return exp2f((nearest_distance - distance) * kLog2E);
+}
+
+template <int kThreads, typename Label>
+__global__ void LossKernel(const float* logits, const Label* labels,
+                           int64_t rows, int64_t classes, float magnitude,
+                           float anchor_weight, float* loss, float* anchor,
+                           float* tuplet, float* row_state) {
+  using G = Group<kThreads>;
+  __shared__ Sums sums_scratch[kBlockThreads / kWarp];
+  __shared__ Pair pair_scratch[kBlockThreads / kWarp];
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * G::kPerBlock;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * G::kPerBlock +
+                   G::InBlock();
+       i < rows; i += stride) {
+    const float* z = logits + i * classes;
+    const int64_t own = labels[i];
+    const bool is_label = own >= 0 && own < classes;
+    const Sums sums = SumRow<kThreads>(z, classes, own, sums_scratch);
+    float* state = row_state + i * kRowStateSize;
+    // The same for all threads of the group.
+    if (!is_label || Overflows(sums, magnitude)) {
+      if (G::Rank() == 0) {
+        loss[i] = anchor[i] = tuplet[i] = NAN;
+        for (int column = 0; column < kRowStateSize; ++column) {
+          state[column] = NAN;
+        }
+      }
+      continue;
+    }
+    const int nearest = sums.index;
+    const SquaredDistance squared{sums.top, sums.rest, magnitude};
+    const double own_distance = sqrt(squared.Exact(z[own]));
+    const double nearest_distance = sqrt(squared.Exact(z[nearest]));
+    const float nearest_float = static_cast<float>(nearest_distance);
+    Pair others{0.0f, 0.0f};
+    ForEach<kThreads>(z, classes, [&](float x, int64_t j) {
+      const Root root(squared(x));
+      const float share = j == own || j == nearest
+                              ? 0.0f
+                              : Share(nearest_float, root.distance);
+      others.shares += share;
+      others.weights += share * root.reciprocal;
+    });
+    others = G::Reduce(others, AddPairs(), pair_scratch);
+    if (G::Rank() != 0) continue;
+    const double margin =
+        2.0 * magnitude *
+        (static_cast<double>(z[nearest]) - static_cast<double>(z[own])) /
+        (own_distance + nearest_distance);
+    const double others_and_nearest = 1.0 + others.shares;
+    double nearest_share, tuplet_loss;
+    if (margin > 0) {
+      const double own_part = exp(-margin);
+      nearest_share = 1.0 / (others_and_nearest + own_part);
+      tuplet_loss = margin + log1p(others.shares + own_part);
+    } else {
+      const double nearest_part = exp(margin);
+      nearest_share =
+          nearest_part / (1.0 + nearest_part * others_and_nearest);
+      tuplet_loss = log1p(nearest_part * others_and_nearest);
+    }
+    const double own_reciprocal = own_distance > 0 ? 1.0 / own_distance : 0.0;
+    state[kTop] = sums.top;
+    state[kRest] = sums.rest;
+    state[kNearestDistance] = nearest_float;
+    state[kNearestShare] = static_cast<float>(nearest_share);
+    state[kOthersWeight] = static_cast<float>(nearest_share * others.weights);
+    state[kOwnTupletWeight] = static_cast<float>(
+        nearest_share * others_and_nearest * own_reciprocal);
+    state[kOwnAnchorWeight] = static_cast<float>(own_reciprocal);
+    state[kNearest] = static_cast<float>(nearest);
+    loss[i] = static_cast<float>(tuplet_loss + anchor_weight * own_distance);
+    anchor[i] = static_cast<float>(own_distance);
+    tuplet[i] = static_cast<float>(tuplet_loss);
+  }
+}
+
+template <int kThreads, typename Label>
+__global__ void LossGradKernel(const float* logits, const Label* labels,
+                               const float* row_state, LossUpstream upstream,
+                               int64_t rows, int64_t classes, float magnitude,
+                               float anchor_weight, float* gradient) {
+  using G = Group<kThreads>;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * G::kPerBlock;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * G::kPerBlock +
+                   G::InBlock();
+       i < rows; i += stride) {
+    const float* z = logits + i * classes;
+    const float* state = row_state + i * kRowStateSize;
+    const bool is_valid = state[kTop] < INFINITY;
+    const int64_t own = labels[i];
+    const int64_t nearest =
+        is_valid ? static_cast<int64_t>(state[kNearest]) : -1;
+    const float tuplet_upstream = upstream.loss[i] + upstream.tuplet[i];
+    const float anchor_upstream =
+        anchor_weight * upstream.loss[i] + upstream.anchor[i];
+    const float nearest_distance = state[kNearestDistance];
+    // All NaN, and so the whole gradient, if the row is not valid.
+    const float scale = -tuplet_upstream * state[kNearestShare];
+    const float own_weight = tuplet_upstream * state[kOwnTupletWeight] +
+                             anchor_upstream * state[kOwnAnchorWeight];
+    const float nearest_weight =
+        nearest_distance == 0.0f ? 0.0f : scale / nearest_distance;
+    const float others_weight = -tuplet_upstream * state[kOthersWeight];
+    const SquaredDistance squared{state[kTop], state[kRest], magnitude};
+    MapEach<kThreads>(z, classes, gradient + i * classes, [&](float x,
+                                                              int64_t j) {
+      const Root root(squared(x));
+      float weight =
+          Share(nearest_distance, root.distance) * root.reciprocal * scale;
+      float others = (others_weight - weight) + (own_weight + nearest_weight);
+      if (j == own) {
+        weight = own_weight;
+        others = others_weight + nearest_weight;
+      } else if (j == nearest) {
+        weight = nearest_weight;
+        others = others_weight + own_weight;
+      }
+      return x * others + weight * (x - magnitude);
+    });
+  }
+}
+
+// The smallest distance of a row, and whose it is.
+struct Nearest {
+  float distance;
+  int index;
+
+  __device__ Nearest From(int lanes) const {
+    return {Exchange(distance, lanes), Exchange(index, lanes)};
+  }
+};
+
+struct CombineNearest {
+  __device__ Nearest operator()(const Nearest& a, const Nearest& b) const {
+    const bool second = b.distance < a.distance ||
+                        (b.distance == a.distance && b.index < a.index);
+    return second ? b : a;
+  }
+};
+
+// One block takes kRowsOfATile rows: first all of their distances, then row
+// by row what follows from them.
+__global__ void DecideKernel(const float* logits, const float* centres,
+                             const float* threshold, int64_t threshold_stride,
+                             int64_t rows, int64_t classes, int64_t width,
+                             float magnitude, Decision out) {
+  using G = Group<kBlockThreads>;
+  __shared__ Sums sums_scratch[kBlockThreads / kWarp];
+  __shared__ Pair pair_scratch[kBlockThreads / kWarp];
+  __shared__ Nearest nearest_scratch[kBlockThreads / kWarp];
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kRowsOfATile;
+  for (int64_t tile = static_cast<int64_t>(blockIdx.x) * kRowsOfATile;
+       tile < rows; tile += stride) {
+    const int tile_rows =
+        static_cast<int>(min(static_cast<int64_t>(kRowsOfATile), rows - tile));
+    if (centres == nullptr) {
+      for (int r = 0; r < tile_rows; ++r) {
+        const float* z = logits + (tile + r) * width;
+        const Sums sums = SumRow<kBlockThreads>(z, classes, -1, sums_scratch);
+        const bool is_valid = !Overflows(sums, magnitude);
+        const SquaredDistance squared{sums.top, sums.rest, magnitude};
+        for (int64_t j = G::Rank(); j < classes; j += kBlockThreads) {
+          out.distances[(tile + r) * classes + j] =
+              is_valid ? sqrtf(squared(z[j])) : NAN;
+        }
+      }
+    } else {
+      // A warp for each centre; the rows of the tile share what it reads.
+      for (int64_t j = warp; j < classes; j += kBlockThreads / kWarp) {
+        const float* centre = centres + j * width;
+        float sums[kRowsOfATile] = {};
+        for (int64_t k = lane; k < width; k += kWarp) {
+          const float c = centre[k];
+#pragma unroll
+          for (int r = 0; r < kRowsOfATile; ++r) {
+            const int64_t row = min(tile + r, rows - 1);
+            const float difference = logits[row * width + k] - c;
+            sums[r] += difference * difference;
+          }
+        }
+#pragma unroll
+        for (int r = 0; r < kRowsOfATile; ++r) {
+          for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+            sums[r] += Exchange(sums[r], distance);
+          }
+          if (lane == 0 && r < tile_rows) {
+            out.distances[(tile + r) * classes + j] = sqrtf(sums[r]);
+          }
+        }
+      }
+    }
+    // The distances were written by other threads of this block.
+    __syncthreads();
+    for (int r = 0; r < tile_rows; ++r) {
+      const int64_t row = tile + r;
+      float* distances = out.distances + row * classes;
+      float* softmin = out.softmin + row * classes;
+      float* gamma = out.gamma + row * classes;
+      Nearest nearest{INFINITY, INT_MAX};
+      // Not a finite sum: NaN or infinity somewhere.
+      Pair finite{0.0f, 0.0f};
+      for (int64_t j = G::Rank(); j < classes; j += kBlockThreads) {
+        nearest = CombineNearest()(
+            nearest, Nearest{distances[j], static_cast<int>(j)});
+        finite.shares += distances[j] < INFINITY ? 0.0f : 1.0f;
+      }
+      nearest = G::Reduce(nearest, CombineNearest(), nearest_scratch);
+      finite = G::Reduce(finite, AddPairs(), pair_scratch);
+      if (finite.shares > 0.0f) {
+        for (int64_t j = G::Rank(); j < classes; j += kBlockThreads) {
+          distances[j] = softmin[j] = gamma[j] = NAN;
+        }
+        if (G::Rank() == 0) {
+          out.unknown_score[row] = NAN;
+          out.nearest_class_id[row] = 0;
+          out.class_id[row] = -1;
+        }
+        continue;
+      }
+      Pair others{0.0f, 0.0f};
+      for (int64_t j = G::Rank(); j < classes; j += kBlockThreads) {
+        if (j != nearest.index) {
+          others.shares += Share(nearest.distance, distances[j]);
+        }
+      }
+      others = G::Reduce(others, AddPairs(), pair_scratch);
+      const float total = 1.0f + others.shares;
+      for (int64_t j = G::Rank(); j < classes; j += kBlockThreads) {
+        const bool is_nearest = j == nearest.index;
+        const float share =
+            is_nearest ? 1.0f : Share(nearest.distance, distances[j]);
+        softmin[j] = share / total;
+        gamma[j] = distances[j] *
+                   ((is_nearest ? others.shares : total - share) / total);
+      }
+      if (G::Rank() == 0) {
+        const float score = nearest.distance * (others.shares / total);
+        out.unknown_score[row] = score;
+        out.nearest_class_id[row] = nearest.index;
+        out.class_id[row] =
+            score <= threshold[row * threshold_stride] ? nearest.index : -1;
+      }
+    }
+  }
+}
+
+unsigned BlocksFor(int64_t rows, int rows_of_a_block) {
+  const int64_t blocks = (rows + rows_of_a_block - 1) / rows_of_a_block;
+  return static_cast<unsigned>(std::min<int64_t>(blocks, 1 << 20));
+}
+
+}  // namespace
+
+template <typename Label>
+int AnchoredCacLossOnGpu(void* stream, const float* logits,
+                         const Label* labels, int64_t rows, int64_t classes,
+                         float magnitude, float anchor_weight, float* loss,
+                         float* anchor, float* tuplet, float* row_state) {
+  if (rows == 0) return cudaSuccess;
+  const auto queue = static_cast<cudaStream_t>(stream);
+  if (classes <= kClassesOfAWarp) {
+    const unsigned blocks = BlocksFor(rows, Group<kWarp>::kPerBlock);
+    LossKernel<kWarp, Label><<<blocks, kBlockThreads, 0, queue>>>(
+        logits, labels, rows, classes, magnitude, anchor_weight, loss, anchor,
+        tuplet, row_state);
+  } else {
+    const unsigned blocks = BlocksFor(rows, 1);
+    LossKernel<kBlockThreads, Label><<<blocks, kBlockThreads, 0, queue>>>(
+        logits, labels, rows, classes, magnitude, anchor_weight, loss, anchor,
+        tuplet, row_state);
+  }
+  return cudaGetLastError();
+}
+
+template <typename Label>
+int AnchoredCacLossGradOnGpu(void* stream, const float* logits,
+                             const Label* labels, const float* row_state,
+                             const LossUpstream& upstream, int64_t rows,
+                             int64_t classes, float magnitude,
+                             float anchor_weight, float* gradient) {
+  if (rows == 0) return cudaSuccess;
+  const auto queue = static_cast<cudaStream_t>(stream);
+  if (classes <= kClassesOfAWarp) {
+    const unsigned blocks = BlocksFor(rows, Group<kWarp>::kPerBlock);
+    LossGradKernel<kWarp, Label><<<blocks, kBlockThreads, 0, queue>>>(
+        logits, labels, row_state, upstream, rows, classes, magnitude,
+        anchor_weight, gradient);
+  } else {
+    const unsigned blocks = BlocksFor(rows, 1);
+    LossGradKernel<kBlockThreads, Label><<<blocks, kBlockThreads, 0, queue>>>(
+        logits, labels, row_state, upstream, rows, classes, magnitude,
+        anchor_weight, gradient);
+  }
+  return cudaGetLastError();
+}
+
+int DecideFromLogitsOnGpu(void* stream, const float* logits,
+                          const float* centres, const float* threshold,
+                          int64_t threshold_stride, int64_t rows,
+                          int64_t classes, int64_t width, float magnitude,
+                          const Decision& out) {
+  if (rows == 0) return cudaSuccess;
+  DecideKernel<<<BlocksFor(rows, kRowsOfATile), kBlockThreads, 0,
+                 static_cast<cudaStream_t>(stream)>>>(
+      logits, centres, threshold, threshold_stride, rows, classes, width,
+      magnitude, out);
+  return cudaGetLastError();
+}
+
+const char* GpuErrorText(int error) {
+  return cudaGetErrorString(static_cast<cudaError_t>(error));
+}
+
+#define CAC_TF_INSTANTIATE(Label)                                             \
+  template int AnchoredCacLossOnGpu<Label>(                                   \
+      void*, const float*, const Label*, int64_t, int64_t, float, float,      \
+      float*, float*, float*, float*);                                        \
+  template int AnchoredCacLossGradOnGpu<Label>(                               \
+      void*, const float*, const Label*, const float*, const LossUpstream&,   \
+      int64_t, int64_t, float, float, float*)
+CAC_TF_INSTANTIATE(int32_t);
+CAC_TF_INSTANTIATE(int64_t);
+#undef CAC_TF_INSTANTIATE
+
+}  // namespace cac_tf

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The functions of anchored_cac.h on a CUDA device, one launch each. All
+// pointers but those inside a struct's own layout are to device memory, and
+// `stream` is a cudaStream_t. They return after the launch, with 0 or an error
+// for `GpuErrorText`. Nothing of a row is ever read by the host: an invalid
+// label or logit makes its row NaN.
+#ifndef CAC_TF_OPS_CORE_ANCHORED_CAC_GPU_H_
+#define CAC_TF_OPS_CORE_ANCHORED_CAC_GPU_H_
+
+#include "ops/core/anchored_cac.h"
+
+namespace cac_tf {
+
+template <typename Label>
+int AnchoredCacLossOnGpu(void* stream, const float* logits,
+                         const Label* labels, int64_t rows, int64_t classes,
+                         float magnitude, float anchor_weight, float* loss,
+                         float* anchor, float* tuplet, float* row_state);
+
+template <typename Label>
+int AnchoredCacLossGradOnGpu(void* stream, const float* logits,
+                             const Label* labels, const float* row_state,
+                             const LossUpstream& upstream, int64_t rows,
+                             int64_t classes, float magnitude,
+                             float anchor_weight, float* gradient);
+
+int DecideFromLogitsOnGpu(void* stream, const float* logits,
+                          const float* centres, const float* threshold,
+                          int64_t threshold_stride, int64_t rows,
+                          int64_t classes, int64_t width, float magnitude,
+                          const Decision& out);
+
+const char* GpuErrorText(int error);
+
+}  // namespace cac_tf
+
+#endif  // CAC_TF_OPS_CORE_ANCHORED_CAC_GPU_H_

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fused operations as functions on JAX arrays."""
+
+import ctypes
+import functools
+import typing
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cac_tf.ops import loader
+
+_HANDLERS = (
+    "CacTfAnchoredCacLoss",
+    "CacTfAnchoredCacLossGrad",
+    "CacTfDecideFromLogits",
+)
+_ROW_STATE_SIZE = 8
+_library = None
+
+
+class LossTerms(typing.NamedTuple):
+    """Per-example losses, (B,) float32 each; all can be differentiated."""
+
+    loss: jax.Array
+    anchor: jax.Array
+    tuplet: jax.Array
+
+
+def framework():
+    """What a library must have been built for; JAX itself checks releases."""
+    return "JAX"
+
+
+def runs_on_devices(has_cuda):
+    """Whether the library's kernels cover all devices of this process."""
+    platforms = {device.platform for device in jax.devices()}
+    return platforms <= ({"cpu", "gpu", "cuda"} if has_cuda else {"cpu"})
+
+
+def load(path, has_cuda):
+    """Makes the handlers of the library known to JAX."""
+    global _library
+    # Kept: JAX holds addresses inside it.
+    _library = ctypes.CDLL(str(path))
+    for name in _HANDLERS:
+        _register(name, name, "cpu")
+        if has_cuda:
+            _register(name, f"{name}OnGpu", "CUDA")
+
+
+def _register(name, symbol, platform):
+    handler = jax.ffi.pycapsule(getattr(_library, symbol))
+    jax.ffi.register_ffi_target(name, handler, platform=platform)
+
+
+def _call(name, outputs, *inputs, vmap_method="broadcast_all", **attributes):
+    # Rows stand alone, so a further axis of all inputs only makes more rows.
+    attributes = {key: np.float32(value) for key, value in attributes.items()}
+    call = jax.ffi.ffi_call(name, outputs, vmap_method=vmap_method)
+    return call(*inputs, **attributes)
+
+
+def _float32(*shape):
+    return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def _loss_terms(logits, labels, magnitude, anchor_weight):
+    return _forward(logits, labels, magnitude, anchor_weight)[0]
+
+
+def _forward(logits, labels, magnitude, anchor_weight):
+    rows = logits.shape[:-1]
+    *terms, row_state = _call(
+        "CacTfAnchoredCacLoss",
+        [_float32(*rows)] * 3 + [_float32(*rows, _ROW_STATE_SIZE)],
+        logits,
+        labels,
+        magnitude=magnitude,
+        anchor_weight=anchor_weight,
+    )
+    return LossTerms(*terms), (logits, labels, row_state)
+
+
+def _backward(magnitude, anchor_weight, residuals, upstream):
+    gradient = _gradient(*residuals, tuple(upstream), magnitude, anchor_weight)
+    return gradient, None
+
+
+_loss_terms.defvjp(_forward, _backward)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
+def _gradient(logits, labels, row_state, upstream, magnitude, anchor_weight):
+    return _call(
+        "CacTfAnchoredCacLossGrad",
+        _float32(*logits.shape),
+        logits,
+        labels,
+        row_state,
+        *upstream,
+        magnitude=magnitude,
+        anchor_weight=anchor_weight,
+    )
+
+
+def _gradient_forward(
+    logits, labels, row_state, upstream, magnitude, anchor_weight
+):
+    gradient = _gradient(
+        logits, labels, row_state, upstream, magnitude, anchor_weight
+    )
+    return gradient, (logits, labels, row_state, upstream)
+
+
+def _gradient_backward(magnitude, anchor_weight, residuals, upstream):
+    """Differentiates the gradient as stock operations compute it."""
+    logits, labels, row_state, first = residuals
+
+    def total(logits, loss, anchor, tuplet):
+        anchor_loss, tuplet_loss = loader.stock_loss(labels, logits, magnitude)
+        return jnp.sum(
+            (loss + tuplet) * tuplet_loss
+            + (anchor_weight * loss + anchor) * anchor_loss
+        )
+
+    _, pull_back = jax.vjp(jax.grad(total), logits, *first)
+    by_logits, *by_first = pull_back(upstream)
+    return by_logits, None, jnp.zeros_like(row_state), tuple(by_first)
+
+
+_gradient.defvjp(_gradient_forward, _gradient_backward)
+
+
+def anchored_cac_loss(labels, logits, magnitude, anchor_weight, validate):
+    """The CAC loss with both of its terms, in one call.
+
+    Args:
+        labels: (B,) int32 or int64.
+        logits: (B, N) float32.
+        magnitude: length of the anchors, a Python float.
+        anchor_weight: weight of the anchor loss, a Python float.
+        validate: without effect: an invalid label or logit makes its row NaN.
+
+    Returns:
+        `LossTerms`.
+    """
+    del validate
+    return _loss_terms(logits, labels, float(magnitude), float(anchor_weight))
+
+
+def decide_from_logits(logits, centres, threshold, magnitude):
+    """All of an open-set answer, in one call.
+
+    Args:
+        logits: (B, D) float32.
+        centres: (N, D) float32, or None for anchors.
+        threshold: float32 scalar or (B,).
+        magnitude: length of the anchors, a Python float.
+
+    Returns:
+        Distances, softmin and gamma, (B, N) float32; unknown score (B,)
+        float32; nearest class and decision, (B,) int32.
+    """
+    rows, width = logits.shape
+    classes = width if centres is None else centres.shape[0]
+    if centres is None:
+        centres = jnp.zeros((0, width), jnp.float32)
+    ids = jax.ShapeDtypeStruct((rows,), jnp.int32)
+    matrix = _float32(rows, classes)
+    return tuple(
+        _call(
+            "CacTfDecideFromLogits",
+            [matrix, matrix, matrix, _float32(rows), ids, ids],
+            logits,
+            centres,
+            threshold,
+            vmap_method="sequential",
+            magnitude=magnitude,
+        )
+    )

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which fused operations can be used here, if any."""
+
+import contextlib
+import contextvars
+import functools
+import importlib
+import os
+import pathlib
+import warnings
+
+import keras
+
+from cac_tf.version import __version__
+
+FOLDER = pathlib.Path(__file__).parent
+BINDINGS = ("tensorflow", "jax")
+_DTYPES = ("float32", "bfloat16", "float16")
+# The kernels keep class indices in float32.
+_MAX_CLASSES = 2**24
+
+_is_enabled = True
+_stock_loss = None
+_stock_only = contextvars.ContextVar("cac_tf_stock_operations", default=False)
+
+
+def set_enabled(enabled):
+    """Switches the fused operations on or off for the whole process.
+
+    Args:
+        enabled: False to use stock operations in all that is traced from now
+            on; True to use the fused ones again, where there are any.
+
+    Example:
+
+    >>> from cac_tf import ops
+    >>> ops.set_enabled(False)
+    >>> ops.binding() is None
+    True
+    >>> ops.set_enabled(True)
+    """
+    global _is_enabled
+    _is_enabled = bool(enabled)
+
+
+def set_stock_loss(function):
+    """Gives the loss in stock operations, for second derivatives.
+
+    Args:
+        function: (labels, logits, magnitude) to (anchor, tuplet) losses.
+    """
+    global _stock_loss
+    _stock_loss = function
+
+
+def stock_loss(labels, logits, magnitude):
+    """The loss in stock operations: (anchor, tuplet), (B,) each."""
+    return _stock_loss(labels, logits, magnitude)
+
+
+@contextlib.contextmanager
+def stock_operations():
+    """A context in which everything is traced with stock operations.
+
+    For this thread only; for graphs that must run where the library is not.
+
+    Example:
+
+    >>> from cac_tf import ops
+    >>> with ops.stock_operations():
+    ...     print(ops.binding())
+    None
+    """
+    token = _stock_only.set(True)
+    try:
+        yield
+    finally:
+        _stock_only.reset(token)
+
+
+def binding():
+    """The module with the fused operations of this backend, or None.
+
+    None where they are switched off, not built, built for another release,
+    where the backend has no binding, and where there is an accelerator that
+    the library was not built for. A library that is there but cannot be used
+    is warned about once.
+    """
+    is_disabled = os.environ.get("CAC_TF_DISABLE_FUSED_OPS", "0")
+    if is_disabled not in ("", "0") or not _is_enabled or _stock_only.get():
+        return None
+    return _load(keras.backend.backend())
+
+
+def binding_for(logits):
+    """`binding()`, if its operations take these logits; or None.
+
+    Args:
+        logits: (B, N) tensor; of 2 to 2**24 classes, and not of float64, as
+            the operations compute in float32.
+    """
+    if isinstance(logits, keras.KerasTensor) or len(logits.shape) != 2:
+        return None
+    num_classes = logits.shape[1]
+    if num_classes is None or not 2 <= num_classes <= _MAX_CLASSES:
+        return None
+    if keras.backend.standardize_dtype(logits.dtype) not in _DTYPES:
+        return None
+    return binding()
+
+
+def library_path(name):
+    """Where the library of a binding lies once it is built."""
+    return FOLDER / f"anchored_cac_{name}.so"
+
+
+def built_for(framework, with_cuda):
+    """The text inside a library that says what it was built for.
+
+    Looked for before the library is loaded: one that was built for another
+    release of TensorFlow could bring the process down.
+
+    Args:
+        framework: name, and release if a library fits only that one.
+        with_cuda: whether it holds kernels for CUDA devices.
+    """
+    kernels = "CPU and CUDA" if with_cuda else "CPU"
+    return f"cac_tf {__version__} fused ops for {framework}, {kernels}."
+
+
+@functools.cache
+def _load(backend):
+    path = library_path(backend)
+    if backend not in BINDINGS or not path.exists():
+        return None
+    try:
+        module = importlib.import_module(f"cac_tf.ops.{backend}_binding")
+        framework = module.framework()
+        content = path.read_bytes()
+        has_cuda = built_for(framework, with_cuda=True).encode() in content
+        text = built_for(framework, has_cuda)
+        if text.encode() not in content:
+            raise ImportError(f"it is not {text[:-1]!r}")
+        if not module.runs_on_devices(has_cuda):
+            return None
+        module.load(path, has_cuda)
+    except Exception as error:
+        warnings.warn(
+            f"The fused operations in {path.name} cannot be used: {error}. "
+            "Stock operations take their place. To build them anew: "
+            "python -m cac_tf.ops.build",
+            stacklevel=3,
+        )
+        return None
+    return module

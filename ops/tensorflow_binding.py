@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fused operations as functions on TensorFlow tensors."""
+
+import typing
+
+import tensorflow as tf
+
+from cac_tf.ops import loader
+
+_operations = None
+
+
+class LossTerms(typing.NamedTuple):
+    """Per-example losses, (B,) float32 each; all can be differentiated."""
+
+    loss: tf.Tensor
+    anchor: tf.Tensor
+    tuplet: tf.Tensor
+
+
+def framework():
+    """What a library must have been built for: this very release."""
+    return f"TensorFlow {tf.__version__}"
+
+
+def runs_on_devices(has_cuda):
+    """Whether the library's kernels cover all devices of this process."""
+    kinds = {device.device_type for device in tf.config.list_physical_devices()}
+    return kinds <= ({"CPU", "GPU", "XLA_CPU"} if has_cuda else {"CPU"})
+
+
+def load(path, has_cuda):
+    """Loads the library into TensorFlow."""
+    del has_cuda  # The kernels register themselves.
+    global _operations
+    _operations = tf.load_op_library(str(path))
+
+
+def anchored_cac_loss(labels, logits, magnitude, anchor_weight, validate):
+    """The CAC loss with both of its terms, in one operation.
+
+    Args:
+        labels: (B,) int32 or int64.
+        logits: (B, N) float32.
+        magnitude: length of the anchors, a Python float.
+        anchor_weight: weight of the anchor loss, a Python float.
+        validate: whether an invalid label or logit is an error (on a CPU,
+            outside XLA); otherwise it makes its row NaN.
+
+    Returns:
+        `LossTerms`.
+    """
+    outputs = _operations.cac_tf_anchored_cac_loss(
+        logits=logits,
+        labels=labels,
+        magnitude=magnitude,
+        anchor_weight=anchor_weight,
+        validate=validate,
+    )
+    return LossTerms(outputs.loss, outputs.anchor, outputs.tuplet)
+
+
+def decide_from_logits(logits, centres, threshold, magnitude):
+    """All of an open-set answer, in one operation.
+
+    Args:
+        logits: (B, D) float32.
+        centres: (N, D) float32, or None for anchors.
+        threshold: float32 scalar or (B,).
+        magnitude: length of the anchors, a Python float.
+
+    Returns:
+        Distances, softmin and gamma, (B, N) float32; unknown score (B,)
+        float32; nearest class and decision, (B,) int32.
+    """
+    if centres is None:
+        centres = tf.zeros((0, logits.shape[1]))
+    return tuple(
+        _operations.cac_tf_decide_from_logits(
+            logits=logits,
+            centres=centres,
+            threshold=threshold,
+            magnitude=magnitude,
+        )
+    )
+
+
+@tf.RegisterGradient("CacTf>AnchoredCacLoss")
+def _loss_gradient(operation, loss, anchor, tuplet, _):
+    logits, labels = operation.inputs
+    gradient = _operations.cac_tf_anchored_cac_loss_grad(
+        logits=logits,
+        labels=labels,
+        row_state=operation.outputs[3],
+        loss_upstream=loss,
+        anchor_upstream=anchor,
+        tuplet_upstream=tuplet,
+        magnitude=operation.get_attr("magnitude"),
+        anchor_weight=operation.get_attr("anchor_weight"),
+    )
+    return gradient, None
+
+
+@tf.RegisterGradient("CacTf>AnchoredCacLossGrad")
+def _second_gradient(operation, upstream):
+    """Differentiates the gradient as stock operations compute it."""
+    logits, labels, _, loss, anchor, tuplet = operation.inputs
+    anchor_weight = operation.get_attr("anchor_weight")
+    watched = (logits, loss, anchor, tuplet)
+    with tf.GradientTape() as outer:
+        outer.watch(watched)
+        with tf.GradientTape() as inner:
+            inner.watch(logits)
+            anchor_loss, tuplet_loss = loader.stock_loss(
+                labels, logits, operation.get_attr("magnitude")
+            )
+            total = tf.reduce_sum(
+                (loss + tuplet) * tuplet_loss
+                + (anchor_weight * loss + anchor) * anchor_loss
+            )
+        gradient = inner.gradient(total, logits)
+    by_logits, *by_upstream = outer.gradient(
+        gradient, watched, output_gradients=upstream
+    )
+    return by_logits, None, None, *by_upstream

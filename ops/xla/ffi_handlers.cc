@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The core as custom calls of XLA, by its typed foreign-function interface.
+// Built twice: for JAX, which looks the handlers up by their C names, and into
+// TensorFlow's library, which registers them by the same names.
+//
+// Logits have any leading axes; all of them together are the rows. Errors of
+// single rows are NaN: a custom call cannot stop a program because of a value.
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "ops/core/anchored_cac.h"
+#include "xla/ffi/api/ffi.h"
+#ifdef CAC_TF_CUDA
+#include "ops/core/anchored_cac_gpu.h"
+#endif
+
+namespace cac_tf {
+namespace {
+
+namespace ffi = xla::ffi;
+using Floats = ffi::Buffer<ffi::F32>;
+using FloatResult = ffi::Result<ffi::Buffer<ffi::F32>>;
+using IntResult = ffi::Result<ffi::Buffer<ffi::S32>>;
+
+// About 20 microseconds of work; less is not worth another thread.
+constexpr int64_t kElementsOfAPiece = 1 << 15;
+
+// Pieces of rows that any thread may take. The caller works too, and waits
+// only for pieces that somebody has begun, so a full pool cannot block it.
+class Pieces {
+ public:
+  Pieces(int64_t rows, int64_t row_size) : rows_(rows) {
+    rows_of_a_piece_ = std::max<int64_t>(
+        1, kElementsOfAPiece / std::max<int64_t>(1, row_size));
+    count_ = (rows + rows_of_a_piece_ - 1) / rows_of_a_piece_;
+  }
+  int64_t count() const { return count_; }
+
+  template <typename Work>
+  void Run(const Work& work) {
+    for (;;) {
+      const int64_t piece = next_.fetch_add(1);
+      if (piece >= count_) return;
+      const int64_t begin = piece * rows_of_a_piece_;
+      work(begin, std::min(rows_, begin + rows_of_a_piece_));
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (++finished_ == count_) all_finished_.notify_all();
+    }
+  }
+  void Wait() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    all_finished_.wait(lock, [this] { return finished_ == count_; });
+  }
+
+ private:
+  int64_t rows_, rows_of_a_piece_, count_, finished_ = 0;
+  std::atomic<int64_t> next_{0};
+  std::mutex mutex_;
+  std::condition_variable all_finished_;
+};
+
+// Calls work(begin, end) for pieces of the rows, on the threads of XLA.
+template <typename Work>
+void ForRows(ffi::ThreadPool& pool, int64_t rows, int64_t row_size,
+             const Work& work) {
+  // Shared with helpers that may come to it when all is long done.
+  const auto pieces = std::make_shared<Pieces>(rows, row_size);
+  const int64_t helpers =
+      std::min(pool.num_threads(), pieces->count()) - 1;
+  for (int64_t i = 0; i < helpers; ++i) {
+    pool.Schedule([pieces, work] { pieces->Run(work); });
+  }
+  pieces->Run(work);
+  pieces->Wait();
+}
+
+int64_t RowsOf(const Floats& logits) {
+  int64_t rows = 1;
+  for (size_t i = 0; i + 1 < logits.dimensions().size(); ++i) {
+    rows *= logits.dimensions()[i];
+  }
+  return rows;
+}
+
+int64_t WidthOf(const Floats& logits) { return logits.dimensions().back(); }
+
+ffi::Error CheckLoss(const Floats& logits, const ffi::AnyBuffer& labels) {
+  if (logits.dimensions().size() < 2 || WidthOf(logits) < 2 ||
+      WidthOf(logits) > kMaxClasses) {
+    return ffi::Error::InvalidArgument(
+        "logits must have shape (batch, classes) with at least two classes");
+  }
+  if (static_cast<int64_t>(labels.element_count()) != RowsOf(logits)) {
+    return ffi::Error::InvalidArgument("one label for each row of logits");
+  }
+  if (labels.element_type() != ffi::S32 && labels.element_type() != ffi::S64) {
+    return ffi::Error::InvalidArgument("labels must be int32 or int64");
+  }
+  return ffi::Error::Success();
+}
+
+// Calls function(labels) with a pointer of the labels' own type.
+template <typename Function>
+auto WithLabels(const ffi::AnyBuffer& labels, const Function& function) {
+  if (labels.element_type() == ffi::S64) {
+    return function(static_cast<const int64_t*>(labels.untyped_data()));
+  }
+  return function(static_cast<const int32_t*>(labels.untyped_data()));
+}
+
+ffi::Error Loss(ffi::ThreadPool pool, Floats logits, ffi::AnyBuffer labels,
+                FloatResult loss, FloatResult anchor, FloatResult tuplet,
+                FloatResult row_state, float magnitude, float anchor_weight) {
+  if (ffi::Error error = CheckLoss(logits, labels); error.failure()) {
+    return error;
+  }
+  const int64_t classes = WidthOf(logits);
+  const float* z = logits.typed_data();
+  float* outputs[] = {loss->typed_data(), anchor->typed_data(),
+                      tuplet->typed_data(), row_state->typed_data()};
+  WithLabels(labels, [&](auto* y) {
+    ForRows(pool, RowsOf(logits), classes, [=](int64_t begin, int64_t end) {
+      AnchoredCacLoss(z + begin * classes, y + begin, end - begin, classes,
+                      magnitude, anchor_weight, outputs[0] + begin,
+                      outputs[1] + begin, outputs[2] + begin,
+                      outputs[3] + begin * kRowStateSize);
+    });
+  });
+  return ffi::Error::Success();
+}
+
+ffi::Error LossGrad(ffi::ThreadPool pool, Floats logits, ffi::AnyBuffer labels,
+                    Floats row_state, Floats loss, Floats anchor,
+                    Floats tuplet, FloatResult gradient, float magnitude,
+                    float anchor_weight) {
+  if (ffi::Error error = CheckLoss(logits, labels); error.failure()) {
+    return error;
+  }
+  const int64_t classes = WidthOf(logits);
+  const float* z = logits.typed_data();
+  const float* state = row_state.typed_data();
+  const LossUpstream all{loss.typed_data(), anchor.typed_data(),
+                         tuplet.typed_data()};
+  float* result = gradient->typed_data();
+  WithLabels(labels, [&](auto* y) {
+    ForRows(pool, RowsOf(logits), classes, [=](int64_t begin, int64_t end) {
+      AnchoredCacLossGrad(z + begin * classes, y + begin,
+                          state + begin * kRowStateSize, all.From(begin),
+                          end - begin, classes, magnitude, anchor_weight,
+                          result + begin * classes);
+    });
+  });
+  return ffi::Error::Success();
+}
+
+// Centres without a row stand for anchors.
+const float* CentresOrNull(const Floats& centres) {
+  return centres.dimensions()[0] == 0 ? nullptr : centres.typed_data();
+}
+
+int64_t ClassesOf(const Floats& logits, const Floats& centres) {
+  const int64_t count = centres.dimensions()[0];
+  return count == 0 ? WidthOf(logits) : count;
+}
+
+ffi::Error CheckDecision(const Floats& logits, const Floats& centres,
+                         const Floats& threshold) {
+  if (logits.dimensions().size() < 2 || centres.dimensions().size() != 2 ||
+      centres.dimensions()[1] != WidthOf(logits) ||
+      ClassesOf(logits, centres) < 2) {
+    return ffi::Error::InvalidArgument(
+        "logits must have shape (batch, width), centres (classes, width) with "
+        "at least two classes");
+  }
+  const int64_t thresholds = threshold.element_count();
+  if (threshold.dimensions().size() > 0 && thresholds != RowsOf(logits)) {
+    return ffi::Error::InvalidArgument(
+        "threshold must be a scalar or one for each row of logits");
+  }
+  return ffi::Error::Success();
+}
+
+int64_t StrideOf(const Floats& threshold) {
+  return threshold.dimensions().size() > 0 ? 1 : 0;
+}
+
+ffi::Error Decide(ffi::ThreadPool pool, Floats logits, Floats centres,
+                  Floats threshold, FloatResult distances, FloatResult softmin,
+                  FloatResult gamma, FloatResult unknown_score,
+                  IntResult nearest_class_id, IntResult class_id,
+                  float magnitude) {
+  if (ffi::Error error = CheckDecision(logits, centres, threshold);
+      error.failure()) {
+    return error;
+  }
+  const int64_t width = WidthOf(logits);
+  const int64_t classes = ClassesOf(logits, centres);
+  const float* z = logits.typed_data();
+  const float* c = CentresOrNull(centres);
+  const float* theta = threshold.typed_data();
+  const int64_t stride = StrideOf(threshold);
+  const Decision all{distances->typed_data(),        softmin->typed_data(),
+                     gamma->typed_data(),            unknown_score->typed_data(),
+                     nearest_class_id->typed_data(), class_id->typed_data()};
+  ForRows(pool, RowsOf(logits), c == nullptr ? classes : classes * width,
+          [=](int64_t begin, int64_t end) {
+            DecideFromLogits(z + begin * width, c, theta + begin * stride,
+                             stride, end - begin, classes, width, magnitude,
+                             all.From(begin, classes));
+          });
+  return ffi::Error::Success();
+}
+
+#ifdef CAC_TF_CUDA
+ffi::Error Check(int gpu_error) {
+  return gpu_error == 0 ? ffi::Error::Success()
+                        : ffi::Error::Internal(GpuErrorText(gpu_error));
+}
+
+ffi::Error LossOnGpu(void* stream, Floats logits, ffi::AnyBuffer labels,
+                     FloatResult loss, FloatResult anchor, FloatResult tuplet,
+                     FloatResult row_state, float magnitude,
+                     float anchor_weight) {
+  if (ffi::Error error = CheckLoss(logits, labels); error.failure()) {
+    return error;
+  }
+  return WithLabels(labels, [&](auto* y) {
+    return Check(AnchoredCacLossOnGpu(
+        stream, logits.typed_data(), y, RowsOf(logits), WidthOf(logits),
+        magnitude, anchor_weight, loss->typed_data(), anchor->typed_data(),
+        tuplet->typed_data(), row_state->typed_data()));
+  });
+}
+
+ffi::Error LossGradOnGpu(void* stream, Floats logits, ffi::AnyBuffer labels,
+                         Floats row_state, Floats loss, Floats anchor,
+                         Floats tuplet, FloatResult gradient, float magnitude,
+                         float anchor_weight) {
+  if (ffi::Error error = CheckLoss(logits, labels); error.failure()) {
+    return error;
+  }
+  const LossUpstream upstream{loss.typed_data(), anchor.typed_data(),
+                              tuplet.typed_data()};
+  return WithLabels(labels, [&](auto* y) {
+    return Check(AnchoredCacLossGradOnGpu(
+        stream, logits.typed_data(), y, row_state.typed_data(), upstream,
+        RowsOf(logits), WidthOf(logits), magnitude, anchor_weight,
+        gradient->typed_data()));
+  });
+}
+
+ffi::Error DecideOnGpu(void* stream, Floats logits, Floats centres,
+                       Floats threshold, FloatResult distances,
+                       FloatResult softmin, FloatResult gamma,
+                       FloatResult unknown_score, IntResult nearest_class_id,
+                       IntResult class_id, float magnitude) {
+  if (ffi::Error error = CheckDecision(logits, centres, threshold);
+      error.failure()) {
+    return error;
+  }
+  const Decision out{distances->typed_data(),        softmin->typed_data(),
+                     gamma->typed_data(),            unknown_score->typed_data(),
+                     nearest_class_id->typed_data(), class_id->typed_data()};
+  return Check(DecideFromLogitsOnGpu(
+      stream, logits.typed_data(), CentresOrNull(centres),
+      threshold.typed_data(), StrideOf(threshold), RowsOf(logits),
+      ClassesOf(logits, centres), WidthOf(logits), magnitude, out));
+}
+#endif  // CAC_TF_CUDA
+
+// What a handler takes and gives, by the kind of context that it runs in.
+template <typename Context>
+auto LossBinding() {
+  return ffi::Ffi::Bind()
+      .Ctx<Context>()
+      .template Arg<Floats>()          // logits
+      .template Arg<ffi::AnyBuffer>()  // labels
+      .template Ret<Floats>()          // loss
+      .template Ret<Floats>()          // anchor
+      .template Ret<Floats>()          // tuplet
+      .template Ret<Floats>()          // row_state
+      .template Attr<float>("magnitude")
+      .template Attr<float>("anchor_weight");
+}
+
+template <typename Context>
+auto LossGradBinding() {
+  return ffi::Ffi::Bind()
+      .Ctx<Context>()
+      .template Arg<Floats>()          // logits
+      .template Arg<ffi::AnyBuffer>()  // labels
+      .template Arg<Floats>()          // row_state
+      .template Arg<Floats>()          // upstream of loss
+      .template Arg<Floats>()          // upstream of anchor
+      .template Arg<Floats>()          // upstream of tuplet
+      .template Ret<Floats>()          // gradient
+      .template Attr<float>("magnitude")
+      .template Attr<float>("anchor_weight");
+}
+
+template <typename Context>
+auto DecideBinding() {
+  return ffi::Ffi::Bind()
+      .Ctx<Context>()
+      .template Arg<Floats>()                 // logits
+      .template Arg<Floats>()                 // centres
+      .template Arg<Floats>()                 // threshold
+      .template Ret<Floats>()                 // distances
+      .template Ret<Floats>()                 // softmin
+      .template Ret<Floats>()                 // gamma
+      .template Ret<Floats>()                 // unknown_score
+      .template Ret<ffi::Buffer<ffi::S32>>()  // nearest_class_id
+      .template Ret<ffi::Buffer<ffi::S32>>()  // class_id
+      .template Attr<float>("magnitude");
+}
+
+using OnCpu = ffi::ThreadPool;
+using OnGpu = ffi::PlatformStream<void*>;
+
+}  // namespace
+}  // namespace cac_tf
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(CacTfAnchoredCacLoss, cac_tf::Loss,
+                              cac_tf::LossBinding<cac_tf::OnCpu>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(CacTfAnchoredCacLossGrad, cac_tf::LossGrad,
+                              cac_tf::LossGradBinding<cac_tf::OnCpu>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(CacTfDecideFromLogits, cac_tf::Decide,
+                              cac_tf::DecideBinding<cac_tf::OnCpu>());
+#ifdef CAC_TF_CUDA
+XLA_FFI_DEFINE_HANDLER_SYMBOL(CacTfAnchoredCacLossOnGpu, cac_tf::LossOnGpu,
+                              cac_tf::LossBinding<cac_tf::OnGpu>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(CacTfAnchoredCacLossGradOnGpu,
+                              cac_tf::LossGradOnGpu,
+                              cac_tf::LossGradBinding<cac_tf::OnGpu>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(CacTfDecideFromLogitsOnGpu, cac_tf::DecideOnGpu,
+                              cac_tf::DecideBinding<cac_tf::OnGpu>());
+#endif
+
+// Read from the file by the Python loader, before it loads the library.
+extern "C" __attribute__((used)) const char CacTfBuiltFor[] =
+    CAC_TF_BUILT_FOR;
+
+#ifdef CAC_TF_IN_TENSORFLOW
+extern "C" const XLA_FFI_Api* XLA_FFI_GetApi();
+
+XLA_FFI_REGISTER_HANDLER(XLA_FFI_GetApi(), "CacTfAnchoredCacLoss", "Host",
+                         CacTfAnchoredCacLoss);
+XLA_FFI_REGISTER_HANDLER(XLA_FFI_GetApi(), "CacTfAnchoredCacLossGrad", "Host",
+                         CacTfAnchoredCacLossGrad);
+XLA_FFI_REGISTER_HANDLER(XLA_FFI_GetApi(), "CacTfDecideFromLogits", "Host",
+                         CacTfDecideFromLogits);
+#ifdef CAC_TF_CUDA
+XLA_FFI_REGISTER_HANDLER(XLA_FFI_GetApi(), "CacTfAnchoredCacLoss", "CUDA",
+                         CacTfAnchoredCacLossOnGpu);
+XLA_FFI_REGISTER_HANDLER(XLA_FFI_GetApi(), "CacTfAnchoredCacLossGrad", "CUDA",
+                         CacTfAnchoredCacLossGradOnGpu);
+XLA_FFI_REGISTER_HANDLER(XLA_FFI_GetApi(), "CacTfDecideFromLogits", "CUDA",
+                         CacTfDecideFromLogitsOnGpu);
+#endif
+#endif  // CAC_TF_IN_TENSORFLOW
