@@ -11,7 +11,8 @@ CUDA devices where `nvcc` is found. Settings come from the environment:
 * `CAC_TF_CUDA_ARCHS`: architectures to compile for, "80 90" by default; the
   last one also as PTX, for later devices.
 
-With `--if_possible` a build that fails says why and still exits with 0.
+Where the part for CUDA devices cannot be built, the rest is. With
+`--if_possible` a build that fails says why and still exits with 0.
 """
 
 import concurrent.futures
@@ -70,7 +71,8 @@ def _run(command):
     return result.stdout
 
 
-def _cuda_architectures():
+def cuda_architectures():
+    """Options of nvcc for the architectures in CAC_TF_CUDA_ARCHS."""
     text = os.environ.get("CAC_TF_CUDA_ARCHS", "80 90")
     names = text.replace(",", " ").split()
     if not names or not all(name.rstrip("af").isdigit() for name in names):
@@ -163,10 +165,11 @@ def _framework(name):
     return module.framework()
 
 
-def build(names=None):
+def build(nvcc=None, names=None):
     """Builds the libraries of the given backends.
 
     Args:
+        nvcc: the CUDA compiler; without one there are kernels for CPUs only.
         names: of `loader.BINDINGS`; by default those that are installed.
 
     Returns:
@@ -184,7 +187,6 @@ def build(names=None):
     cxx = os.environ.get("CXX", "g++")
     if shutil.which(cxx) is None:
         raise BuildError(f"There is no C++ compiler {cxx!r} (CXX).")
-    nvcc = find_nvcc()
     with tempfile.TemporaryDirectory() as folder:
         objects = pathlib.Path(folder)
         links = {}
@@ -197,7 +199,7 @@ def build(names=None):
             kernels = _SOURCES / "core" / "anchored_cac_gpu.cu"
             shared[objects / "gpu.o"] = [
                 *(nvcc, "-c", kernels, "-O3", "-std=c++17"),
-                *("-Xcompiler", "-fPIC", *_INCLUDES, *_cuda_architectures()),
+                *("-Xcompiler", "-fPIC", *_INCLUDES, *cuda_architectures()),
             ]
             cuda_links = [f"-L{_cuda_library_folder(nvcc)}", *_CUDA_LIBRARIES]
         steps = {}
@@ -231,15 +233,23 @@ def main(argv):
     """Builds, and says what was built or why not."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    nvcc = find_nvcc()
     try:
-        paths = build()
+        try:
+            paths = build(nvcc)
+        except BuildError as error:
+            if nvcc is None:
+                raise
+            paths = build()
+            nvcc = None
+            print(f"No kernels for CUDA devices.\n{error}", file=sys.stderr)
     except (BuildError, OSError) as error:
         print(f"The fused operations were not built.\n{error}", file=sys.stderr)
         if not _FLAGS.if_possible:
             sys.exit(1)
         print("Stock operations take their place.", file=sys.stderr)
         return
-    kernels = "CPU and CUDA" if find_nvcc() else "CPU"
+    kernels = "CPU and CUDA" if nvcc else "CPU"
     names = ", ".join(path.name for path in paths)
     print(f"Built {names} ({kernels}).")
 

@@ -16,7 +16,7 @@ _HANDLERS = (
     "CacTfAnchoredCacLossGrad",
     "CacTfDecideFromLogits",
 )
-_ROW_STATE_SIZE = 8
+_ROW_STATE_SIZE = 9
 _library = None
 
 
@@ -67,11 +67,8 @@ def _float32(*shape):
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def _loss_terms(logits, labels, magnitude, anchor_weight):
-    return _forward(logits, labels, magnitude, anchor_weight)[0]
-
-
-def _forward(logits, labels, magnitude, anchor_weight):
+def _loss_and_state(logits, labels, magnitude, anchor_weight):
+    """`LossTerms`, and what the gradient needs to know of every row."""
     rows = logits.shape[:-1]
     *terms, row_state = _call(
         "CacTfAnchoredCacLoss",
@@ -81,15 +78,22 @@ def _forward(logits, labels, magnitude, anchor_weight):
         magnitude=magnitude,
         anchor_weight=anchor_weight,
     )
-    return LossTerms(*terms), (logits, labels, row_state)
+    return LossTerms(*terms), row_state
+
+
+def _forward(logits, labels, magnitude, anchor_weight):
+    # Not the handler itself: a second derivative comes through here.
+    outputs = _loss_and_state(logits, labels, magnitude, anchor_weight)
+    return outputs, (logits, labels, outputs[1])
 
 
 def _backward(magnitude, anchor_weight, residuals, upstream):
-    gradient = _gradient(*residuals, tuple(upstream), magnitude, anchor_weight)
+    terms, _ = upstream
+    gradient = _gradient(*residuals, tuple(terms), magnitude, anchor_weight)
     return gradient, None
 
 
-_loss_terms.defvjp(_forward, _backward)
+_loss_and_state.defvjp(_forward, _backward)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
@@ -148,7 +152,10 @@ def anchored_cac_loss(labels, logits, magnitude, anchor_weight, validate):
         `LossTerms`.
     """
     del validate
-    return _loss_terms(logits, labels, float(magnitude), float(anchor_weight))
+    terms, _ = _loss_and_state(
+        logits, labels, float(magnitude), float(anchor_weight)
+    )
+    return terms
 
 
 def decide_from_logits(logits, centres, threshold, magnitude):

@@ -17,7 +17,7 @@ _RECOMPUTED_NEAREST = 4
 def _split_dominant(weights):
     """Where the row's largest weights are, these alone, and all others."""
     size = ops.abs(weights)
-    is_top = ops.equal(size, ops.max(size, axis=-1, keepdims=True))
+    is_top = ops.equal(size, ops.max(size, axis=-1, keepdims=True, initial=0.0))
     top = ops.where(is_top, weights, 0.0)
     rest = ops.where(is_top, 0.0, weights)
     return is_top, top, rest
@@ -71,7 +71,7 @@ def anchored_distances(logits, magnitude=10.0):
     @ops.custom_gradient
     def distances_to_anchors(z):
         size = ops.abs(z)
-        top = ops.max(size, axis=-1, keepdims=True)
+        top = ops.max(size, axis=-1, keepdims=True, initial=0.0)
         is_top = ops.equal(size, top)
         ties = ops.sum(ops.cast(is_top, z.dtype), axis=-1, keepdims=True) - 1.0
         rest = (

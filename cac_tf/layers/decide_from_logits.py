@@ -9,6 +9,7 @@ from keras import ops
 from cac_tf import ops as fused_ops
 from cac_tf.layers.anchored_distance import anchored_distances
 from cac_tf.layers.anchored_distance import dense_distances
+from cac_tf.layers.open_set_decision import UNKNOWN
 from cac_tf.layers.open_set_decision import decide
 from cac_tf.layers.open_set_decision import nearest_class
 from cac_tf.layers.rejection_score import rejection_scores
@@ -96,14 +97,19 @@ def decide_from_logits(logits, threshold, centres=None, magnitude=10.0):
         distances = anchored_distances(logits, magnitude)
     else:
         distances = dense_distances(logits, centres)
-    is_finite = ops.all(ops.isfinite(distances), axis=-1, keepdims=True)
-    distances = ops.where(is_finite, distances, np.nan)
+    # Compilers do not agree on what NaN becomes in a minimum: it is put in
+    # afterwards.
+    is_finite = ops.all(ops.isfinite(distances), axis=-1)
+    is_finite_row = ops.expand_dims(is_finite, -1)
+    distances = ops.where(is_finite_row, distances, 0.0)
     gamma = rejection_scores(distances)
     return LogitsDecision(
-        distances=distances,
-        softmin=softmin(distances),
-        gamma=gamma,
-        unknown_score=ops.min(gamma, axis=-1),
+        distances=ops.where(is_finite_row, distances, np.nan),
+        softmin=ops.where(is_finite_row, softmin(distances), np.nan),
+        gamma=ops.where(is_finite_row, gamma, np.nan),
+        unknown_score=ops.where(
+            is_finite, ops.min(gamma, axis=-1, initial=np.inf), np.nan
+        ),
         nearest_class_id=nearest_class(gamma),
-        class_id=decide(gamma, threshold),
+        class_id=ops.where(is_finite, decide(gamma, threshold), UNKNOWN),
     )

@@ -29,7 +29,9 @@ def decide(scores, threshold):
 
     A row with a NaN is unknown, and so is every row if theta is NaN.
     """
-    is_known = ops.less_equal(ops.min(scores, axis=-1), threshold)
+    is_known = ops.less_equal(
+        ops.min(scores, axis=-1, initial=np.inf), threshold
+    )
     has_nan = ops.any(ops.isnan(scores), axis=-1)
     return ops.where(
         ops.logical_and(is_known, ops.logical_not(has_nan)),

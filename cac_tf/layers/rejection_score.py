@@ -2,6 +2,7 @@
 """Rejection scores gamma (paper, equation 8)."""
 
 import keras
+import numpy as np
 from keras import ops
 
 from cac_tf.precision import full_precision
@@ -13,7 +14,7 @@ def _exponentials(distances):
     The nearest class itself contributes exactly 1; equally near classes
     contribute 1 each, which the sum counts as `ties`.
     """
-    nearest = ops.min(distances, axis=-1, keepdims=True)
+    nearest = ops.min(distances, axis=-1, keepdims=True, initial=np.inf)
     is_nearest = ops.equal(distances, nearest)
     others = ops.where(is_nearest, 0.0, ops.exp(nearest - distances))
     ties = (

@@ -108,7 +108,7 @@ def tuplet_loss(labels, distances):
     # The own class enters as the constant 0, which is the "1 +" of the
     # equation; this keeps its gradient a plain sum over the other classes.
     margin = ops.where(is_label, 0.0, own - distances)
-    top = ops.max(margin, axis=-1, keepdims=True)
+    top = ops.max(margin, axis=-1, keepdims=True, initial=-1.0)
     is_top = ops.equal(margin, top)
     ties = ops.sum(ops.cast(is_top, margin.dtype), axis=-1) - 1.0
     rest = ops.sum(ops.where(is_top, 0.0, ops.exp(margin - top)), axis=-1)
@@ -145,7 +145,8 @@ def _whole_labels(labels):
     dtype = keras.backend.standardize_dtype(labels.dtype)
     if dtype in ("int32", "int64"):
         return labels
-    if dtype in ("uint32", "uint64"):
+    if dtype == "uint64":
+        # What is too large becomes negative, which no class is.
         return ops.cast(labels, "int64")
     if "float" in dtype:
         is_whole = ops.logical_and(

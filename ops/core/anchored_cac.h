@@ -23,16 +23,20 @@
 namespace cac_tf {
 
 // What the backward pass needs to know of a row, as columns of `row_state`.
-// y is the row's own class, k the nearest other class, p = softmin(d).
+// y is the row's own class, k the nearest other class, p = softmin(d), and
+// w_j = (d tuplet / d d_j) / d_j, which is -p_j / d_j but (1 - p_y) / d_y for y.
 enum RowState : int {
   kTop,              // T, the largest |z|
   kRest,             // R, the sum of the other squares
-  kNearestDistance,  // d_k
-  kNearestShare,     // p_k, so that p_j = p_k e^(d_k - d_j)
-  kOthersWeight,     // sum over j != y, k of p_j / d_j
-  kOwnTupletWeight,  // (1 - p_y) / d_y, or 0 at d_y = 0
-  kOwnAnchorWeight,  // 1 / d_y, or 0 at d_y = 0
-  kNearest,          // k; exact in float32, see kMaxClasses
+  kNearestDistance,  // D, which is d_k rounded to float32
+  kNearestShare,     // p_k e^(d_k - D), so that p_j is this times e^(D - d_j)
+  kTupletWeight,     // the sum of all w_j
+  kAnchorWeight,     // 1 / d_y, or 0 at d_y = 0
+  // The gradient of the tuplet loss where one weight can exceed the others by
+  // orders of magnitude, and where terms that are large may cancel.
+  kOwnTupletGradient,
+  kNearestTupletGradient,
+  kNearest,  // k; exact in float32, see kMaxClasses
   kRowStateSize,
 };
 

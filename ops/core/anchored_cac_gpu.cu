@@ -24,7 +24,6 @@ constexpr int kBlockThreads = 256;
 constexpr int64_t kClassesOfAWarp = 256;
 // Rows that share each centre that is read.
 constexpr int kRowsOfATile = 4;
-constexpr float kLog2E = 1.44269504088896341f;
 
 // The threads that have a row: kThreads of them, of one block.
 template <int kThreads>
@@ -185,18 +184,19 @@ struct SquaredDistance {
 struct Root {
   float distance, reciprocal;
 
-  // The hardware's guess, and one Newton step for each of the two.
+  // The hardware's guess, and a Newton step for each of the two.
   __device__ explicit Root(float squared) {
     const float guarded = fmaxf(squared, 1.17549435e-38f);
     const float guess = rsqrtf(guarded);
     reciprocal =
         guess + 0.5f * guess * (1.0f - (guarded * guess) * guess);
-    distance = squared * reciprocal;
+    const float root = squared * reciprocal;
+    distance = root + 0.5f * reciprocal * (squared - root * root);
   }
 };
 
 __device__ float Share(float nearest_distance, float distance) {
-  return exp2f((nearest_distance - distance) * kLog2E);
+  return expf(nearest_distance - distance);
 }
 
 template <int kThreads, typename Label>
@@ -246,27 +246,43 @@ __global__ void LossKernel(const float* logits, const Label* labels,
         2.0 * magnitude *
         (static_cast<double>(z[nearest]) - static_cast<double>(z[own])) /
         (own_distance + nearest_distance);
-    const double others_and_nearest = 1.0 + others.shares;
+    // What rounding d_k does to all shares alike is put right here.
+    const double correction = 1.0 + (nearest_distance - nearest_float);
+    const double other_shares = others.shares * correction;
+    const double others_and_nearest = 1.0 + other_shares;
     double nearest_share, tuplet_loss;
     if (margin > 0) {
       const double own_part = exp(-margin);
       nearest_share = 1.0 / (others_and_nearest + own_part);
-      tuplet_loss = margin + log1p(others.shares + own_part);
+      tuplet_loss = margin + log1p(other_shares + own_part);
     } else {
       const double nearest_part = exp(margin);
       nearest_share =
           nearest_part / (1.0 + nearest_part * others_and_nearest);
       tuplet_loss = log1p(nearest_part * others_and_nearest);
     }
-    const double own_reciprocal = own_distance > 0 ? 1.0 / own_distance : 0.0;
+    const double own_value = z[own], nearest_value = z[nearest];
+    const double own_anchor_weight =
+        own_distance > 0 ? 1.0 / own_distance : 0.0;
+    const double own_weight =
+        nearest_share * others_and_nearest * own_anchor_weight;
+    const double nearest_weight =
+        nearest_distance > 0 ? -nearest_share / nearest_distance : 0.0;
+    const double others_weight =
+        -nearest_share * (others.weights * correction);
     state[kTop] = sums.top;
     state[kRest] = sums.rest;
     state[kNearestDistance] = nearest_float;
-    state[kNearestShare] = static_cast<float>(nearest_share);
-    state[kOthersWeight] = static_cast<float>(nearest_share * others.weights);
-    state[kOwnTupletWeight] = static_cast<float>(
-        nearest_share * others_and_nearest * own_reciprocal);
-    state[kOwnAnchorWeight] = static_cast<float>(own_reciprocal);
+    state[kNearestShare] = static_cast<float>(nearest_share * correction);
+    state[kTupletWeight] =
+        static_cast<float>(others_weight + nearest_weight + own_weight);
+    state[kAnchorWeight] = static_cast<float>(own_anchor_weight);
+    state[kOwnTupletGradient] =
+        static_cast<float>(own_value * (others_weight + nearest_weight) +
+                           own_weight * (own_value - magnitude));
+    state[kNearestTupletGradient] =
+        static_cast<float>(nearest_value * (others_weight + own_weight) +
+                           nearest_weight * (nearest_value - magnitude));
     state[kNearest] = static_cast<float>(nearest);
     loss[i] = static_cast<float>(tuplet_loss + anchor_weight * own_distance);
     anchor[i] = static_cast<float>(own_distance);
@@ -294,28 +310,23 @@ __global__ void LossGradKernel(const float* logits, const Label* labels,
     const float anchor_upstream =
         anchor_weight * upstream.loss[i] + upstream.anchor[i];
     const float nearest_distance = state[kNearestDistance];
-    // All NaN, and so the whole gradient, if the row is not valid.
+    // NaN, and so the whole gradient, if the row is not valid.
     const float scale = -tuplet_upstream * state[kNearestShare];
-    const float own_weight = tuplet_upstream * state[kOwnTupletWeight] +
-                             anchor_upstream * state[kOwnAnchorWeight];
-    const float nearest_weight =
-        nearest_distance == 0.0f ? 0.0f : scale / nearest_distance;
-    const float others_weight = -tuplet_upstream * state[kOthersWeight];
+    const float own_anchor_weight = anchor_upstream * state[kAnchorWeight];
+    const float all_weight =
+        tuplet_upstream * state[kTupletWeight] + own_anchor_weight;
+    const float own_gradient = tuplet_upstream * state[kOwnTupletGradient];
+    const float nearest_gradient =
+        tuplet_upstream * state[kNearestTupletGradient];
     const SquaredDistance squared{state[kTop], state[kRest], magnitude};
     MapEach<kThreads>(z, classes, gradient + i * classes, [&](float x,
                                                               int64_t j) {
+      if (j == own) return own_gradient + own_anchor_weight * (x - magnitude);
+      if (j == nearest) return nearest_gradient + own_anchor_weight * x;
       const Root root(squared(x));
-      float weight =
-          Share(nearest_distance, root.distance) * root.reciprocal * scale;
-      float others = (others_weight - weight) + (own_weight + nearest_weight);
-      if (j == own) {
-        weight = own_weight;
-        others = others_weight + nearest_weight;
-      } else if (j == nearest) {
-        weight = nearest_weight;
-        others = others_weight + own_weight;
-      }
-      return x * others + weight * (x - magnitude);
+      const float weight = Share(nearest_distance, root.distance) *
+                           (root.reciprocal * scale);
+      return x * (all_weight - weight) + weight * (x - magnitude);
     });
   }
 }
@@ -445,6 +456,14 @@ __global__ void DecideKernel(const float* logits, const float* centres,
   }
 }
 
+// As a macro, since the tests run these kernels on a CPU as well, and only a
+// CUDA compiler knows the brackets.
+#ifndef CAC_TF_LAUNCH
+#define CAC_TF_LAUNCH(kernel, blocks, stream, ...)                       \
+  kernel<<<blocks, kBlockThreads, 0, static_cast<cudaStream_t>(stream)>>>( \
+      __VA_ARGS__)
+#endif
+
 unsigned BlocksFor(int64_t rows, int rows_of_a_block) {
   const int64_t blocks = (rows + rows_of_a_block - 1) / rows_of_a_block;
   return static_cast<unsigned>(std::min<int64_t>(blocks, 1 << 20));
@@ -458,17 +477,15 @@ int AnchoredCacLossOnGpu(void* stream, const float* logits,
                          float magnitude, float anchor_weight, float* loss,
                          float* anchor, float* tuplet, float* row_state) {
   if (rows == 0) return cudaSuccess;
-  const auto queue = static_cast<cudaStream_t>(stream);
   if (classes <= kClassesOfAWarp) {
-    const unsigned blocks = BlocksFor(rows, Group<kWarp>::kPerBlock);
-    LossKernel<kWarp, Label><<<blocks, kBlockThreads, 0, queue>>>(
-        logits, labels, rows, classes, magnitude, anchor_weight, loss, anchor,
-        tuplet, row_state);
+    CAC_TF_LAUNCH((LossKernel<kWarp, Label>),
+                  BlocksFor(rows, Group<kWarp>::kPerBlock), stream, logits,
+                  labels, rows, classes, magnitude, anchor_weight, loss,
+                  anchor, tuplet, row_state);
   } else {
-    const unsigned blocks = BlocksFor(rows, 1);
-    LossKernel<kBlockThreads, Label><<<blocks, kBlockThreads, 0, queue>>>(
-        logits, labels, rows, classes, magnitude, anchor_weight, loss, anchor,
-        tuplet, row_state);
+    CAC_TF_LAUNCH((LossKernel<kBlockThreads, Label>), BlocksFor(rows, 1),
+                  stream, logits, labels, rows, classes, magnitude,
+                  anchor_weight, loss, anchor, tuplet, row_state);
   }
   return cudaGetLastError();
 }
@@ -480,17 +497,15 @@ int AnchoredCacLossGradOnGpu(void* stream, const float* logits,
                              int64_t classes, float magnitude,
                              float anchor_weight, float* gradient) {
   if (rows == 0) return cudaSuccess;
-  const auto queue = static_cast<cudaStream_t>(stream);
   if (classes <= kClassesOfAWarp) {
-    const unsigned blocks = BlocksFor(rows, Group<kWarp>::kPerBlock);
-    LossGradKernel<kWarp, Label><<<blocks, kBlockThreads, 0, queue>>>(
-        logits, labels, row_state, upstream, rows, classes, magnitude,
-        anchor_weight, gradient);
+    CAC_TF_LAUNCH((LossGradKernel<kWarp, Label>),
+                  BlocksFor(rows, Group<kWarp>::kPerBlock), stream, logits,
+                  labels, row_state, upstream, rows, classes, magnitude,
+                  anchor_weight, gradient);
   } else {
-    const unsigned blocks = BlocksFor(rows, 1);
-    LossGradKernel<kBlockThreads, Label><<<blocks, kBlockThreads, 0, queue>>>(
-        logits, labels, row_state, upstream, rows, classes, magnitude,
-        anchor_weight, gradient);
+    CAC_TF_LAUNCH((LossGradKernel<kBlockThreads, Label>), BlocksFor(rows, 1),
+                  stream, logits, labels, row_state, upstream, rows, classes,
+                  magnitude, anchor_weight, gradient);
   }
   return cudaGetLastError();
 }
@@ -501,10 +516,9 @@ int DecideFromLogitsOnGpu(void* stream, const float* logits,
                           int64_t classes, int64_t width, float magnitude,
                           const Decision& out) {
   if (rows == 0) return cudaSuccess;
-  DecideKernel<<<BlocksFor(rows, kRowsOfATile), kBlockThreads, 0,
-                 static_cast<cudaStream_t>(stream)>>>(
-      logits, centres, threshold, threshold_stride, rows, classes, width,
-      magnitude, out);
+  CAC_TF_LAUNCH(DecideKernel, BlocksFor(rows, kRowsOfATile), stream, logits,
+                centres, threshold, threshold_stride, rows, classes, width,
+                magnitude, out);
   return cudaGetLastError();
 }
 

@@ -3,6 +3,7 @@ import keras
 import numpy as np
 import pytest
 
+from cac_tf import ops as fused_ops
 from cac_tf.losses import CACLoss
 from cac_tf.losses import anchor_loss
 from cac_tf.losses import cac_loss
@@ -15,6 +16,14 @@ NOISES = (1.0, 0.1, 0.01, 0.001)
 CLASS_COUNTS = (2, 6, 20, 200)
 
 
+@pytest.fixture
+def stock_operations():
+    """What runs everywhere; tests/ops has the fused operation."""
+    with fused_ops.stock_operations():
+        yield
+
+
+@pytest.mark.usefixtures("stock_operations")
 @pytest.mark.parametrize("own_class", [True, False])
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("num_classes", CLASS_COUNTS)
@@ -47,6 +56,7 @@ def test_from_logits_equals_oracle(rng, mode, num_classes, noise, own_class):
     assert oracle.row_relative_error(gradient, expected) <= tolerance
 
 
+@pytest.mark.usefixtures("stock_operations")
 @pytest.mark.parametrize("num_classes", [2, 6, 20, 200])
 def test_at_the_anchor(mode, num_classes):
     """d = 0: loss and gradient are finite and right."""
@@ -115,6 +125,7 @@ def test_ties_have_the_right_gradient(mode):
     )
 
 
+@pytest.mark.usefixtures("stock_operations")
 def test_modes_agree(rng):
     logits = np.float32(5 * rng.standard_normal((64, 20)))
     labels = rng.integers(0, 20, 64).astype("int32")
@@ -141,6 +152,16 @@ def test_nan_distances_stay_in_their_row(mode):
     labels = np.array([0, 0, 0], "int32")
     loss = execution.compiled(cac_loss, mode)(labels, distances)
     np.testing.assert_array_equal(np.isnan(loss), [False, True, False])
+
+
+def test_an_empty_batch(mode):
+    distances, labels = np.zeros((0, 3), "float32"), np.zeros(0, "int32")
+    for function in (tuplet_loss, anchor_loss, cac_loss):
+        loss = execution.compiled(function, mode)(labels, distances)
+        assert loss.shape == (0,)
+    with fused_ops.stock_operations():
+        loss = execution.compiled(cac_loss_from_logits, mode)(labels, distances)
+        assert loss.shape == (0,)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

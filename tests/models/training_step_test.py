@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The training step of an OpenSetClassifier, with and without the fused loss."""
+
+import keras
+import numpy as np
+import pytest
+
+import cac_tf
+from cac_tf import ops as fused_ops
+from tests import execution
+from tests.conftest import blobs
+from tests.conftest import small_classifier
+
+ON_TENSORFLOW = execution.BACKEND == "tensorflow"
+
+pytestmark = pytest.mark.skipif(
+    fused_ops.binding() is None, reason="the fused operations are not built"
+)
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """One entry for each time the fused loss is traced or run."""
+    entries = []
+    binding = fused_ops.binding()
+    original = binding.anchored_cac_loss
+
+    def counted(labels, logits, magnitude, anchor_weight, validate):
+        entries.append((magnitude, anchor_weight, validate))
+        return original(labels, logits, magnitude, anchor_weight, validate)
+
+    monkeypatch.setattr(binding, "anchored_cac_loss", counted)
+    return entries
+
+
+def trained(x, y, loss=None, fit_options=None, **compile_options):
+    """History and weights after a few steps, from the same start."""
+    keras.utils.set_random_seed(0)
+    regularized = keras.layers.Dense(
+        3, kernel_regularizer=keras.regularizers.L2(1e-2)
+    )
+    model = small_classifier(
+        backbone=keras.Sequential([keras.Input([5]), regularized]),
+        magnitude=8.0,
+    )
+    model.compile(
+        keras.optimizers.SGD(0.1, momentum=0.9),
+        loss or cac_tf.losses.CACLoss(anchor_weight=0.2),
+        metrics=["accuracy"],
+        **compile_options,
+    )
+    history = model.fit(
+        x, y, epochs=3, verbose=0, validation_data=(x, y), **(fit_options or {})
+    )
+    return history.history, model.get_weights()
+
+
+def assert_same_training(one, other):
+    for name, values in one[0].items():
+        np.testing.assert_allclose(values, other[0][name], rtol=1e-5)
+    for a, b in zip(one[1], other[1], strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"jit_compile": False},
+        {"jit_compile": True},
+        {"run_eagerly": True},
+        {"steps_per_execution": 3},
+    ],
+    ids=str,
+)
+def test_takes_the_fused_loss_and_trains_the_same(rng, calls, options):
+    x, y = blobs(rng)
+    fused = trained(x, y, **options)
+    assert set(calls) == {(8.0, 0.2, False)}
+    calls.clear()
+    with fused_ops.stock_operations():
+        stock = trained(x, y, **options)
+    assert calls == []
+    assert_same_training(fused, stock)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean_with_sample_weight"])
+def test_reductions_and_sample_weights(rng, calls, reduction):
+    x, y = blobs(rng)
+    weights = {"sample_weight": np.float32(rng.random(len(x)) / 30)}
+
+    def run():
+        loss = cac_tf.losses.CACLoss(reduction=reduction)
+        return trained(x, y, loss, weights)
+
+    fused = run()
+    assert calls
+    with fused_ops.stock_operations():
+        assert_same_training(fused, run())
+
+
+def test_other_losses_and_weighted_ones_take_their_own_way(rng, calls):
+    class Doubled(cac_tf.losses.CACLoss):
+        def call(self, y_true, y_pred):
+            return 2.0 * super().call(y_true, y_pred)
+
+    x, y = blobs(rng)
+    single, _ = trained(x, y, loss_weights=2.0)
+    double, _ = trained(x, y, Doubled(anchor_weight=0.2))
+    trained(x, y, cac_tf.losses.CrossEntropyLoss(magnitude=8.0))
+    assert calls == []
+    np.testing.assert_allclose(single["loss"], double["loss"], rtol=1e-5)
+
+
+def test_half_precision_logits(rng, calls):
+    x, y = blobs(rng)
+    backbone = keras.Sequential(
+        [keras.Input([5]), keras.layers.Dense(3, dtype="mixed_bfloat16")]
+    )
+    with pytest.warns(UserWarning, match="half|bfloat16"):
+        model = small_classifier(backbone=backbone)
+    history = model.fit(x, y, epochs=2, verbose=0)
+    assert calls
+    assert np.isfinite(history.history["loss"]).all()
+
+
+@pytest.mark.skipif(not ON_TENSORFLOW, reason="a custom loop of TensorFlow")
+def test_class_means_in_force_are_respected(rng):
+    """Outside `fit` a step may meet class means: then they are the centres."""
+    import tensorflow as tf
+
+    x, y = blobs(rng)
+    model = small_classifier()
+    model.fit(x, y, epochs=5, verbose=0)
+    model.fit_centres(x, y)
+
+    def gradient():
+        with tf.GradientTape() as tape:
+            distances = model(x, training=True)
+            loss = model.compute_loss(x, y, distances)
+        return tape.gradient(loss, model.trainable_variables)
+
+    for function in (gradient, tf.function(gradient)):
+        fused = function()
+        with fused_ops.stock_operations():
+            stock = gradient()
+        for a, b in zip(fused, stock, strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_distances_of_another_call_are_not_taken_for_its_own(rng, calls):
+    """A loss of changed distances is the loss of those distances."""
+    x, y = blobs(rng)
+    model = small_classifier()
+    model.build((None, 5))
+    distances = model(x, training=True)
+    loss = model.compute_loss(x, y, distances + 1.0)
+    expected = cac_tf.losses.CACLoss()(y, distances + 1.0)
+    assert calls == []
+    np.testing.assert_allclose(loss, expected, rtol=1e-6)
+
+
+def test_a_diverged_training_is_explained(rng):
+    """Not by the operation: `fit` has the whole story."""
+    x, y = blobs(rng)
+    model = small_classifier()
+    model.compile(keras.optimizers.SGD(1e20), cac_tf.losses.CACLoss())
+    with pytest.raises(FloatingPointError, match="the training diverged"):
+        model.fit(x, y, epochs=3, verbose=0)
+
+
+@pytest.mark.skipif(not ON_TENSORFLOW, reason="only TensorFlow exports")
+def test_an_export_holds_stock_operations_only(trained_blobs, tmp_path):
+    """And one that would not is refused, and leaves nothing behind."""
+    import tensorflow as tf
+
+    model, x, y = trained_blobs
+    model.export(tmp_path / "stock")
+
+    @keras.saving.register_keras_serializable(package="CacTfTests")
+    class Fused(keras.layers.Layer):
+        def call(self, logits):
+            labels = tf.zeros_like(logits[:, 0], "int32")
+            return logits + 0.0 * already_traced(logits, labels)[:, None]
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec((None, 3), tf.float32),
+            tf.TensorSpec((None,), tf.int32),
+        ]
+    )
+    def fused_loss(logits, labels):
+        return cac_tf.losses.cac_loss_from_logits(labels, logits)
+
+    # A tf.function by itself would be traced anew.
+    already_traced = fused_loss.get_concrete_function()
+    backbone = keras.Sequential(
+        [keras.Input([5]), keras.layers.Dense(3), Fused()]
+    )
+    model = small_classifier(backbone=backbone)
+    model.fit(x, y, epochs=1, verbose=0)
+    model.calibrate(x, true_positive_rate=0.9)
+    with pytest.raises(RuntimeError, match="CacTf>AnchoredCacLoss, which a"):
+        model.export(tmp_path / "fused")
+    assert [path.name for path in tmp_path.iterdir()] == ["stock"]

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The CUDA kernels, run by emulation, against the core on the CPU.
+#include "ops/core/anchored_cac_gpu.cu"
+
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <string>
+
+namespace cac_tf {
+namespace {
+
+constexpr float kMagnitude = 10.0f, kAnchorWeight = 0.1f;
+int failures = 0;
+
+void Compare(const std::string& what, const std::vector<float>& actual,
+             const std::vector<float>& expected, int64_t row_size,
+             double tolerance) {
+  for (size_t start = 0; start < expected.size(); start += row_size) {
+    double scale = 0;
+    for (int64_t j = 0; j < row_size; ++j) {
+      scale = std::max<double>(scale, std::fabs(expected[start + j]));
+    }
+    for (int64_t j = 0; j < row_size; ++j) {
+      const double a = actual[start + j], e = expected[start + j];
+      const bool is_right = std::isnan(e)
+                                ? std::isnan(a)
+                                : std::fabs(a - e) <= tolerance * scale;
+      if (is_right) continue;
+      std::fprintf(stderr, "FAILED: %s, row %zu, %ld: %g instead of %g\n",
+                   what.c_str(), start / row_size, static_cast<long>(j), a, e);
+      ++failures;
+      return;
+    }
+  }
+}
+
+template <typename Label>
+void CheckLoss(int64_t rows, int64_t classes, float noise) {
+  const std::string name = std::to_string(rows) + "x" +
+                           std::to_string(classes) + ", noise " +
+                           std::to_string(noise);
+  std::mt19937 random(classes);
+  std::normal_distribution<float> normal;
+  std::vector<float> z(rows * classes);
+  std::vector<Label> labels;
+  for (float& value : z) value = noise * normal(random);
+  for (int64_t i = 0; i < rows; ++i) {
+    labels.push_back(random() % classes);
+    z[i * classes + (i % 3 ? labels[i] : 0)] += kMagnitude;
+  }
+  if (rows > 4) {
+    labels[1] = -1;
+    labels[2] = classes;
+    z[3 * classes] = NAN;
+    z[4 * classes + classes - 1] = -INFINITY;
+  }
+  struct Outputs {
+    std::vector<float> loss, anchor, tuplet, state, gradient;
+    Outputs(int64_t rows, int64_t classes)
+        : loss(rows), anchor(rows), tuplet(rows), state(rows * kRowStateSize),
+          gradient(rows * classes) {}
+  } cpu(rows, classes), gpu(rows, classes);
+  std::vector<float> ups[3];
+  for (auto& up : ups) {
+    for (int64_t i = 0; i < rows; ++i) up.push_back(normal(random));
+  }
+  const LossUpstream upstream{ups[0].data(), ups[1].data(), ups[2].data()};
+  AnchoredCacLoss(z.data(), labels.data(), rows, classes, kMagnitude,
+                  kAnchorWeight, cpu.loss.data(), cpu.anchor.data(),
+                  cpu.tuplet.data(), cpu.state.data());
+  AnchoredCacLossGrad(z.data(), labels.data(), cpu.state.data(), upstream,
+                      rows, classes, kMagnitude, kAnchorWeight,
+                      cpu.gradient.data());
+  AnchoredCacLossOnGpu(nullptr, z.data(), labels.data(), rows, classes,
+                       kMagnitude, kAnchorWeight, gpu.loss.data(),
+                       gpu.anchor.data(), gpu.tuplet.data(),
+                       gpu.state.data());
+  AnchoredCacLossGradOnGpu(nullptr, z.data(), labels.data(), gpu.state.data(),
+                           upstream, rows, classes, kMagnitude, kAnchorWeight,
+                           gpu.gradient.data());
+  Compare(name + ": loss", gpu.loss, cpu.loss, 1, 2e-6);
+  Compare(name + ": anchor", gpu.anchor, cpu.anchor, 1, 1e-6);
+  Compare(name + ": tuplet", gpu.tuplet, cpu.tuplet, 1, 6e-6);
+  Compare(name + ": gradient", gpu.gradient, cpu.gradient, classes, 4e-6);
+}
+
+void CheckDecision(int64_t rows, int64_t classes, int64_t width,
+                   bool is_anchored) {
+  const std::string name = std::to_string(rows) + "x" + std::to_string(width) +
+                           " to " + std::to_string(classes);
+  std::mt19937 random(classes + width);
+  std::normal_distribution<float> normal;
+  std::vector<float> z(rows * width), centres(classes * width), theta(rows);
+  for (float& value : z) value = normal(random);
+  for (float& value : centres) value = normal(random);
+  for (float& value : theta) value = 1.0f + normal(random);
+  if (rows > 3) z[3 * width] = NAN;
+  if (rows > 2) theta[2] = NAN;
+  struct Outputs {
+    std::vector<float> distances, softmin, gamma, score;
+    std::vector<int32_t> nearest, decision;
+    Outputs(int64_t rows, int64_t classes)
+        : distances(rows * classes), softmin(rows * classes),
+          gamma(rows * classes), score(rows), nearest(rows), decision(rows) {}
+    Decision Pointers() {
+      return {distances.data(), softmin.data(), gamma.data(),
+              score.data(),     nearest.data(), decision.data()};
+    }
+  } cpu(rows, classes), gpu(rows, classes);
+  const float* c = is_anchored ? nullptr : centres.data();
+  DecideFromLogits(z.data(), c, theta.data(), 1, rows, classes, width,
+                   kMagnitude, cpu.Pointers());
+  DecideFromLogitsOnGpu(nullptr, z.data(), c, theta.data(), 1, rows, classes,
+                        width, kMagnitude, gpu.Pointers());
+  Compare(name + ": distances", gpu.distances, cpu.distances, 1, 1e-6);
+  Compare(name + ": softmin", gpu.softmin, cpu.softmin, 1, 1e-5);
+  Compare(name + ": gamma", gpu.gamma, cpu.gamma, 1, 1e-5);
+  Compare(name + ": unknown score", gpu.score, cpu.score, 1, 1e-5);
+  if (gpu.nearest != cpu.nearest || gpu.decision != cpu.decision) {
+    std::fprintf(stderr, "FAILED: %s: decisions\n", name.c_str());
+    ++failures;
+  }
+}
+
+int Main() {
+  for (float noise : {1.0f, 0.1f, 0.001f}) {
+    CheckLoss<int32_t>(11, 2, noise);
+    CheckLoss<int64_t>(19, 6, noise);
+    CheckLoss<int32_t>(9, 20, noise);
+    CheckLoss<int32_t>(1, 128, noise);
+    CheckLoss<int64_t>(7, 200, noise);
+    CheckLoss<int32_t>(6, 259, noise);
+    CheckLoss<int32_t>(6, 1000, noise);
+    CheckLoss<int64_t>(5, 2051, noise);
+  }
+  for (bool is_anchored : {true, false}) {
+    CheckDecision(9, 2, 2, is_anchored);
+    CheckDecision(6, 20, 20, is_anchored);
+    CheckDecision(5, 300, 300, is_anchored);
+    CheckDecision(1, 1000, 1000, is_anchored);
+  }
+  CheckDecision(5, 3, 70, false);
+  CheckDecision(7, 70, 5, false);
+  std::printf("%d failures\n", failures);
+  return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+}  // namespace
+}  // namespace cac_tf
+
+int main() { return cac_tf::Main(); }
