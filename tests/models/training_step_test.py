@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The training step of an OpenSetClassifier, with and without the fused loss."""
+"""Training steps of an OpenSetClassifier, with and without the fused loss."""
 
 import keras
 import numpy as np
