@@ -5,6 +5,7 @@
 //
 // Arguments: rows, classes, threads, repetitions. Prints one line for every
 // repetition: nanoseconds of the loss, of the gradient, of the memcpy.
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -23,6 +24,46 @@ int64_t Nanoseconds(const std::function<void()>& work) {
   work();
   return (std::chrono::steady_clock::now() - start).count();
 }
+
+// Threads that stand ready, as those of a framework do.
+class Workers {
+ public:
+  using Work = std::function<void(int64_t worker)>;
+
+  explicit Workers(int64_t count) : count_(count) {
+    for (int64_t i = 1; i < count; ++i) {
+      threads_.emplace_back([this, i] {
+        for (int64_t round = 1;; ++round) {
+          while (round_.load() < round) {
+          }
+          if (is_over_) return;
+          (*work_)(i);
+          ++finished_;
+        }
+      });
+    }
+  }
+  ~Workers() {
+    is_over_ = true;
+    ++round_;
+    for (std::thread& thread : threads_) thread.join();
+  }
+  void Run(const Work& work) {
+    work_ = &work;
+    finished_ = 0;
+    ++round_;
+    work(0);
+    while (finished_.load() < count_ - 1) {
+    }
+  }
+
+ private:
+  int64_t count_;
+  const Work* work_ = nullptr;
+  bool is_over_ = false;
+  std::atomic<int64_t> round_{0}, finished_{0};
+  std::vector<std::thread> threads_;
+};
 
 }  // namespace
 
@@ -44,15 +85,12 @@ int main(int count, char** arguments) {
   std::vector<float> loss(rows), anchor(rows), tuplet(rows), one(rows, 1.0f),
       zero(rows, 0.0f), state(rows * cac_tf::kRowStateSize);
   const cac_tf::LossUpstream upstream{one.data(), zero.data(), zero.data()};
+  Workers workers(num_threads);
   // work(begin, end) for an equal share of the rows in every thread.
   const auto for_rows = [&](const auto& work) {
-    std::vector<std::thread> threads;
-    for (int64_t i = 1; i < num_threads; ++i) {
-      threads.emplace_back(work, rows * i / num_threads,
-                           rows * (i + 1) / num_threads);
-    }
-    work(0, rows / num_threads);
-    for (std::thread& thread : threads) thread.join();
+    workers.Run([&](int64_t worker) {
+      work(rows * worker / num_threads, rows * (worker + 1) / num_threads);
+    });
   };
   for (int i = 0; i < repetitions; ++i) {
     const int64_t forward = Nanoseconds([&] {
