@@ -6,8 +6,9 @@ EXTRAS ?= dev
 # Test files go to two processes: many tests use one core.
 PARALLEL := -n 2 --dist loadfile
 BIN := .venv/bin
-OPS := $(wildcard ops/build.py ops/loader.py ops/*/*.cc ops/*/*.h ops/*/*.inc \
-    ops/*/*.cu cac_tf/version.py)
+CPP := $(wildcard ops/*/*.cc ops/*/*.h ops/*/*.inc ops/*/*.cu \
+    tests/ops/*/*.cc tests/ops/*/*.h)
+OPS := $(filter ops/%,$(CPP)) ops/build.py ops/loader.py cac_tf/version.py
 RUN := env -u PYTHONPATH TF_CPP_MIN_LOG_LEVEL=3
 
 .PHONY: demo test ops lint format clean
@@ -17,7 +18,7 @@ demo: .venv/ops
 
 test: lint .venv/ops-dev
 	$(RUN) $(BIN)/python -m pytest $(PARALLEL) tests \
-	    --doctest-modules cac_tf ops train
+	    --doctest-modules cac_tf ops/loader.py train
 	$(RUN) KERAS_BACKEND=jax $(BIN)/python -m pytest $(PARALLEL) \
 	    --doctest-modules \
 	    cac_tf/layers cac_tf/losses cac_tf/metrics cac_tf/models \
@@ -32,10 +33,12 @@ ops: .venv/installed
 lint: .venv/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run --Werror $(CPP)
 
 format: .venv/installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CPP)
 
 # The stamps carry the time of the last install: a second call does nothing.
 .venv/installed: constraints.txt pyproject.toml setup.py

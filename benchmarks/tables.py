@@ -107,6 +107,61 @@ def throughput_table():
     return "\n".join(lines)
 
 
+FUSED_OP_ROWS = (
+    "fused, tf.function",
+    "fused, XLA",
+    "O(B N), stock, tf.function",
+    "O(B N), stock, XLA",
+    "matrix product, stock, XLA",
+    "direct differences, stock, tf.function",
+    "PyTorch cdist",
+    "PyTorch, the authors' formulation",
+    "an empty tf.function",
+    "memcpy",
+)
+
+
+def fused_op_table():
+    """Microseconds of loss and gradient, one thread, in Markdown."""
+    result = json.loads((RESULTS / "fused_op.json").read_text())
+    shapes = result["shapes"]
+    lines = [
+        f"| µs, median | {' | '.join(s.replace('x', '×') for s in shapes)} |",
+        "| --- |" + " ---: |" * len(shapes),
+    ]
+    for name in FUSED_OP_ROWS:
+        cells = [
+            f"{variants[name]['median_us']:,.0f}" if name in variants else ""
+            for variants in shapes.values()
+        ]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    speed_ups = [f"{r['speed_up']:.2f}" for r in result["ratios"].values()]
+    lines.append(f"| **fused to best stock form** | {' | '.join(speed_ups)} |")
+    return "\n".join(lines)
+
+
+def fused_core_table():
+    """Microseconds of the bare C++ core beside a memcpy, in Markdown."""
+    core = json.loads((RESULTS / "fused_op.json").read_text())["core"]
+    lines = [
+        f"| µs, median | {' | '.join(s.replace('x', '×') for s in core)} |",
+        "| --- |" + " ---: |" * len(core),
+    ]
+    for threads, text in (
+        ("threads_1", "1 thread"),
+        ("threads_2", "2 threads"),
+    ):
+        cells = [
+            f"{values[threads]['loss_us']:,.0f} + "
+            f"{values[threads]['gradient_us']:,.0f}"
+            for values in core.values()
+        ]
+        lines.append(f"| loss + gradient, {text} | {' | '.join(cells)} |")
+    cells = [f"{v['threads_1']['memcpy_us']:,.1f}" for v in core.values()]
+    lines.append(f"| memcpy, in cache | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 if __name__ == "__main__":
     print(
         digits_table(),
@@ -114,5 +169,7 @@ if __name__ == "__main__":
         released_weights_table(),
         benchmark_runs_table(),
         throughput_table(),
+        fused_op_table(),
+        fused_core_table(),
         sep="\n\n",
     )

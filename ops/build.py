@@ -57,6 +57,11 @@ def find_nvcc():
     return shutil.which(wanted) if wanted else None
 
 
+def nvcc_release(nvcc):
+    """The release of a CUDA compiler, as it tells itself."""
+    return _run([nvcc, "--version"]).strip().splitlines()[-1]
+
+
 def _run(command):
     result = subprocess.run(
         [str(part) for part in command],

@@ -131,6 +131,25 @@ def test_committed_training_throughput():
     assert ratios["bfloat16"] >= 1.0
 
 
+def test_committed_fused_operation():
+    fused = result("fused_op.json")
+    ratios = {name: r["speed_up"] for name, r in fused["ratios"].items()}
+    assert ratios["1024x1000"] >= 3.0
+    assert ratios["256x10000"] >= 3.0
+    assert min(ratios.values()) >= 1 / 1.05
+    core = fused["core"]
+    for name in ("1024x1000", "256x10000"):
+        one, two = (
+            core[name][f"threads_{n}"]["loss_us"]
+            + core[name][f"threads_{n}"]["gradient_us"]
+            for n in (1, 2)
+        )
+        assert one / two >= 1.8
+    # Logits in, gradient out, and next to nothing besides.
+    assert fused["memory"]["fused_arrays"] <= 1.5
+    assert fused["memory"]["stock_arrays"] > 3
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -139,6 +158,8 @@ def test_committed_training_throughput():
         "released_weights_table",
         "benchmark_runs_table",
         "throughput_table",
+        "fused_op_table",
+        "fused_core_table",
     ],
 )
 def test_the_readme_shows_the_committed_numbers(name):

@@ -51,10 +51,10 @@ struct RowFunctions {
   decltype(&baseline::DecideRow) decide;
 };
 
-#define CAC_TF_ROW_FUNCTIONS(level)                                       \
-  RowFunctions {                                                          \
+#define CAC_TF_ROW_FUNCTIONS(level)                                        \
+  RowFunctions {                                                           \
     level::LossOfRow, level::GradientOfRow, level::AnchoredDistancesOfRow, \
-        level::DenseDistancesOfRow, level::DecideRow                      \
+        level::DenseDistancesOfRow, level::DecideRow                       \
   }
 
 const RowFunctions& ForThisMachine() {
@@ -81,8 +81,9 @@ void AnchoredCacLoss(const float* logits, const Label* labels, int64_t rows,
                      float* row_state) {
   const RowFunctions& row_functions = ForThisMachine();
   for (int64_t i = 0; i < rows; ++i) {
-    const RowLoss row = row_functions.loss(logits + i * classes, classes, labels[i],
-                                  magnitude, row_state + i * kRowStateSize);
+    const RowLoss row =
+        row_functions.loss(logits + i * classes, classes, labels[i], magnitude,
+                           row_state + i * kRowStateSize);
     loss[i] = row.tuplet + anchor_weight * row.anchor;
     anchor[i] = row.anchor;
     tuplet[i] = row.tuplet;
@@ -117,15 +118,17 @@ void DecideFromLogits(const float* logits, const float* centres,
     const bool is_valid =
         centres == nullptr
             ? row_functions.anchored_distances(z, classes, magnitude, distances)
-            : row_functions.dense_distances(z, centres, classes, width, distances);
+            : row_functions.dense_distances(z, centres, classes, width,
+                                            distances);
     if (is_valid) {
-      row_functions.decide(classes, threshold[i * threshold_stride], distances, softmin,
-                gamma, out.unknown_score + i, out.nearest_class_id + i,
-                out.class_id + i);
+      row_functions.decide(classes, threshold[i * threshold_stride], distances,
+                           softmin, gamma, out.unknown_score + i,
+                           out.nearest_class_id + i, out.class_id + i);
       continue;
     }
     for (int64_t j = 0; j < classes; ++j) {
-      distances[j] = softmin[j] = gamma[j] = std::numeric_limits<float>::quiet_NaN();
+      distances[j] = softmin[j] = gamma[j] =
+          std::numeric_limits<float>::quiet_NaN();
     }
     out.unknown_score[i] = std::numeric_limits<float>::quiet_NaN();
     out.nearest_class_id[i] = 0;
@@ -133,13 +136,13 @@ void DecideFromLogits(const float* logits, const float* centres,
   }
 }
 
-#define CAC_TF_INSTANTIATE(Label)                                           \
-  template void AnchoredCacLoss<Label>(const float*, const Label*, int64_t, \
-                                       int64_t, float, float, float*,       \
-                                       float*, float*, float*);             \
-  template void AnchoredCacLossGrad<Label>(                                 \
-      const float*, const Label*, const float*, const LossUpstream&,        \
-      int64_t, int64_t, float, float, float*)
+#define CAC_TF_INSTANTIATE(Label)                                             \
+  template void AnchoredCacLoss<Label>(const float*, const Label*, int64_t,   \
+                                       int64_t, float, float, float*, float*, \
+                                       float*, float*);                       \
+  template void AnchoredCacLossGrad<Label>(                                   \
+      const float*, const Label*, const float*, const LossUpstream&, int64_t, \
+      int64_t, float, float, float*)
 CAC_TF_INSTANTIATE(int32_t);
 CAC_TF_INSTANTIATE(int64_t);
 #undef CAC_TF_INSTANTIATE

@@ -24,7 +24,8 @@ namespace cac_tf {
 
 // What the backward pass needs to know of a row, as columns of `row_state`.
 // y is the row's own class, k the nearest other class, p = softmin(d), and
-// w_j = (d tuplet / d d_j) / d_j, which is -p_j / d_j but (1 - p_y) / d_y for y.
+// w_j = (d tuplet / d d_j) / d_j, which is -p_j / d_j but (1 - p_y) / d_y for
+// y.
 enum RowState : int {
   kTop,              // T, the largest |z|
   kRest,             // R, the sum of the other squares

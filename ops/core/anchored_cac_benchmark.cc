@@ -95,11 +95,11 @@ int main(int count, char** arguments) {
   for (int i = 0; i < repetitions; ++i) {
     const int64_t forward = Nanoseconds([&] {
       for_rows([&](int64_t begin, int64_t end) {
-        cac_tf::AnchoredCacLoss(
-            z.data() + begin * classes, labels.data() + begin, end - begin,
-            classes, 10.0f, 0.1f, loss.data() + begin, anchor.data() + begin,
-            tuplet.data() + begin,
-            state.data() + begin * cac_tf::kRowStateSize);
+        cac_tf::AnchoredCacLoss(z.data() + begin * classes,
+                                labels.data() + begin, end - begin, classes,
+                                10.0f, 0.1f, loss.data() + begin,
+                                anchor.data() + begin, tuplet.data() + begin,
+                                state.data() + begin * cac_tf::kRowStateSize);
       });
     });
     const int64_t backward = Nanoseconds([&] {

@@ -140,9 +140,8 @@ __device__ void MapEach(const float* z, int64_t classes, float* result,
   if (IsInFours(z, classes) && IsInFours(result, classes)) {
     for (j *= 4; j < classes; j += 4 * kThreads) {
       const float4 x = *reinterpret_cast<const float4*>(z + j);
-      *reinterpret_cast<float4*>(result + j) =
-          make_float4(map(x.x, j), map(x.y, j + 1), map(x.z, j + 2),
-                      map(x.w, j + 3));
+      *reinterpret_cast<float4*>(result + j) = make_float4(
+          map(x.x, j), map(x.y, j + 1), map(x.z, j + 2), map(x.w, j + 3));
     }
     return;
   }
@@ -188,8 +187,7 @@ struct Root {
   __device__ explicit Root(float squared) {
     const float guarded = fmaxf(squared, 1.17549435e-38f);
     const float guess = rsqrtf(guarded);
-    reciprocal =
-        guess + 0.5f * guess * (1.0f - (guarded * guess) * guess);
+    reciprocal = guess + 0.5f * guess * (1.0f - (guarded * guess) * guess);
     const float root = squared * reciprocal;
     distance = root + 0.5f * reciprocal * (squared - root * root);
   }
@@ -208,8 +206,8 @@ __global__ void LossKernel(const float* logits, const Label* labels,
   __shared__ Sums sums_scratch[kBlockThreads / kWarp];
   __shared__ Pair pair_scratch[kBlockThreads / kWarp];
   const int64_t stride = static_cast<int64_t>(gridDim.x) * G::kPerBlock;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * G::kPerBlock +
-                   G::InBlock();
+  for (int64_t i =
+           static_cast<int64_t>(blockIdx.x) * G::kPerBlock + G::InBlock();
        i < rows; i += stride) {
     const float* z = logits + i * classes;
     const int64_t own = labels[i];
@@ -234,9 +232,8 @@ __global__ void LossKernel(const float* logits, const Label* labels,
     Pair others{0.0f, 0.0f};
     ForEach<kThreads>(z, classes, [&](float x, int64_t j) {
       const Root root(squared(x));
-      const float share = j == own || j == nearest
-                              ? 0.0f
-                              : Share(nearest_float, root.distance);
+      const float share =
+          j == own || j == nearest ? 0.0f : Share(nearest_float, root.distance);
       others.shares += share;
       others.weights += share * root.reciprocal;
     });
@@ -257,8 +254,7 @@ __global__ void LossKernel(const float* logits, const Label* labels,
       tuplet_loss = margin + log1p(other_shares + own_part);
     } else {
       const double nearest_part = exp(margin);
-      nearest_share =
-          nearest_part / (1.0 + nearest_part * others_and_nearest);
+      nearest_share = nearest_part / (1.0 + nearest_part * others_and_nearest);
       tuplet_loss = log1p(nearest_part * others_and_nearest);
     }
     const double own_value = z[own], nearest_value = z[nearest];
@@ -268,8 +264,7 @@ __global__ void LossKernel(const float* logits, const Label* labels,
         nearest_share * others_and_nearest * own_anchor_weight;
     const double nearest_weight =
         nearest_distance > 0 ? -nearest_share / nearest_distance : 0.0;
-    const double others_weight =
-        -nearest_share * (others.weights * correction);
+    const double others_weight = -nearest_share * (others.weights * correction);
     state[kTop] = sums.top;
     state[kRest] = sums.rest;
     state[kNearestDistance] = nearest_float;
@@ -297,8 +292,8 @@ __global__ void LossGradKernel(const float* logits, const Label* labels,
                                float anchor_weight, float* gradient) {
   using G = Group<kThreads>;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * G::kPerBlock;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * G::kPerBlock +
-                   G::InBlock();
+  for (int64_t i =
+           static_cast<int64_t>(blockIdx.x) * G::kPerBlock + G::InBlock();
        i < rows; i += stride) {
     const float* z = logits + i * classes;
     const float* state = row_state + i * kRowStateSize;
@@ -319,15 +314,16 @@ __global__ void LossGradKernel(const float* logits, const Label* labels,
     const float nearest_gradient =
         tuplet_upstream * state[kNearestTupletGradient];
     const SquaredDistance squared{state[kTop], state[kRest], magnitude};
-    MapEach<kThreads>(z, classes, gradient + i * classes, [&](float x,
-                                                              int64_t j) {
-      if (j == own) return own_gradient + own_anchor_weight * (x - magnitude);
-      if (j == nearest) return nearest_gradient + own_anchor_weight * x;
-      const Root root(squared(x));
-      const float weight = Share(nearest_distance, root.distance) *
-                           (root.reciprocal * scale);
-      return x * (all_weight - weight) + weight * (x - magnitude);
-    });
+    MapEach<kThreads>(
+        z, classes, gradient + i * classes, [&](float x, int64_t j) {
+          if (j == own)
+            return own_gradient + own_anchor_weight * (x - magnitude);
+          if (j == nearest) return nearest_gradient + own_anchor_weight * x;
+          const Root root(squared(x));
+          const float weight = Share(nearest_distance, root.distance) *
+                               (root.reciprocal * scale);
+          return x * (all_weight - weight) + weight * (x - magnitude);
+        });
   }
 }
 
@@ -412,8 +408,8 @@ __global__ void DecideKernel(const float* logits, const float* centres,
       // Not a finite sum: NaN or infinity somewhere.
       Pair finite{0.0f, 0.0f};
       for (int64_t j = G::Rank(); j < classes; j += kBlockThreads) {
-        nearest = CombineNearest()(
-            nearest, Nearest{distances[j], static_cast<int>(j)});
+        nearest = CombineNearest()(nearest,
+                                   Nearest{distances[j], static_cast<int>(j)});
         finite.shares += distances[j] < INFINITY ? 0.0f : 1.0f;
       }
       nearest = G::Reduce(nearest, CombineNearest(), nearest_scratch);
@@ -459,7 +455,7 @@ __global__ void DecideKernel(const float* logits, const float* centres,
 // As a macro, since the tests run these kernels on a CPU as well, and only a
 // CUDA compiler knows the brackets.
 #ifndef CAC_TF_LAUNCH
-#define CAC_TF_LAUNCH(kernel, blocks, stream, ...)                       \
+#define CAC_TF_LAUNCH(kernel, blocks, stream, ...)                         \
   kernel<<<blocks, kBlockThreads, 0, static_cast<cudaStream_t>(stream)>>>( \
       __VA_ARGS__)
 #endif
@@ -472,16 +468,16 @@ unsigned BlocksFor(int64_t rows, int rows_of_a_block) {
 }  // namespace
 
 template <typename Label>
-int AnchoredCacLossOnGpu(void* stream, const float* logits,
-                         const Label* labels, int64_t rows, int64_t classes,
-                         float magnitude, float anchor_weight, float* loss,
-                         float* anchor, float* tuplet, float* row_state) {
+int AnchoredCacLossOnGpu(void* stream, const float* logits, const Label* labels,
+                         int64_t rows, int64_t classes, float magnitude,
+                         float anchor_weight, float* loss, float* anchor,
+                         float* tuplet, float* row_state) {
   if (rows == 0) return cudaSuccess;
   if (classes <= kClassesOfAWarp) {
     CAC_TF_LAUNCH((LossKernel<kWarp, Label>),
                   BlocksFor(rows, Group<kWarp>::kPerBlock), stream, logits,
-                  labels, rows, classes, magnitude, anchor_weight, loss,
-                  anchor, tuplet, row_state);
+                  labels, rows, classes, magnitude, anchor_weight, loss, anchor,
+                  tuplet, row_state);
   } else {
     CAC_TF_LAUNCH((LossKernel<kBlockThreads, Label>), BlocksFor(rows, 1),
                   stream, logits, labels, rows, classes, magnitude,
@@ -527,9 +523,9 @@ const char* GpuErrorText(int error) {
 }
 
 #define CAC_TF_INSTANTIATE(Label)                                             \
-  template int AnchoredCacLossOnGpu<Label>(                                   \
-      void*, const float*, const Label*, int64_t, int64_t, float, float,      \
-      float*, float*, float*, float*);                                        \
+  template int AnchoredCacLossOnGpu<Label>(void*, const float*, const Label*, \
+                                           int64_t, int64_t, float, float,    \
+                                           float*, float*, float*, float*);   \
   template int AnchoredCacLossGradOnGpu<Label>(                               \
       void*, const float*, const Label*, const float*, const LossUpstream&,   \
       int64_t, int64_t, float, float, float*)

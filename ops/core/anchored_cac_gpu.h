@@ -13,10 +13,10 @@
 namespace cac_tf {
 
 template <typename Label>
-int AnchoredCacLossOnGpu(void* stream, const float* logits,
-                         const Label* labels, int64_t rows, int64_t classes,
-                         float magnitude, float anchor_weight, float* loss,
-                         float* anchor, float* tuplet, float* row_state);
+int AnchoredCacLossOnGpu(void* stream, const float* logits, const Label* labels,
+                         int64_t rows, int64_t classes, float magnitude,
+                         float anchor_weight, float* loss, float* anchor,
+                         float* tuplet, float* row_state);
 
 template <typename Label>
 int AnchoredCacLossGradOnGpu(void* stream, const float* logits,

@@ -137,8 +137,7 @@ void CheckRow(const RowFunctions& functions, const std::string& name,
   const double loss = row.loss.tuplet + kAnchorWeight * row.loss.anchor;
   // A tuplet loss that stands alone is as exact as a difference of distances.
   const double loss_tolerance = expected.anchor == 0 ? 4e-6 : 1e-6;
-  Expect(RelativeError(loss, expected.loss) <= loss_tolerance,
-         name + ": loss");
+  Expect(RelativeError(loss, expected.loss) <= loss_tolerance, name + ": loss");
   Expect(RelativeError(row.loss.anchor, expected.anchor) <= 1e-6,
          name + ": anchor");
   Expect(std::fabs(row.loss.tuplet - expected.tuplet) <=
@@ -294,9 +293,8 @@ void CheckBatches() {
   AnchoredCacLoss(z.data(), labels.data(), rows, classes, kMagnitude,
                   kAnchorWeight, loss.data(), anchor.data(), tuplet.data(),
                   state.data());
-  const std::vector<float> ups[3] = {{1, 2, 3, 4, 5},
-                                     {0.5, 0, 1, 1, 1},
-                                     {-1, 0.25, 1, 1, 1}};
+  const std::vector<float> ups[3] = {
+      {1, 2, 3, 4, 5}, {0.5, 0, 1, 1, 1}, {-1, 0.25, 1, 1, 1}};
   AnchoredCacLossGrad(z.data(), labels.data(), state.data(),
                       {ups[0].data(), ups[1].data(), ups[2].data()}, rows,
                       classes, kMagnitude, kAnchorWeight, gradient.data());
@@ -306,8 +304,8 @@ void CheckBatches() {
     Expect(std::isnan(gradient[i * classes]) != is_valid,
            "a batch: which gradients are NaN");
     if (!is_valid) continue;
-    const Expected e = Oracle(z.data() + i * classes, classes,
-                              Anchors(classes), labels[i]);
+    const Expected e =
+        Oracle(z.data() + i * classes, classes, Anchors(classes), labels[i]);
     Expect(RelativeError(loss[i], e.loss) <= 1e-6, "a batch: loss");
     // upstream.loss * (tuplet + weight * anchor) + ... by differences.
     for (int64_t k = 0; k < classes; ++k) {
@@ -318,8 +316,8 @@ void CheckBatches() {
         moved[k] += side ? 1e-2f : -1e-2f;
         const Expected m =
             Oracle(moved.data(), classes, Anchors(classes), labels[i]);
-        values[side] = ups[0][i] * m.loss + ups[1][i] * m.anchor +
-                       ups[2][i] * m.tuplet;
+        values[side] =
+            ups[0][i] * m.loss + ups[1][i] * m.anchor + ups[2][i] * m.tuplet;
       }
       Expect(std::fabs((values[1] - values[0]) / 2e-2 -
                        gradient[i * classes + k]) <= 2e-4,

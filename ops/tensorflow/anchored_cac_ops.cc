@@ -32,8 +32,8 @@ using tf::shape_inference::ShapeHandle;
 
 absl::Status CheckClassCount(int64_t classes) {
   if (classes < 2 || classes > kMaxClasses) {
-    return InvalidArgument("there must be 2 to ", kMaxClasses,
-                           " classes; got ", classes);
+    return InvalidArgument("there must be 2 to ", kMaxClasses, " classes; got ",
+                           classes);
   }
   return absl::OkStatus();
 }
@@ -44,8 +44,7 @@ absl::Status LossInputShapes(InferenceContext* c, DimensionHandle* batch,
   TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 2, logits));
   ShapeHandle labels;
   TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &labels));
-  TF_RETURN_IF_ERROR(
-      c->Merge(c->Dim(*logits, 0), c->Dim(labels, 0), batch));
+  TF_RETURN_IF_ERROR(c->Merge(c->Dim(*logits, 0), c->Dim(labels, 0), batch));
   const DimensionHandle classes = c->Dim(*logits, 1);
   if (c->ValueKnown(classes)) {
     TF_RETURN_IF_ERROR(CheckClassCount(c->Value(classes)));
@@ -95,12 +94,11 @@ REGISTER_OP("CacTf>AnchoredCacLossGrad")
       DimensionHandle batch;
       ShapeHandle logits, row_state;
       TF_RETURN_IF_ERROR(LossInputShapes(c, &batch, &logits));
-      TF_RETURN_IF_ERROR(c->Merge(
-          c->input(2), c->Matrix(batch, kRowStateSize), &row_state));
+      TF_RETURN_IF_ERROR(
+          c->Merge(c->input(2), c->Matrix(batch, kRowStateSize), &row_state));
       for (int i = 3; i < 6; ++i) {
         ShapeHandle upstream;
-        TF_RETURN_IF_ERROR(
-            c->Merge(c->input(i), c->Vector(batch), &upstream));
+        TF_RETURN_IF_ERROR(c->Merge(c->input(i), c->Vector(batch), &upstream));
       }
       c->set_output(0, logits);
       return absl::OkStatus();
@@ -219,8 +217,7 @@ class AnchoredCacLossOp : public tf::OpKernel {
   explicit AnchoredCacLossOp(tf::OpKernelConstruction* context)
       : OpKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("magnitude", &magnitude_));
-    OP_REQUIRES_OK(context,
-                   context->GetAttr("anchor_weight", &anchor_weight_));
+    OP_REQUIRES_OK(context, context->GetAttr("anchor_weight", &anchor_weight_));
     OP_REQUIRES_OK(context, context->GetAttr("validate", &validate_));
   }
 
@@ -242,11 +239,10 @@ class AnchoredCacLossOp : public tf::OpKernel {
     const Label* y = labels.flat<Label>().data();
     if constexpr (kOnGpu) {
 #ifdef CAC_TF_CUDA
-      OP_REQUIRES_OK(context,
-                     GpuStatus(AnchoredCacLossOnGpu(
-                         StreamOf(context), z, y, rows, classes, magnitude_,
-                         anchor_weight_, outputs[0], outputs[1], outputs[2],
-                         outputs[3])));
+      OP_REQUIRES_OK(context, GpuStatus(AnchoredCacLossOnGpu(
+                                  StreamOf(context), z, y, rows, classes,
+                                  magnitude_, anchor_weight_, outputs[0],
+                                  outputs[1], outputs[2], outputs[3])));
 #endif
     } else {
       ShardRows(context, rows, kLossCost * classes,
@@ -275,8 +271,7 @@ class AnchoredCacLossGradOp : public tf::OpKernel {
   explicit AnchoredCacLossGradOp(tf::OpKernelConstruction* context)
       : OpKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("magnitude", &magnitude_));
-    OP_REQUIRES_OK(context,
-                   context->GetAttr("anchor_weight", &anchor_weight_));
+    OP_REQUIRES_OK(context, context->GetAttr("anchor_weight", &anchor_weight_));
   }
 
   void Compute(tf::OpKernelContext* context) override {
@@ -309,14 +304,13 @@ class AnchoredCacLossGradOp : public tf::OpKernel {
                          magnitude_, anchor_weight_, gradient)));
 #endif
     } else {
-      ShardRows(context, rows, kLossCost * classes,
-                [&](int64_t begin, int64_t end) {
-                  AnchoredCacLossGrad(
-                      z + begin * classes, y + begin,
-                      state + begin * kRowStateSize, all.From(begin),
-                      end - begin, classes, magnitude_, anchor_weight_,
-                      gradient + begin * classes);
-                });
+      ShardRows(
+          context, rows, kLossCost * classes, [&](int64_t begin, int64_t end) {
+            AnchoredCacLossGrad(z + begin * classes, y + begin,
+                                state + begin * kRowStateSize, all.From(begin),
+                                end - begin, classes, magnitude_,
+                                anchor_weight_, gradient + begin * classes);
+          });
     }
   }
 
@@ -340,10 +334,9 @@ class DecideFromLogitsOp : public tf::OpKernel {
                 InvalidArgument("logits must have shape (batch, width); got ",
                                 logits.shape().DebugString()));
     const int64_t rows = logits.dim_size(0), width = logits.dim_size(1);
-    OP_REQUIRES(
-        context, centres.dims() == 2 && centres.dim_size(1) == width,
-        InvalidArgument("centres must have shape (classes, ", width,
-                        "); got ", centres.shape().DebugString()));
+    OP_REQUIRES(context, centres.dims() == 2 && centres.dim_size(1) == width,
+                InvalidArgument("centres must have shape (classes, ", width,
+                                "); got ", centres.shape().DebugString()));
     const bool is_anchored = centres.dim_size(0) == 0;
     const int64_t classes = is_anchored ? width : centres.dim_size(0);
     OP_REQUIRES_OK(context, CheckClassCount(classes));
@@ -359,30 +352,26 @@ class DecideFromLogitsOp : public tf::OpKernel {
       OP_REQUIRES_OK(context, context->allocate_output(i, shape, outputs + i));
     }
     if (rows == 0) return;
-    const Decision out{outputs[0]->flat<float>().data(),
-                       outputs[1]->flat<float>().data(),
-                       outputs[2]->flat<float>().data(),
-                       outputs[3]->flat<float>().data(),
-                       outputs[4]->flat<int32_t>().data(),
-                       outputs[5]->flat<int32_t>().data()};
+    const Decision out{
+        outputs[0]->flat<float>().data(),   outputs[1]->flat<float>().data(),
+        outputs[2]->flat<float>().data(),   outputs[3]->flat<float>().data(),
+        outputs[4]->flat<int32_t>().data(), outputs[5]->flat<int32_t>().data()};
     const float* z = logits.flat<float>().data();
     const float* theta = threshold.flat<float>().data();
     const float* c = is_anchored ? nullptr : centres.flat<float>().data();
     if constexpr (kOnGpu) {
 #ifdef CAC_TF_CUDA
-      OP_REQUIRES_OK(context,
-                     GpuStatus(DecideFromLogitsOnGpu(
-                         StreamOf(context), z, c, theta, stride, rows, classes,
-                         width, magnitude_, out)));
+      OP_REQUIRES_OK(context, GpuStatus(DecideFromLogitsOnGpu(
+                                  StreamOf(context), z, c, theta, stride, rows,
+                                  classes, width, magnitude_, out)));
 #endif
     } else {
       ShardRows(context, rows,
                 kDecisionCost * (is_anchored ? classes : classes * width),
                 [&](int64_t begin, int64_t end) {
-                  DecideFromLogits(z + begin * width, c,
-                                   theta + begin * stride, stride, end - begin,
-                                   classes, width, magnitude_,
-                                   out.From(begin, classes));
+                  DecideFromLogits(z + begin * width, c, theta + begin * stride,
+                                   stride, end - begin, classes, width,
+                                   magnitude_, out.From(begin, classes));
                 });
     }
   }
@@ -391,18 +380,18 @@ class DecideFromLogitsOp : public tf::OpKernel {
   float magnitude_;
 };
 
-#define CAC_TF_REGISTER_LABELS(Label, DEVICE, on_gpu)               \
-  REGISTER_KERNEL_BUILDER(Name("CacTf>AnchoredCacLoss")             \
-                              .Device(tf::DEVICE)                   \
-                              .TypeConstraint<Label>("Tlabels"),    \
-                          AnchoredCacLossOp<Label, on_gpu>);        \
-  REGISTER_KERNEL_BUILDER(Name("CacTf>AnchoredCacLossGrad")         \
-                              .Device(tf::DEVICE)                   \
-                              .TypeConstraint<Label>("Tlabels"),    \
+#define CAC_TF_REGISTER_LABELS(Label, DEVICE, on_gpu)            \
+  REGISTER_KERNEL_BUILDER(Name("CacTf>AnchoredCacLoss")          \
+                              .Device(tf::DEVICE)                \
+                              .TypeConstraint<Label>("Tlabels"), \
+                          AnchoredCacLossOp<Label, on_gpu>);     \
+  REGISTER_KERNEL_BUILDER(Name("CacTf>AnchoredCacLossGrad")      \
+                              .Device(tf::DEVICE)                \
+                              .TypeConstraint<Label>("Tlabels"), \
                           AnchoredCacLossGradOp<Label, on_gpu>)
-#define CAC_TF_REGISTER(DEVICE, on_gpu)                                    \
-  CAC_TF_REGISTER_LABELS(int32_t, DEVICE, on_gpu);                         \
-  CAC_TF_REGISTER_LABELS(int64_t, DEVICE, on_gpu);                         \
+#define CAC_TF_REGISTER(DEVICE, on_gpu)                                      \
+  CAC_TF_REGISTER_LABELS(int32_t, DEVICE, on_gpu);                           \
+  CAC_TF_REGISTER_LABELS(int64_t, DEVICE, on_gpu);                           \
   REGISTER_KERNEL_BUILDER(Name("CacTf>DecideFromLogits").Device(tf::DEVICE), \
                           DecideFromLogitsOp<on_gpu>)
 

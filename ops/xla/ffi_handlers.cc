@@ -70,8 +70,7 @@ void ForRows(ffi::ThreadPool& pool, int64_t rows, int64_t row_size,
              const Work& work) {
   // Shared with helpers that may come to it when all is long done.
   const auto pieces = std::make_shared<Pieces>(rows, row_size);
-  const int64_t helpers =
-      std::min(pool.num_threads(), pieces->count()) - 1;
+  const int64_t helpers = std::min(pool.num_threads(), pieces->count()) - 1;
   for (int64_t i = 0; i < helpers; ++i) {
     pool.Schedule([pieces, work] { pieces->Run(work); });
   }
@@ -135,8 +134,8 @@ ffi::Error Loss(ffi::ThreadPool pool, Floats logits, ffi::AnyBuffer labels,
 }
 
 ffi::Error LossGrad(ffi::ThreadPool pool, Floats logits, ffi::AnyBuffer labels,
-                    Floats row_state, Floats loss, Floats anchor,
-                    Floats tuplet, FloatResult gradient, float magnitude,
+                    Floats row_state, Floats loss, Floats anchor, Floats tuplet,
+                    FloatResult gradient, float magnitude,
                     float anchor_weight) {
   if (ffi::Error error = CheckLoss(logits, labels); error.failure()) {
     return error;
@@ -204,9 +203,12 @@ ffi::Error Decide(ffi::ThreadPool pool, Floats logits, Floats centres,
   const float* c = CentresOrNull(centres);
   const float* theta = threshold.typed_data();
   const int64_t stride = StrideOf(threshold);
-  const Decision all{distances->typed_data(),        softmin->typed_data(),
-                     gamma->typed_data(),            unknown_score->typed_data(),
-                     nearest_class_id->typed_data(), class_id->typed_data()};
+  const Decision all{distances->typed_data(),
+                     softmin->typed_data(),
+                     gamma->typed_data(),
+                     unknown_score->typed_data(),
+                     nearest_class_id->typed_data(),
+                     class_id->typed_data()};
   ForRows(pool, RowsOf(logits), c == nullptr ? classes : classes * width,
           [=](int64_t begin, int64_t end) {
             DecideFromLogits(z + begin * width, c, theta + begin * stride,
@@ -263,9 +265,12 @@ ffi::Error DecideOnGpu(void* stream, Floats logits, Floats centres,
       error.failure()) {
     return error;
   }
-  const Decision out{distances->typed_data(),        softmin->typed_data(),
-                     gamma->typed_data(),            unknown_score->typed_data(),
-                     nearest_class_id->typed_data(), class_id->typed_data()};
+  const Decision out{distances->typed_data(),
+                     softmin->typed_data(),
+                     gamma->typed_data(),
+                     unknown_score->typed_data(),
+                     nearest_class_id->typed_data(),
+                     class_id->typed_data()};
   return Check(DecideFromLogitsOnGpu(
       stream, logits.typed_data(), CentresOrNull(centres),
       threshold.typed_data(), StrideOf(threshold), RowsOf(logits),
@@ -342,8 +347,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(CacTfDecideFromLogitsOnGpu, cac_tf::DecideOnGpu,
 #endif
 
 // Read from the file by the Python loader, before it loads the library.
-extern "C" __attribute__((used)) const char CacTfBuiltFor[] =
-    CAC_TF_BUILT_FOR;
+extern "C" __attribute__((used)) const char CacTfBuiltFor[] = CAC_TF_BUILT_FOR;
 
 #ifdef CAC_TF_IN_TENSORFLOW
 extern "C" const XLA_FFI_Api* XLA_FFI_GetApi();

@@ -39,7 +39,7 @@ def installed(tmp_path_factory):
     copy = tmp_path_factory.mktemp("copy") / "source"
     ignore = shutil.ignore_patterns(
         *(".git", ".venv", "runs", "build", "*.egg-info", "__pycache__"),
-        "*.so",
+        *("*.so", "bazel-*"),
     )
     shutil.copytree(ROOT, copy, ignore=ignore)
     target = tmp_path_factory.mktemp("site-packages")

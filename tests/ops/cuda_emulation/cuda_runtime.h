@@ -140,10 +140,10 @@ T __shfl_xor_sync(unsigned, T value, int distance) {
   return result;
 }
 
-#define CAC_TF_LAUNCH(kernel, blocks, stream, ...)     \
-  emulation::Launch(blocks, kBlockThreads, [&] {       \
-    static_cast<void>(stream);                         \
-    kernel(__VA_ARGS__);                               \
+#define CAC_TF_LAUNCH(kernel, blocks, stream, ...) \
+  emulation::Launch(blocks, kBlockThreads, [&] {   \
+    static_cast<void>(stream);                     \
+    kernel(__VA_ARGS__);                           \
   })
 
 #endif  // CAC_TF_TESTS_OPS_CUDA_EMULATION_CUDA_RUNTIME_H_

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The CUDA kernels, run by emulation, against the core on the CPU.
-#include "ops/core/anchored_cac_gpu.cu"
-
 #include <cstdio>
 #include <cstdlib>
 #include <random>
 #include <string>
+
+#include "ops/core/anchored_cac_gpu.cu"
 
 namespace cac_tf {
 namespace {
@@ -24,9 +24,8 @@ void Compare(const std::string& what, const std::vector<float>& actual,
     }
     for (int64_t j = 0; j < row_size; ++j) {
       const double a = actual[start + j], e = expected[start + j];
-      const bool is_right = std::isnan(e)
-                                ? std::isnan(a)
-                                : std::fabs(a - e) <= tolerance * scale;
+      const bool is_right =
+          std::isnan(e) ? std::isnan(a) : std::fabs(a - e) <= tolerance * scale;
       if (is_right) continue;
       std::fprintf(stderr, "FAILED: %s, row %zu, %ld: %g instead of %g\n",
                    what.c_str(), start / row_size, static_cast<long>(j), a, e);
@@ -59,7 +58,10 @@ void CheckLoss(int64_t rows, int64_t classes, float noise) {
   struct Outputs {
     std::vector<float> loss, anchor, tuplet, state, gradient;
     Outputs(int64_t rows, int64_t classes)
-        : loss(rows), anchor(rows), tuplet(rows), state(rows * kRowStateSize),
+        : loss(rows),
+          anchor(rows),
+          tuplet(rows),
+          state(rows * kRowStateSize),
           gradient(rows * classes) {}
   } cpu(rows, classes), gpu(rows, classes);
   std::vector<float> ups[3];
@@ -70,13 +72,11 @@ void CheckLoss(int64_t rows, int64_t classes, float noise) {
   AnchoredCacLoss(z.data(), labels.data(), rows, classes, kMagnitude,
                   kAnchorWeight, cpu.loss.data(), cpu.anchor.data(),
                   cpu.tuplet.data(), cpu.state.data());
-  AnchoredCacLossGrad(z.data(), labels.data(), cpu.state.data(), upstream,
-                      rows, classes, kMagnitude, kAnchorWeight,
-                      cpu.gradient.data());
+  AnchoredCacLossGrad(z.data(), labels.data(), cpu.state.data(), upstream, rows,
+                      classes, kMagnitude, kAnchorWeight, cpu.gradient.data());
   AnchoredCacLossOnGpu(nullptr, z.data(), labels.data(), rows, classes,
                        kMagnitude, kAnchorWeight, gpu.loss.data(),
-                       gpu.anchor.data(), gpu.tuplet.data(),
-                       gpu.state.data());
+                       gpu.anchor.data(), gpu.tuplet.data(), gpu.state.data());
   AnchoredCacLossGradOnGpu(nullptr, z.data(), labels.data(), gpu.state.data(),
                            upstream, rows, classes, kMagnitude, kAnchorWeight,
                            gpu.gradient.data());
@@ -102,8 +102,12 @@ void CheckDecision(int64_t rows, int64_t classes, int64_t width,
     std::vector<float> distances, softmin, gamma, score;
     std::vector<int32_t> nearest, decision;
     Outputs(int64_t rows, int64_t classes)
-        : distances(rows * classes), softmin(rows * classes),
-          gamma(rows * classes), score(rows), nearest(rows), decision(rows) {}
+        : distances(rows * classes),
+          softmin(rows * classes),
+          gamma(rows * classes),
+          score(rows),
+          nearest(rows),
+          decision(rows) {}
     Decision Pointers() {
       return {distances.data(), softmin.data(), gamma.data(),
               score.data(),     nearest.data(), decision.data()};

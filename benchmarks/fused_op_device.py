@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verifies and measures the fused operations on a GPU, through JAX.
+
+KERAS_BACKEND=jax python benchmarks/fused_op_device.py --output=result.json
+
+Needs JAX, Keras and a compiler (`nvcc` for a GPU), no TensorFlow: it builds the
+library where there is none. Every output is compared with the equations in
+float64 (tests/oracle.py); then the time of loss and gradient is set against
+that of a copy on the same device. Exit status 0: all is within tolerance.
+Without a GPU it does the same on the CPU, with smaller arrays.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+os.environ["KERAS_BACKEND"] = "jax"
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import app
+from absl import flags
+
+from cac_tf import atomic_files
+from cac_tf import ops as fused_ops
+from cac_tf.layers import decide_from_logits
+from cac_tf.ops import build
+from cac_tf.ops import loader
+from cac_tf.run_folder import environment
+from tests import oracle
+
+_OUTPUT = flags.DEFINE_string(
+    "output", None, "Where the result goes, as JSON; by default nowhere."
+)
+
+CLASS_COUNTS = (2, 6, 20, 200, 257, 1000, 1001, 10000)
+NOISES = (1.0, 0.1, 0.01, 0.001)
+# (rows, classes); about 2**25 logits, as many as a GPU needs to be busy.
+GPU_SHAPES = ((4194304, 8), (131072, 256), (32768, 1024), (3356, 10000))
+CPU_SHAPES = ((4096, 8), (1024, 256), (256, 1024), (32, 10000))
+# The largest errors that are right, by output.
+TOLERANCES = {
+    "loss": 1e-6,
+    "anchor": 1e-6,
+    "tuplet": 4e-6,
+    "gradient, own class": 1e-6,
+    "gradient, another class": 4e-6,
+    "distances": 2e-6,
+    "gamma": 4e-6,
+}
+REPETITIONS = 30
+
+
+def fused_terms(logits, labels):
+    """Loss, anchor and tuplet loss of every row."""
+    return fused_ops.binding().anchored_cac_loss(
+        labels, logits, 10.0, 0.1, validate=False
+    )
+
+
+@jax.jit
+def loss_and_gradient(logits, labels):
+    """`LossTerms`, and the gradient of the sum of all losses."""
+
+    def total(z):
+        terms = fused_terms(z, labels)
+        return terms.loss.sum(), terms
+
+    gradient, terms = jax.grad(total, has_aux=True)(logits)
+    return terms, gradient
+
+
+def check_losses():
+    """Largest errors of the loss, its terms and its gradient."""
+    errors = dict.fromkeys(list(TOLERANCES)[:5], 0.0)
+
+    def record(name, error):
+        errors[name] = max(errors[name], float(error))
+
+    for num_classes in CLASS_COUNTS:
+        for noise in NOISES:
+            rng = np.random.default_rng(num_classes)
+            near = rng.integers(0, num_classes, 64)
+            logits = noise * rng.standard_normal((64, num_classes))
+            logits[np.arange(64), near] += 10.0
+            logits = logits.astype("float32")
+            d = oracle.distances_to_anchors(logits)
+            for kind, shift in (("own class", 0), ("another class", 1)):
+                labels = (near + shift) % num_classes
+                terms, gradient = loss_and_gradient(
+                    logits, labels.astype("int32")
+                )
+                for name in ("loss", "anchor", "tuplet"):
+                    function = {
+                        "loss": oracle.cac_loss,
+                        "anchor": oracle.anchor_loss,
+                        "tuplet": oracle.tuplet_loss,
+                    }[name]
+                    actual = getattr(terms, name)
+                    record(
+                        name,
+                        oracle.relative_error(actual, function(labels, d)),
+                    )
+                record(
+                    f"gradient, {kind}",
+                    oracle.row_relative_error(
+                        gradient, oracle.cac_gradient_to_anchors(labels, logits)
+                    ),
+                )
+    return errors
+
+
+def check_decisions():
+    """Largest errors of the decision operation, and whether decisions agree."""
+    errors = {"distances": 0.0, "gamma": 0.0}
+    agree = True
+    for num_classes, width in ((2, 2), (20, 20), (300, 300), (7, 64), (90, 33)):
+        rng = np.random.default_rng(width)
+        means = np.float32(
+            10.0 * np.eye(num_classes, width)
+            + rng.standard_normal((num_classes, width))
+        )
+        for centres in (means, None) if num_classes == width else (means,):
+            rows = means[rng.integers(0, num_classes, 50)]
+            logits = np.float32(rows + 0.3 * rng.standard_normal(rows.shape))
+            reference = 10.0 * np.eye(width) if centres is None else centres
+            d = oracle.distances(logits, reference)
+            gamma = oracle.gamma(d)
+            theta = np.float32(np.median(gamma.min(axis=1)) * 1.001)
+            decision = jax.jit(decide_from_logits)(logits, theta, centres)
+            for name, expected in (("distances", d), ("gamma", gamma)):
+                error = oracle.row_relative_error(
+                    getattr(decision, name), expected
+                )
+                errors[name] = max(errors[name], float(error))
+            smallest = gamma.min(axis=1)
+            clear = np.abs(smallest / theta - 1.0) > 1e-4
+            expected = np.where(smallest <= theta, gamma.argmin(axis=1), -1)
+            found = np.asarray(decision.class_id)
+            agree &= bool((found == expected)[clear].all())
+    return errors, agree
+
+
+def check_bad_rows():
+    """Whether invalid rows, and no others, come back as NaN or unknown."""
+    logits = np.ones((6, 300), "float32")
+    logits[1, 299], logits[2, 0], logits[3, 7] = np.nan, np.inf, 1e30
+    labels = np.array([0, 0, 0, 0, -1, 300], "int32")
+    terms, gradient = loss_and_gradient(logits, labels)
+    expected = [False, True, True, True, True, True]
+    decision = decide_from_logits(logits, 1e9)
+    return (
+        np.isnan(terms.loss).tolist() == expected
+        and np.isnan(gradient).all(axis=1).tolist() == expected
+        and np.isnan(gradient).any(axis=1).tolist() == expected
+        and (np.asarray(decision.class_id) == -1).tolist()
+        == [False, True, True, True, False, False]
+        and fused_terms(jnp.zeros((0, 5)), jnp.zeros(0, "int32")).loss.shape
+        == (0,)
+    )
+
+
+def seconds(function, *arguments):
+    """Median time of a call of a compiled function."""
+    for _ in range(3):
+        jax.block_until_ready(function(*arguments))
+    times = []
+    for _ in range(REPETITIONS):
+        begin = time.perf_counter()
+        # Ten in a queue, so that sending them off does not count.
+        for _ in range(10):
+            result = function(*arguments)
+        jax.block_until_ready(result)
+        times.append((time.perf_counter() - begin) / 10)
+    return float(np.median(times))
+
+
+def measure(shapes):
+    """Gigabytes a second of the loss, of its gradient and of a copy."""
+    copy = jax.jit(lambda x: x * 1.0000001)
+    loss = jax.jit(lambda z, y: fused_terms(z, y).loss)
+    results = {}
+    for rows, classes in shapes:
+        key = jax.random.key(0)
+        logits = jax.random.normal(key, (rows, classes))
+        labels = jnp.arange(rows, dtype="int32") % classes
+        logits = logits.at[jnp.arange(rows), labels].add(10.0)
+        gigabytes = 4e-9 * rows * classes
+        copied = seconds(copy, logits)
+        forward = seconds(loss, logits, labels)
+        both = seconds(loss_and_gradient, logits, labels)
+        # The loss reads the logits; the gradient reads and writes as many.
+        rates = {
+            "copy_gb_per_s": 2 * gigabytes / copied,
+            "loss_gb_per_s": gigabytes / forward,
+            "gradient_gb_per_s": 2 * gigabytes / (both - forward),
+            "both_gb_per_s": 3 * gigabytes / both,
+        }
+        rates["both_to_copy"] = rates["both_gb_per_s"] / rates["copy_gb_per_s"]
+        results[f"{rows}x{classes}"] = {
+            **{name: round(value, 3) for name, value in rates.items()},
+            "loss_us": round(1e6 * forward, 1),
+            "loss_and_gradient_us": round(1e6 * both, 1),
+        }
+    return results
+
+
+def _hardware():
+    device = jax.devices()[0]
+    versions = {"jax": jax.__version__, "device": device.device_kind}
+    if device.platform == "gpu":
+        output = subprocess.run(
+            [
+                "nvidia-smi",
+                "--query-gpu=name,driver_version",
+                "--format=csv,noheader",
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        ).stdout
+        versions["nvidia_smi"] = output.strip()
+        nvcc = build.find_nvcc()
+        versions["nvcc"] = build.nvcc_release(nvcc) if nvcc else None
+    return versions
+
+
+def main(argv):
+    """Builds if needed, checks, measures, writes."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    if not loader.library_path("jax").exists():
+        build.build(build.find_nvcc(), names=["jax"])
+    if fused_ops.binding() is None:
+        sys.exit("The fused operations cannot be used here; see above.")
+    errors = check_losses()
+    decision_errors, decisions_agree = check_decisions()
+    errors.update(decision_errors)
+    is_right = {
+        name: error <= TOLERANCES[name] for name, error in errors.items()
+    }
+    is_right["decisions"] = decisions_agree
+    is_right["bad rows"] = check_bad_rows()
+    result = {
+        "environment": environment(),
+        "hardware": _hardware(),
+        "largest_errors": errors,
+        "is_right": is_right,
+    }
+    # What is known so far is kept, whatever the measurement meets.
+    if _OUTPUT.value:
+        atomic_files.write_json(_OUTPUT.value, result)
+    on_gpu = jax.devices()[0].platform == "gpu"
+    result["bandwidth"] = measure(GPU_SHAPES if on_gpu else CPU_SHAPES)
+    if _OUTPUT.value:
+        atomic_files.write_json(_OUTPUT.value, result)
+    print(json.dumps(result, indent=1))
+    if not all(is_right.values()):
+        sys.exit("Not all is within tolerance.")
+
+
+if __name__ == "__main__":
+    app.run(main)
