@@ -119,18 +119,20 @@ class _CACLossFromLogits(CACLoss):
 
     def __init__(self, head, loss):
         super().__init__(**loss.get_config())
-        self._head = head
+        self._magnitude = head.magnitude
+        # Not the layer: Keras would save its weights as those of this loss.
+        self._has_anchors = lambda: ops.equal(head.centres_are_anchors, True)
 
     def call(self, y_true, y_pred):
         logits, distances = y_pred
         return ops.cond(
-            ops.equal(self._head.centres_are_anchors, True),
+            self._has_anchors(),
             # An invalid row is NaN, as with stock operations: `fit` then says
             # what happened, and a scaled loss may overflow now and then.
             lambda: cac_loss_from_logits(
                 y_true,
                 logits,
-                self._head.magnitude,
+                self._magnitude,
                 self.anchor_weight,
                 validate=False,
             ),

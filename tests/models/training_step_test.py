@@ -202,3 +202,19 @@ def test_an_export_holds_stock_operations_only(trained_blobs, tmp_path):
     with pytest.raises(RuntimeError, match="CacTf>AnchoredCacLoss, which a"):
         model.export(tmp_path / "fused")
     assert [path.name for path in tmp_path.iterdir()] == ["stock"]
+
+
+def test_weights_are_saved_where_they_always_were(rng, tmp_path):
+    """Whether or not the model is compiled, here or where it is loaded."""
+    x, y = blobs(rng)
+    model = small_classifier()
+    model.fit(x, y, epochs=1, verbose=0)
+    model.fit_centres(x, y)
+    model.save(tmp_path / "model.keras")
+    plain = keras.saving.load_model(tmp_path / "model.keras", compile=False)
+    np.testing.assert_array_equal(plain.centres, model.centres)
+    plain.save(tmp_path / "plain.keras")
+    for name in ("model", "plain"):
+        again = cac_tf.load_model(tmp_path / f"{name}.keras")
+        np.testing.assert_array_equal(again.centres, model.centres)
+        np.testing.assert_array_equal(again(x), model(x))
