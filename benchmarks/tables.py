@@ -126,12 +126,15 @@ def fused_op_table():
     result = json.loads((RESULTS / "fused_op.json").read_text())
     shapes = result["shapes"]
     lines = [
-        f"| µs, median | {' | '.join(s.replace('x', '×') for s in shapes)} |",
+        f"| µs, median (10th percentile) "
+        f"| {' | '.join(s.replace('x', '×') for s in shapes)} |",
         "| --- |" + " ---: |" * len(shapes),
     ]
     for name in FUSED_OP_ROWS:
         cells = [
-            f"{variants[name]['median_us']:,.0f}" if name in variants else ""
+            "{median_us:,.0f} ({p10_us:,.0f})".format(**variants[name])
+            if name in variants
+            else ""
             for variants in shapes.values()
         ]
         lines.append(f"| {name} | {' | '.join(cells)} |")
