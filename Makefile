@@ -56,12 +56,12 @@ format: .venv/installed-dev
 
 .venv/ops: .venv/installed $(OPS)
 	$(RUN) $(BIN)/python -m cac_tf.ops.build --if_possible
-	touch $@
+	test ! -e ops/anchored_cac_tensorflow.so || touch $@
 
 # With the backends that tests use.
 .venv/ops-dev: .venv/installed-dev $(OPS)
 	$(RUN) $(BIN)/python -m cac_tf.ops.build --if_possible
-	touch $@ .venv/ops
+	test ! -e ops/anchored_cac_tensorflow.so || touch $@ .venv/ops
 
 clean:
 	rm -rf .venv runs build *.egg-info ops/*.so

@@ -13,6 +13,7 @@ Without a GPU it does the same on the CPU, with smaller arrays.
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import time
@@ -213,7 +214,7 @@ def measure(shapes):
 def _hardware():
     device = jax.devices()[0]
     versions = {"jax": jax.__version__, "device": device.device_kind}
-    if device.platform == "gpu":
+    if shutil.which("nvidia-smi"):
         output = subprocess.run(
             [
                 "nvidia-smi",
@@ -235,7 +236,7 @@ def main(argv):
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     if not loader.library_path("jax").exists():
-        build.build(build.find_nvcc(), names=["jax"])
+        build.build(["jax"], build.find_nvcc())
     if fused_ops.binding() is None:
         sys.exit("The fused operations cannot be used here; see above.")
     errors = check_losses()

@@ -21,5 +21,4 @@ already stays as it is.
 from cac_tf.ops.loader import binding
 from cac_tf.ops.loader import binding_for
 from cac_tf.ops.loader import set_enabled
-from cac_tf.ops.loader import set_stock_loss
 from cac_tf.ops.loader import stock_operations

@@ -6,13 +6,13 @@ python -m cac_tf.ops.build
 One for every backend that is installed (TensorFlow, JAX), with kernels for
 CUDA devices where `nvcc` is found. Settings come from the environment:
 
-* `CXX`: the C++ compiler, g++ by default.
+* `CXX`: the C++ compiler, `g++` by default; GCC 12 or newer.
 * `NVCC`: the CUDA compiler; by default the one on the PATH. Empty: none.
 * `CAC_TF_CUDA_ARCHS`: architectures to compile for, "80 90" by default; the
   last one also as PTX, for later devices.
 
-Where the part for CUDA devices cannot be built, the rest is. With
-`--if_possible` a build that fails says why and still exits with 0.
+What cannot be built leaves out itself alone, and is said; the exit status is
+then 1, or 0 with `--if_possible`.
 """
 
 import concurrent.futures
@@ -80,10 +80,12 @@ def cuda_architectures():
     """Options of nvcc for the architectures in CAC_TF_CUDA_ARCHS."""
     text = os.environ.get("CAC_TF_CUDA_ARCHS", "80 90")
     names = text.replace(",", " ").split()
-    if not names or not all(name.rstrip("af").isdigit() for name in names):
+    numbers = [name.rstrip("af") for name in names]
+    # Before 70 the threads of a warp could not part and meet again.
+    if not names or not all(n.isdigit() and int(n) >= 70 for n in numbers):
         raise BuildError(
-            "CAC_TF_CUDA_ARCHS must hold architectures as numbers, such as "
-            f'"80 90"; got {text!r}.'
+            "CAC_TF_CUDA_ARCHS must hold architectures as numbers from 70, "
+            f'such as "80 90"; got {text!r}.'
         )
     flags_ = [f"-gencode=arch=compute_{name},code=sm_{name}" for name in names]
     last = names[-1]
@@ -132,7 +134,7 @@ def _tensorflow_steps(cxx, objects, text):
     ]
     steps = {
         objects / f"tensorflow_{source.stem}.o": [
-            *(cxx, "-c", source, *compile_flags),
+            *(*cxx, "-c", source, *compile_flags),
             *(xla_flags if "xla" in source.stem else []),
         ]
         for source in (
@@ -154,7 +156,7 @@ def _jax_steps(cxx, objects, text):
 
     source = _SOURCES / "xla" / "ffi_handlers.cc"
     step = [
-        *(cxx, "-c", source, "-O2", "-std=c++17", "-fPIC"),
+        *(*cxx, "-c", source, "-O2", "-std=c++17", "-fPIC"),
         f'-DCAC_TF_BUILT_FOR="{text}"',
         *(["-DCAC_TF_CUDA"] if "and CUDA" in text else []),
         *(*_INCLUDES, f"-I{jax.ffi.include_dir()}"),
@@ -165,98 +167,134 @@ def _jax_steps(cxx, objects, text):
 _STEPS = {"tensorflow": _tensorflow_steps, "jax": _jax_steps}
 
 
-def _framework(name):
-    module = importlib.import_module(f"cac_tf.ops.{name}_binding")
-    return module.framework()
+def installed_backends():
+    """Names of the backends here that have a binding."""
+    return [
+        name
+        for name in loader.BINDINGS
+        if importlib.util.find_spec(name) is not None
+    ]
 
 
-def build(nvcc=None, names=None):
+def _compiler():
+    """The command of the C++ compiler, in parts."""
+    command = shlex.split(os.environ.get("CXX", "")) or ["g++"]
+    if shutil.which(command[0]) is None:
+        raise BuildError(f"There is no C++ compiler {command[0]!r} (CXX).")
+    if not os.access(loader.FOLDER, os.W_OK):
+        raise BuildError(f"{loader.FOLDER} cannot be written to.")
+    return command
+
+
+def _run_all(steps):
+    """Runs compilations side by side; each makes the file that it is for."""
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(
+            pool.map(
+                lambda item: _run([*item[1], "-o", item[0]]), steps.items()
+            )
+        )
+
+
+def _compile_core(cxx, objects):
+    core = _SOURCES / "core" / "anchored_cac.cc"
+    target = objects / "core.o"
+    _run_all({target: [*cxx, "-c", core, *_CORE_FLAGS, *_INCLUDES]})
+    return [target]
+
+
+def _compile_kernels(cxx, nvcc, objects):
+    """The CUDA kernels, and what they are linked with."""
+    kernels = _SOURCES / "core" / "anchored_cac_gpu.cu"
+    target = objects / "gpu.o"
+    step = [
+        *(nvcc, "-ccbin", cxx[-1], "-c", kernels, "-O3", "-std=c++17"),
+        *("-Xcompiler", "-fPIC", *_INCLUDES, *cuda_architectures()),
+    ]
+    folder = _cuda_library_folder(nvcc)
+    _run_all({target: step})
+    return [target, f"-L{folder}", *_CUDA_LIBRARIES]
+
+
+def _build_library(name, cxx, shared, with_cuda, objects):
+    """One backend's library; it takes its place when it is complete."""
+    try:
+        module = importlib.import_module(f"cac_tf.ops.{name}_binding")
+        text = loader.built_for(module.framework(), with_cuda)
+        steps, link_flags = _STEPS[name](cxx, objects, text)
+    except (ImportError, AttributeError) as error:
+        raise BuildError(f"{name} cannot be built for: {error}") from error
+    _run_all(steps)
+    path = loader.library_path(name)
+    temporary = path.with_suffix(f".{os.getpid()}")
+    try:
+        # The CUDA runtime first: TensorFlow exports stubs of the same names.
+        parts = [*steps, *shared, *link_flags]
+        _run([*cxx, "-shared", "-o", temporary, *parts])
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path
+
+
+def build(names, nvcc=None, report=print):
     """Builds the libraries of the given backends.
 
     Args:
-        nvcc: the CUDA compiler; without one there are kernels for CPUs only.
-        names: of `loader.BINDINGS`; by default those that are installed.
+        names: of `loader.BINDINGS`.
+        nvcc: the CUDA compiler; without one, or where it fails, there are
+            kernels for CPUs only.
+        report: takes a text for each part that could not be built.
 
     Returns:
-        Paths of the libraries. Each takes its place when it is complete.
+        Paths of the libraries that were built, and whether with CUDA.
 
     Raises:
-        BuildError: a compiler is missing or fails.
+        BuildError: there is no compiler, or it fails on the core.
     """
-    if names is None:
-        names = [
-            name
-            for name in loader.BINDINGS
-            if importlib.util.find_spec(name) is not None
-        ]
-    cxx = os.environ.get("CXX", "g++")
-    if shutil.which(cxx) is None:
-        raise BuildError(f"There is no C++ compiler {cxx!r} (CXX).")
+    cxx = _compiler()
     with tempfile.TemporaryDirectory() as folder:
         objects = pathlib.Path(folder)
-        links = {}
-        core = _SOURCES / "core" / "anchored_cac.cc"
-        shared = {
-            objects / "core.o": [cxx, "-c", core, *_CORE_FLAGS, *_INCLUDES]
-        }
-        cuda_links = []
+        shared = _compile_core(cxx, objects)
+        with_cuda = False
         if nvcc:
-            kernels = _SOURCES / "core" / "anchored_cac_gpu.cu"
-            shared[objects / "gpu.o"] = [
-                *(nvcc, "-c", kernels, "-O3", "-std=c++17"),
-                *("-Xcompiler", "-fPIC", *_INCLUDES, *cuda_architectures()),
-            ]
-            cuda_links = [f"-L{_cuda_library_folder(nvcc)}", *_CUDA_LIBRARIES]
-        steps = {}
-        for name in names:
-            text = loader.built_for(_framework(name), with_cuda=bool(nvcc))
-            own, link_flags = _STEPS[name](cxx, objects, text)
-            steps.update(own)
-            # The runtime first: TensorFlow exports stubs of the same names.
-            links[name] = [*own, *shared, *cuda_links, *link_flags]
-        steps.update(shared)
-        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(
-                pool.map(
-                    lambda item: _run([*item[1], "-o", item[0]]), steps.items()
-                )
-            )
-        paths = []
-        for name, parts in links.items():
-            path = loader.library_path(name)
-            temporary = path.with_suffix(f".{os.getpid()}")
             try:
-                _run([cxx, "-shared", "-o", temporary, *parts])
-                temporary.replace(path)
-            finally:
-                temporary.unlink(missing_ok=True)
-            paths.append(path)
-    return paths
+                shared += _compile_kernels(cxx, nvcc, objects)
+                with_cuda = True
+            except BuildError as error:
+                report(f"No kernels for CUDA devices.\n{error}")
+        paths = []
+        for name in names:
+            try:
+                paths.append(
+                    _build_library(name, cxx, shared, with_cuda, objects)
+                )
+            except BuildError as error:
+                report(f"No library for {name}.\n{error}")
+    return paths, with_cuda
 
 
 def main(argv):
     """Builds, and says what was built or why not."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
-    nvcc = find_nvcc()
+
+    def report(text):
+        print(text, file=sys.stderr)
+
+    names, paths, with_cuda = installed_backends(), [], False
     try:
-        try:
-            paths = build(nvcc)
-        except BuildError as error:
-            if nvcc is None:
-                raise
-            paths = build()
-            nvcc = None
-            print(f"No kernels for CUDA devices.\n{error}", file=sys.stderr)
+        paths, with_cuda = build(names, find_nvcc(), report)
     except (BuildError, OSError) as error:
-        print(f"The fused operations were not built.\n{error}", file=sys.stderr)
+        report(f"The fused operations were not built.\n{error}")
+    if paths:
+        kernels = "CPU and CUDA" if with_cuda else "CPU"
+        built = ", ".join(path.name for path in paths)
+        print(f"Built {built} ({kernels}).")
+    if len(paths) < len(names):
+        report("Stock operations take the place of what was not built.")
         if not _FLAGS.if_possible:
             sys.exit(1)
-        print("Stock operations take their place.", file=sys.stderr)
-        return
-    kernels = "CPU and CUDA" if nvcc else "CPU"
-    names = ", ".join(path.name for path in paths)
-    print(f"Built {names} ({kernels}).")
 
 
 if __name__ == "__main__":

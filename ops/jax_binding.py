@@ -16,8 +16,8 @@ _HANDLERS = (
     "CacTfAnchoredCacLossGrad",
     "CacTfDecideFromLogits",
 )
-_ROW_STATE_SIZE = 9
 _library = None
+_row_state_size = None
 
 
 class LossTerms(typing.NamedTuple):
@@ -41,9 +41,10 @@ def runs_on_devices(has_cuda):
 
 def load(path, has_cuda):
     """Makes the handlers of the library known to JAX."""
-    global _library
+    global _library, _row_state_size
     # Kept: JAX holds addresses inside it.
     _library = ctypes.CDLL(str(path))
+    _row_state_size = ctypes.c_int32.in_dll(_library, "CacTfRowStateSize").value
     for name in _HANDLERS:
         _register(name, name, "cpu")
         if has_cuda:
@@ -72,7 +73,7 @@ def _loss_and_state(logits, labels, magnitude, anchor_weight):
     rows = logits.shape[:-1]
     *terms, row_state = _call(
         "CacTfAnchoredCacLoss",
-        [_float32(*rows)] * 3 + [_float32(*rows, _ROW_STATE_SIZE)],
+        [_float32(*rows)] * 3 + [_float32(*rows, _row_state_size)],
         logits,
         labels,
         magnitude=magnitude,

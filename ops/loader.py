@@ -62,7 +62,8 @@ def stock_loss(labels, logits, magnitude):
 def stock_operations():
     """A context in which everything is traced with stock operations.
 
-    For this thread only; for graphs that must run where the library is not.
+    For graphs that must run where the library is not. Of this thread only:
+    for the replicas of `tf.distribute`, `set_enabled(False)` is the switch.
 
     Example:
 

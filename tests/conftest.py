@@ -88,7 +88,9 @@ def unpack_images(archive, folder):
     if not images:
         pytest.skip("CAC_TF_IMAGES_DIR is not set: no real images here")
     with tarfile.open(pathlib.Path(images) / archive) as tar:
-        tar.extractall(folder, filter="data")
+        # The filter came with 3.11.4.
+        has_filter = hasattr(tarfile, "data_filter")
+        tar.extractall(folder, **({"filter": "data"} if has_filter else {}))
 
 
 @pytest.fixture(scope="session")

@@ -74,6 +74,11 @@ def decide_from_logits(logits, threshold, centres=None, magnitude=10.0):
                 f"{tuple(centres.shape)}."
             )
     num_classes = width if centres is None else centres.shape[0]
+    if width is None or num_classes is None:
+        raise ValueError(
+            "The number of logits and of centres must be known when the "
+            f"function is traced; got {width} and {num_classes}."
+        )
     if num_classes < 2:
         raise ValueError(f"There must be two classes; got {num_classes}.")
     if not (np.isfinite(magnitude) and magnitude > 0):
@@ -81,10 +86,15 @@ def decide_from_logits(logits, threshold, centres=None, magnitude=10.0):
             f"magnitude must be positive and finite; got {magnitude!r}."
         )
     threshold = ops.cast(threshold, logits.dtype)
-    if len(threshold.shape) > 1:
+    rows = logits.shape[0]
+    if len(threshold.shape) > 1 or (
+        len(threshold.shape) == 1
+        and None not in (rows, threshold.shape[0])
+        and threshold.shape[0] != rows
+    ):
         raise ValueError(
-            "threshold must be a scalar or one for each row; got shape "
-            f"{tuple(threshold.shape)}."
+            f"threshold must be a scalar or one for each of {rows} rows; got "
+            f"shape {tuple(threshold.shape)}."
         )
     binding = fused_ops.binding_for(logits)
     if binding is not None:

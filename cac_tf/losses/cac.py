@@ -14,6 +14,7 @@ from keras import ops
 
 from cac_tf import ops as fused_ops
 from cac_tf.layers.anchored_distance import anchored_distances
+from cac_tf.ops.loader import set_stock_loss
 from cac_tf.precision import full_precision
 
 
@@ -161,7 +162,7 @@ def _anchor_and_tuplet_loss(labels, logits, magnitude):
     return anchor_loss(labels, distances), tuplet_loss(labels, distances)
 
 
-fused_ops.set_stock_loss(_anchor_and_tuplet_loss)
+set_stock_loss(_anchor_and_tuplet_loss)
 
 
 def cac_loss_from_logits(

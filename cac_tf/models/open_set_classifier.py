@@ -253,6 +253,7 @@ class OpenSetClassifier(keras.Model):
         )
         self.rejection_score = RejectionScore(name="rejection_score")
         self.decision = OpenSetDecision(name="decision")
+        self._loss_from_logits = None
 
     # ---- forward pass -----------------------------------------------------
 
@@ -289,7 +290,7 @@ class OpenSetClassifier(keras.Model):
     def call(self, inputs, training=False):
         logits = self.logits(inputs, training=training)
         distances = self.distance_head(logits)
-        if training:
+        if training and self._loss_from_logits is not None:
             _training_step.remember(logits, distances)
         return distances
 
@@ -364,7 +365,7 @@ class OpenSetClassifier(keras.Model):
                 is_known, sample_weight, reduction
             )
         logits = _training_step.logits_behind(y_pred)
-        if training and logits is not None and self._loss_from_logits:
+        if training and logits is not None:
             loss = self._loss_from_logits(y, (logits, y_pred), sample_weight)
             for regularisation in self.losses:
                 loss += self._aggregate_additional_loss(regularisation)

@@ -30,7 +30,7 @@ enum RowState : int {
   kTop,              // T, the largest |z|
   kRest,             // R, the sum of the other squares
   kNearestDistance,  // D, which is d_k rounded to float32
-  kNearestShare,     // p_k e^(d_k - D), so that p_j is this times e^(D - d_j)
+  kNearestShare,     // so much that p_j is this times e^(D - d_j)
   kTupletWeight,     // the sum of all w_j
   kAnchorWeight,     // 1 / d_y, or 0 at d_y = 0
   // The gradient of the tuplet loss where one weight can exceed the others by
@@ -70,7 +70,8 @@ struct LossUpstream {
 };
 
 // Gradient of that scalar by the logits. The gradient of a distance is 0 where
-// the distance is 0. A row of NaN state gives a row of NaN.
+// the distance is 0. A row of NaN state gives a row of NaN, and so does a label
+// that is no class.
 //
 // gradient: (rows, classes).
 template <typename Label>

@@ -183,19 +183,23 @@ struct SquaredDistance {
 struct Root {
   float distance, reciprocal;
 
-  // The hardware's guess, and a Newton step for each of the two.
+  // The hardware's guess, and a Newton step.
   __device__ explicit Root(float squared) {
     const float guarded = fmaxf(squared, 1.17549435e-38f);
     const float guess = rsqrtf(guarded);
     reciprocal = guess + 0.5f * guess * (1.0f - (guarded * guess) * guess);
-    const float root = squared * reciprocal;
-    distance = root + 0.5f * reciprocal * (squared - root * root);
+    distance = squared * reciprocal;
   }
 };
 
-__device__ float Share(float nearest_distance, float distance) {
-  return expf(nearest_distance - distance);
-}
+// e^(d_k - d_j), from d_k^2 - d_j^2 = 2 m (z_j - z_k); see row_functions.inc.
+struct NearestShare {
+  float distance, value, magnitude;
+
+  __device__ float operator()(float z, float d) const {
+    return expf(fminf(2.0f * magnitude * (z - value) / (d + distance), 0.0f));
+  }
+};
 
 template <int kThreads, typename Label>
 __global__ void LossKernel(const float* logits, const Label* labels,
@@ -228,12 +232,13 @@ __global__ void LossKernel(const float* logits, const Label* labels,
     const SquaredDistance squared{sums.top, sums.rest, magnitude};
     const double own_distance = sqrt(squared.Exact(z[own]));
     const double nearest_distance = sqrt(squared.Exact(z[nearest]));
-    const float nearest_float = static_cast<float>(nearest_distance);
+    const NearestShare share_of{static_cast<float>(nearest_distance),
+                                z[nearest], magnitude};
     Pair others{0.0f, 0.0f};
     ForEach<kThreads>(z, classes, [&](float x, int64_t j) {
       const Root root(squared(x));
       const float share =
-          j == own || j == nearest ? 0.0f : Share(nearest_float, root.distance);
+          j == own || j == nearest ? 0.0f : share_of(x, root.distance);
       others.shares += share;
       others.weights += share * root.reciprocal;
     });
@@ -243,15 +248,12 @@ __global__ void LossKernel(const float* logits, const Label* labels,
         2.0 * magnitude *
         (static_cast<double>(z[nearest]) - static_cast<double>(z[own])) /
         (own_distance + nearest_distance);
-    // What rounding d_k does to all shares alike is put right here.
-    const double correction = 1.0 + (nearest_distance - nearest_float);
-    const double other_shares = others.shares * correction;
-    const double others_and_nearest = 1.0 + other_shares;
+    const double others_and_nearest = 1.0 + others.shares;
     double nearest_share, tuplet_loss;
     if (margin > 0) {
       const double own_part = exp(-margin);
       nearest_share = 1.0 / (others_and_nearest + own_part);
-      tuplet_loss = margin + log1p(other_shares + own_part);
+      tuplet_loss = margin + log1p(others.shares + own_part);
     } else {
       const double nearest_part = exp(margin);
       nearest_share = nearest_part / (1.0 + nearest_part * others_and_nearest);
@@ -264,11 +266,11 @@ __global__ void LossKernel(const float* logits, const Label* labels,
         nearest_share * others_and_nearest * own_anchor_weight;
     const double nearest_weight =
         nearest_distance > 0 ? -nearest_share / nearest_distance : 0.0;
-    const double others_weight = -nearest_share * (others.weights * correction);
+    const double others_weight = -nearest_share * others.weights;
     state[kTop] = sums.top;
     state[kRest] = sums.rest;
-    state[kNearestDistance] = nearest_float;
-    state[kNearestShare] = static_cast<float>(nearest_share * correction);
+    state[kNearestDistance] = static_cast<float>(nearest_distance);
+    state[kNearestShare] = static_cast<float>(nearest_share);
     state[kTupletWeight] =
         static_cast<float>(others_weight + nearest_weight + own_weight);
     state[kAnchorWeight] = static_cast<float>(own_anchor_weight);
@@ -297,16 +299,21 @@ __global__ void LossGradKernel(const float* logits, const Label* labels,
        i < rows; i += stride) {
     const float* z = logits + i * classes;
     const float* state = row_state + i * kRowStateSize;
-    const bool is_valid = state[kTop] < INFINITY;
     const int64_t own = labels[i];
+    // Labels and state may come from anywhere, and they are indices.
+    const bool is_valid = own >= 0 && own < classes && state[kTop] < INFINITY &&
+                          state[kNearest] >= 0.0f &&
+                          state[kNearest] < static_cast<float>(classes);
     const int64_t nearest =
         is_valid ? static_cast<int64_t>(state[kNearest]) : -1;
     const float tuplet_upstream = upstream.loss[i] + upstream.tuplet[i];
     const float anchor_upstream =
         anchor_weight * upstream.loss[i] + upstream.anchor[i];
-    const float nearest_distance = state[kNearestDistance];
+    const NearestShare share_of{state[kNearestDistance],
+                                is_valid ? z[nearest] : NAN, magnitude};
     // NaN, and so the whole gradient, if the row is not valid.
-    const float scale = -tuplet_upstream * state[kNearestShare];
+    const float scale =
+        is_valid ? -tuplet_upstream * state[kNearestShare] : NAN;
     const float own_anchor_weight = anchor_upstream * state[kAnchorWeight];
     const float all_weight =
         tuplet_upstream * state[kTupletWeight] + own_anchor_weight;
@@ -320,8 +327,8 @@ __global__ void LossGradKernel(const float* logits, const Label* labels,
             return own_gradient + own_anchor_weight * (x - magnitude);
           if (j == nearest) return nearest_gradient + own_anchor_weight * x;
           const Root root(squared(x));
-          const float weight = Share(nearest_distance, root.distance) *
-                               (root.reciprocal * scale);
+          const float weight =
+              share_of(x, root.distance) * (root.reciprocal * scale);
           return x * (all_weight - weight) + weight * (x - magnitude);
         });
   }
@@ -428,7 +435,7 @@ __global__ void DecideKernel(const float* logits, const float* centres,
       Pair others{0.0f, 0.0f};
       for (int64_t j = G::Rank(); j < classes; j += kBlockThreads) {
         if (j != nearest.index) {
-          others.shares += Share(nearest.distance, distances[j]);
+          others.shares += expf(nearest.distance - distances[j]);
         }
       }
       others = G::Reduce(others, AddPairs(), pair_scratch);
@@ -436,7 +443,7 @@ __global__ void DecideKernel(const float* logits, const float* centres,
       for (int64_t j = G::Rank(); j < classes; j += kBlockThreads) {
         const bool is_nearest = j == nearest.index;
         const float share =
-            is_nearest ? 1.0f : Share(nearest.distance, distances[j]);
+            is_nearest ? 1.0f : expf(nearest.distance - distances[j]);
         softmin[j] = share / total;
         gamma[j] = distances[j] *
                    ((is_nearest ? others.shares : total - share) / total);

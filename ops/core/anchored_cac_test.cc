@@ -225,8 +225,21 @@ void CheckLevel(const std::string& level, const RowFunctions& functions) {
     CheckRow(functions, level + ", zeros", z, classes - 1, 1e-6);
     std::fill(z.begin(), z.end(), -3.0f);
     CheckRow(functions, level + ", ties", z, 0, 1e-6);
-    for (float& value : z) value = 1e4 * normal(random);
-    CheckRow(functions, level + ", 1e4", z, classes / 2, 4e-6);
+    for (double scale : {1e4, 1e6, 1e8}) {
+      for (float& value : z) value = scale * normal(random);
+      CheckRow(functions, level + ", huge", z, classes / 2, 4e-6);
+    }
+    // Here doubles cannot tell the shares either, but all is finite.
+    for (double scale : {1e12, 1e15, 1e17}) {
+      for (float& value : z) value = scale * normal(random);
+      const Row row = LossAndGradient(functions, z.data(), classes, 0);
+      const Expected e = Oracle(z.data(), classes, Anchors(classes), 0);
+      const double loss = row.loss.tuplet + kAnchorWeight * row.loss.anchor;
+      Expect(RelativeError(loss, e.loss) <= 1e-6, level + ": enormous, loss");
+      for (float g : row.gradient) {
+        Expect(std::fabs(g) < 3, level + ": enormous, gradient");
+      }
+    }
     for (float& value : z) value = 1e-4 * normal(random);
     CheckRow(functions, level + ", 1e-4", z, classes / 2, 4e-6);
   }
@@ -274,6 +287,25 @@ void CheckLevel(const std::string& level, const RowFunctions& functions) {
       const Row row = LossAndGradient(functions, z.data(), classes, own);
       Expect(std::isnan(row.loss.tuplet) && std::isnan(row.gradient[0]),
              level + ": an invalid label");
+    }
+  }
+}
+
+// State and labels that do not belong to the logits, or to anything.
+void CheckForeignState(const RowFunctions& functions) {
+  for (float foreign : {NAN, -1.0f, 5.0f, 1e9f, -INFINITY, INFINITY}) {
+    for (int64_t own : {int64_t{-3}, int64_t{5}, int64_t{1} << 40}) {
+      std::vector<float> state(kRowStateSize, 1.0f);
+      state[kNearest] = foreign;
+      const auto z = Exactly(std::vector<float>(5, 1.0f));
+      const auto gradient = Exactly(std::vector<float>(5, 0.0f));
+      functions.gradient(z.get(), 5, own, kMagnitude, state.data(), 1.0f, 1.0f,
+                         gradient.get());
+      functions.gradient(z.get(), 5, 2, kMagnitude, state.data(), 1.0f, 1.0f,
+                         gradient.get());
+      for (int j = 0; j < 5; ++j) {
+        Expect(std::isnan(gradient[j]), "a foreign state");
+      }
     }
   }
 }
@@ -340,6 +372,8 @@ int Main() {
     CheckLevel("x86-64-v4", CAC_TF_ROW_FUNCTIONS(x86_64_v4));
   }
 #endif
+  CheckForeignState(ForThisMachine());
+  CheckForeignState(CAC_TF_ROW_FUNCTIONS(baseline));
   CheckBatches<int32_t>();
   CheckBatches<int64_t>();
   DecideFromLogits(nullptr, nullptr, nullptr, 0, 0, 2, 2, 10, {});

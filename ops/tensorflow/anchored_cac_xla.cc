@@ -57,6 +57,11 @@ class CustomCallOp : public tf::XlaOpKernel {
       OP_REQUIRES_OK(context, shape.status());
       for (int axis = 0; axis < shape->dimensions().size(); ++axis) {
         if (!shape->is_dynamic_dimension(axis)) continue;
+        OP_REQUIRES(context, axis == 0 && !IsCentres(i),
+                    tf::errors::InvalidArgument(
+                        handler_,
+                        ": inside XLA only the number of rows of a "
+                        "batch may be dynamic"));
         if (i == 0 && axis == 0) {
           rows_in_use = xla::GetDimensionSize(input, 0);
         }
@@ -78,6 +83,9 @@ class CustomCallOp : public tf::XlaOpKernel {
       context->SetOutput(i, output);
     }
   }
+
+  // Whether an input has no axis of rows.
+  virtual bool IsCentres(int input) const { return false; }
 
  private:
   std::string handler_, attributes_;
@@ -122,6 +130,9 @@ class DecideFromLogitsXlaOp : public CustomCallOp {
     const xla::Shape ids = xla::ShapeUtil::MakeShape(xla::S32, {rows});
     Call(context, {matrix, matrix, matrix, Floats({rows}), ids, ids});
   }
+
+ protected:
+  bool IsCentres(int input) const override { return input == 1; }
 };
 
 // Not by REGISTER_XLA_OP: its registry is read once, when TensorFlow makes its

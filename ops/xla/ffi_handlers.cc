@@ -10,8 +10,11 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <utility>
 
 #include "ops/core/anchored_cac.h"
 #include "xla/ffi/api/ffi.h"
@@ -103,6 +106,40 @@ ffi::Error CheckLoss(const Floats& logits, const ffi::AnyBuffer& labels) {
   return ffi::Error::Success();
 }
 
+// For what comes after the inputs: a caller may be of another release.
+ffi::Error CheckSizes(
+    std::initializer_list<std::pair<size_t, int64_t>> found_and_expected) {
+  for (const auto& [found, expected] : found_and_expected) {
+    if (static_cast<int64_t>(found) != expected) {
+      return ffi::Error::InvalidArgument(
+          "an input or output of " + std::to_string(found) +
+          " numbers should have " + std::to_string(expected));
+    }
+  }
+  return ffi::Error::Success();
+}
+
+ffi::Error CheckLossSizes(const Floats& logits, const Floats& loss,
+                          const Floats& anchor, const Floats& tuplet,
+                          const Floats& row_state) {
+  const int64_t rows = RowsOf(logits);
+  return CheckSizes({{loss.element_count(), rows},
+                     {anchor.element_count(), rows},
+                     {tuplet.element_count(), rows},
+                     {row_state.element_count(), rows * kRowStateSize}});
+}
+
+ffi::Error CheckGradSizes(const Floats& logits, const Floats& row_state,
+                          const Floats& loss, const Floats& anchor,
+                          const Floats& tuplet, const Floats& gradient) {
+  if (ffi::Error error =
+          CheckLossSizes(logits, loss, anchor, tuplet, row_state);
+      error.failure()) {
+    return error;
+  }
+  return CheckSizes({{gradient.element_count(), logits.element_count()}});
+}
+
 // Calls function(labels) with a pointer of the labels' own type.
 template <typename Function>
 auto WithLabels(const ffi::AnyBuffer& labels, const Function& function) {
@@ -116,6 +153,11 @@ ffi::Error Loss(ffi::ThreadPool pool, Floats logits, ffi::AnyBuffer labels,
                 FloatResult loss, FloatResult anchor, FloatResult tuplet,
                 FloatResult row_state, float magnitude, float anchor_weight) {
   if (ffi::Error error = CheckLoss(logits, labels); error.failure()) {
+    return error;
+  }
+  if (ffi::Error error =
+          CheckLossSizes(logits, *loss, *anchor, *tuplet, *row_state);
+      error.failure()) {
     return error;
   }
   const int64_t classes = WidthOf(logits);
@@ -138,6 +180,11 @@ ffi::Error LossGrad(ffi::ThreadPool pool, Floats logits, ffi::AnyBuffer labels,
                     FloatResult gradient, float magnitude,
                     float anchor_weight) {
   if (ffi::Error error = CheckLoss(logits, labels); error.failure()) {
+    return error;
+  }
+  if (ffi::Error error =
+          CheckGradSizes(logits, row_state, loss, anchor, tuplet, *gradient);
+      error.failure()) {
     return error;
   }
   const int64_t classes = WidthOf(logits);
@@ -171,7 +218,8 @@ ffi::Error CheckDecision(const Floats& logits, const Floats& centres,
                          const Floats& threshold) {
   if (logits.dimensions().size() < 2 || centres.dimensions().size() != 2 ||
       centres.dimensions()[1] != WidthOf(logits) ||
-      ClassesOf(logits, centres) < 2) {
+      ClassesOf(logits, centres) < 2 ||
+      ClassesOf(logits, centres) > kMaxClasses) {
     return ffi::Error::InvalidArgument(
         "logits must have shape (batch, width), centres (classes, width) with "
         "at least two classes");
@@ -231,6 +279,11 @@ ffi::Error LossOnGpu(void* stream, Floats logits, ffi::AnyBuffer labels,
   if (ffi::Error error = CheckLoss(logits, labels); error.failure()) {
     return error;
   }
+  if (ffi::Error error =
+          CheckLossSizes(logits, *loss, *anchor, *tuplet, *row_state);
+      error.failure()) {
+    return error;
+  }
   return WithLabels(labels, [&](auto* y) {
     return Check(AnchoredCacLossOnGpu(
         stream, logits.typed_data(), y, RowsOf(logits), WidthOf(logits),
@@ -244,6 +297,11 @@ ffi::Error LossGradOnGpu(void* stream, Floats logits, ffi::AnyBuffer labels,
                          Floats tuplet, FloatResult gradient, float magnitude,
                          float anchor_weight) {
   if (ffi::Error error = CheckLoss(logits, labels); error.failure()) {
+    return error;
+  }
+  if (ffi::Error error =
+          CheckGradSizes(logits, row_state, loss, anchor, tuplet, *gradient);
+      error.failure()) {
     return error;
   }
   const LossUpstream upstream{loss.typed_data(), anchor.typed_data(),
@@ -345,6 +403,10 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(CacTfAnchoredCacLossGradOnGpu,
 XLA_FFI_DEFINE_HANDLER_SYMBOL(CacTfDecideFromLogitsOnGpu, cac_tf::DecideOnGpu,
                               cac_tf::DecideBinding<cac_tf::OnGpu>());
 #endif
+
+// For the Python binding, which allocates the results.
+extern "C" __attribute__((used)) const int32_t CacTfRowStateSize =
+    cac_tf::kRowStateSize;
 
 // Read from the file by the Python loader, before it loads the library.
 extern "C" __attribute__((used)) const char CacTfBuiltFor[] = CAC_TF_BUILT_FOR;

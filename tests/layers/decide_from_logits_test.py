@@ -119,6 +119,31 @@ def test_a_row_that_is_not_finite_is_unknown(mode, operations, value, kind):
     assert np.isnan(actual[1, :13]).all()
 
 
+@pytest.mark.skipif(
+    execution.BACKEND != "tensorflow", reason="JAX knows all shapes"
+)
+def test_shapes_unknown_while_tracing(rng, operations):
+    """The batch may be; the number of classes may not."""
+    import tensorflow as tf
+
+    means = np.float32(5 * rng.standard_normal((3, 4)))
+
+    def traced(*shapes):
+        return tf.function(
+            lambda z, c: decide_from_logits(z, 1.0, c).class_id,
+            input_signature=[tf.TensorSpec(s, tf.float32) for s in shapes],
+        )
+
+    logits = np.float32(5 * rng.standard_normal((9, 4)))
+    np.testing.assert_array_equal(
+        traced((None, 4), (3, 4))(logits, means),
+        decide_from_logits(logits, 1.0, means).class_id,
+    )
+    for shapes in (((None, None), (None, None)), ((None, 4), (None, 4))):
+        with pytest.raises(ValueError, match="must be known when"):
+            traced(*shapes)(logits, means)
+
+
 def test_an_empty_batch(operations):
     decision = decide_from_logits(np.zeros((0, 5), "float32"), 1.0)
     assert decision.gamma.shape == (0, 5)
@@ -140,10 +165,10 @@ def test_bad_arguments(operations):
         ((logits, 1.0, np.ones((4, 2))), r"\(classes, 3\)"),
         ((logits, 1.0, np.ones((1, 3))), "two classes; got 1"),
         ((logits[:, :1], 1.0), "two classes; got 1"),
-        ((logits, np.ones((2, 1))), "a scalar or one for each row"),
+        ((logits, np.ones((2, 1))), "a scalar or one for each of 2 rows"),
+        ((logits, np.ones(3)), r"one for each of 2 rows; got shape \(3,\)"),
+        ((logits, np.ones(1)), "one for each of 2 rows"),
         ((logits, 1.0, None, -1.0), "magnitude must be"),
     ):
         with pytest.raises(ValueError, match=message):
             decide_from_logits(*arguments)
-    with pytest.raises(Exception, match="threshold|equal|Incompatible|shape"):
-        decide_from_logits(logits, np.ones(3))

@@ -48,11 +48,11 @@ def test_the_reference_value():
 
 
 @pytest.mark.skipif(
-    shutil.which("g++") is None or "TEST_SRCDIR" in os.environ,
-    reason="no compiler, or Bazel, which builds for itself",
+    shutil.which("g++") is None or "MAKELEVEL" not in os.environ,
+    reason="only make builds before it tests, where a compiler is",
 )
 def test_built_where_a_compiler_is():
-    assert fused_ops.binding() is not None
+    assert loader.library_path(execution.BACKEND).exists()
 
 
 def test_switched_off_by_the_environment(built, monkeypatch):
@@ -94,7 +94,8 @@ def unusable(fresh, path):
         warnings.simplefilter("always")
         for _ in range(3):
             assert loss() == pytest.approx(LOSS, rel=1e-6)
-    return [str(warning.message) for warning in caught]
+    messages = [str(warning.message) for warning in caught]
+    return [text for text in messages if "fused operations" in text]
 
 
 def test_without_a_library_nothing_is_said(fresh, tmp_path):
@@ -115,7 +116,7 @@ def test_a_library_for_another_release_is_warned_about_once(
 
 
 def test_a_broken_library_is_warned_about_once(built, fresh, tmp_path):
-    text = loader.built_for(built.framework(), with_cuda=False)
+    text = loader.built_for(built.framework(), with_cuda=True)
     broken = tmp_path / "broken.so"
     broken.write_bytes(b"no library. " + text.encode())
     (message,) = unusable(fresh, broken)
@@ -150,7 +151,7 @@ def test_a_build_without_a_compiler():
     assert "There is no C++ compiler 'no-such-compiler'" in result.stderr
     result = run_build("--if_possible", CXX="no-such-compiler")
     assert result.returncode == 0
-    assert "Stock operations take their place" in result.stderr
+    assert "Stock operations take the place" in result.stderr
     # Nothing is lost, and nothing half-written is left.
     after = {p: p.stat().st_mtime_ns for p in loader.FOLDER.glob("*.so")}
     assert after == before
@@ -163,9 +164,10 @@ def test_a_compiler_that_fails(tmp_path):
 
 
 def test_architectures_that_are_none(monkeypatch):
-    monkeypatch.setenv("CAC_TF_CUDA_ARCHS", "hopper")
-    with pytest.raises(build.BuildError, match='such as "80 90"'):
-        build.cuda_architectures()
+    for text in ("hopper", "60", ""):
+        monkeypatch.setenv("CAC_TF_CUDA_ARCHS", text)
+        with pytest.raises(build.BuildError, match='such as "80 90"'):
+            build.cuda_architectures()
     monkeypatch.setenv("CAC_TF_CUDA_ARCHS", "86,90a")
     assert build.cuda_architectures() == [
         "-gencode=arch=compute_86,code=sm_86",

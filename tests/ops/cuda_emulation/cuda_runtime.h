@@ -12,6 +12,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -74,7 +76,13 @@ inline void WaitFor(int first, int last, int64_t Thread::* waits) {
   for (;;) {
     bool all_came = true;
     for (int i = first; i < last; ++i) {
-      all_came &= threads[i]->is_done || threads[i].get()->*waits >= mine;
+      const bool came = threads[i].get()->*waits >= mine;
+      all_came &= came;
+      // A GPU would wait for it for ever, or do what nobody knows.
+      if (!came && threads[i]->is_done) {
+        std::fprintf(stderr, "Thread %d left before a barrier.\n", i);
+        std::abort();
+      }
     }
     if (all_came) return;
     Yield();
