@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training steps of an OpenSetClassifier, with and without the fused loss."""
 
+import json
+import subprocess
+import sys
+
 import keras
 import numpy as np
 import pytest
@@ -8,6 +12,7 @@ import pytest
 import cac_tf
 from cac_tf import ops as fused_ops
 from tests import execution
+from tests.conftest import ROOT
 from tests.conftest import blobs
 from tests.conftest import small_classifier
 
@@ -218,3 +223,49 @@ def test_weights_are_saved_where_they_always_were(rng, tmp_path):
         again = cac_tf.load_model(tmp_path / f"{name}.keras")
         np.testing.assert_array_equal(again.centres, model.centres)
         np.testing.assert_array_equal(again(x), model(x))
+
+
+TWO_REPLICAS = """
+import json
+import keras, numpy as np, tensorflow as tf
+
+cpu = tf.config.list_physical_devices("CPU")[0]
+two = [tf.config.LogicalDeviceConfiguration()] * 2
+tf.config.set_logical_device_configuration(cpu, two)
+
+import cac_tf
+from cac_tf import ops
+from tests.conftest import blobs, small_classifier
+
+x, y = blobs(np.random.default_rng(0))
+binding, calls, found = ops.binding(), [], []
+original = binding.anchored_cac_loss
+binding.anchored_cac_loss = lambda *a: (calls.append(1), original(*a))[1]
+for enabled in (True, False):
+    ops.set_enabled(enabled)
+    keras.utils.set_random_seed(0)
+    with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+        layers = [keras.layers.Dense(3), keras.layers.BatchNormalization()]
+        model = small_classifier(
+            backbone=keras.Sequential([keras.Input([5]), *layers])
+        )
+    history = model.fit(x, y, epochs=2, verbose=0, batch_size=48).history
+    found.append((len(calls), history))
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.skipif(not ON_TENSORFLOW, reason="replicas of tf.distribute")
+def test_every_replica_takes_the_fused_loss():
+    result = subprocess.run(
+        [sys.executable, "-c", TWO_REPLICAS],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    (fused_calls, fused), (calls, stock) = json.loads(result.stdout)
+    assert (fused_calls, calls) == (2, 2)
+    for name, values in fused.items():
+        np.testing.assert_allclose(values, stock[name], rtol=1e-5)
