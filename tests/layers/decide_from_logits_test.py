@@ -10,7 +10,7 @@ from tests import execution
 from tests import oracle
 
 # (classes, width); anchors where they are equal.
-SHAPES = [(2, 2), (6, 6), (20, 20), (200, 200), (5, 64), (70, 37)]
+SHAPES = [(2, 2), (20, 20), (200, 200), (5, 64), (70, 37)]
 
 
 @pytest.fixture(params=["fused", "stock"])
@@ -37,7 +37,7 @@ def in_one_array(logits, threshold, centres=None):
 
 @pytest.mark.parametrize("kind", ["anchors", "class means"])
 @pytest.mark.parametrize(("num_classes", "width"), SHAPES)
-@pytest.mark.parametrize("noise", [1.0, 0.1, 0.01, 0.001])
+@pytest.mark.parametrize("noise", [1.0, 0.01])
 def test_equals_the_equations(
     rng, mode, operations, num_classes, width, noise, kind
 ):
