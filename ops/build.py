@@ -110,15 +110,13 @@ def _cuda_library_folder(nvcc):
     raise BuildError(f"{nvcc} does not tell where its runtime library is.")
 
 
-def _tensorflow_steps(cxx, objects, text):
+def _tensorflow_steps(cxx, objects, defines):
     """Compilations and link options of the library for TensorFlow."""
     import tensorflow as tf
 
     compile_flags = [
-        *("-O2", "-fPIC", "-w", f'-DCAC_TF_BUILT_FOR="{text}"'),
-        "-DCAC_TF_IN_TENSORFLOW",
-        *(["-DCAC_TF_CUDA"] if "and CUDA" in text else []),
-        *_INCLUDES,
+        *("-O2", "-fPIC", "-w", "-DCAC_TF_IN_TENSORFLOW"),
+        *(*defines, *_INCLUDES),
         *tf.sysconfig.get_compile_flags(),
     ]
     external = pathlib.Path(tf.sysconfig.get_include()) / "external"
@@ -150,16 +148,14 @@ def _tensorflow_steps(cxx, objects, text):
     return steps, link_flags
 
 
-def _jax_steps(cxx, objects, text):
+def _jax_steps(cxx, objects, defines):
     """Compilations and link options of the library for JAX."""
     import jax
 
     source = _SOURCES / "xla" / "ffi_handlers.cc"
     step = [
         *(*cxx, "-c", source, "-O2", "-std=c++17", "-fPIC"),
-        f'-DCAC_TF_BUILT_FOR="{text}"',
-        *(["-DCAC_TF_CUDA"] if "and CUDA" in text else []),
-        *(*_INCLUDES, f"-I{jax.ffi.include_dir()}"),
+        *(*defines, *_INCLUDES, f"-I{jax.ffi.include_dir()}"),
     ]
     return {objects / "jax_ffi_handlers.o": step}, []
 
@@ -221,7 +217,10 @@ def _build_library(name, cxx, shared, with_cuda, objects):
     try:
         module = importlib.import_module(f"cac_tf.ops.{name}_binding")
         text = loader.built_for(module.framework(), with_cuda)
-        steps, link_flags = _STEPS[name](cxx, objects, text)
+        defines = [f'-DCAC_TF_BUILT_FOR="{text}"']
+        if with_cuda:
+            defines.append("-DCAC_TF_CUDA")
+        steps, link_flags = _STEPS[name](cxx, objects, defines)
     except (ImportError, AttributeError) as error:
         raise BuildError(f"{name} cannot be built for: {error}") from error
     _run_all(steps)

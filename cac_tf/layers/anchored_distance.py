@@ -14,6 +14,14 @@ _DIRECT_COORDINATES = 4096
 _RECOMPUTED_NEAREST = 4
 
 
+def check_magnitude(magnitude):
+    """Raises ValueError unless anchors can have this length."""
+    if not (np.isfinite(magnitude) and magnitude > 0):
+        raise ValueError(
+            f"magnitude must be positive and finite; got {magnitude!r}."
+        )
+
+
 def _split_dominant(weights):
     """Where the row's largest weights are, these alone, and all others."""
     size = ops.abs(weights)
@@ -232,10 +240,7 @@ class AnchoredDistance(keras.layers.Layer):
                 "num_classes must be a whole number of at least 2 (with one "
                 f"class there is nothing to tell apart); got {num_classes!r}."
             )
-        if not (np.isfinite(magnitude) and magnitude > 0):
-            raise ValueError(
-                f"magnitude must be positive and finite; got {magnitude!r}."
-            )
+        check_magnitude(magnitude)
         self.num_classes = int(num_classes)
         self.magnitude = float(magnitude)
 

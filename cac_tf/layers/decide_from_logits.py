@@ -8,6 +8,7 @@ from keras import ops
 
 from cac_tf import ops as fused_ops
 from cac_tf.layers.anchored_distance import anchored_distances
+from cac_tf.layers.anchored_distance import check_magnitude
 from cac_tf.layers.anchored_distance import dense_distances
 from cac_tf.layers.open_set_decision import UNKNOWN
 from cac_tf.layers.open_set_decision import decide
@@ -81,10 +82,7 @@ def decide_from_logits(logits, threshold, centres=None, magnitude=10.0):
         )
     if num_classes < 2:
         raise ValueError(f"There must be two classes; got {num_classes}.")
-    if not (np.isfinite(magnitude) and magnitude > 0):
-        raise ValueError(
-            f"magnitude must be positive and finite; got {magnitude!r}."
-        )
+    check_magnitude(magnitude)
     threshold = ops.cast(threshold, logits.dtype)
     rows = logits.shape[0]
     if len(threshold.shape) > 1 or (

@@ -14,6 +14,7 @@ from keras import ops
 
 from cac_tf import ops as fused_ops
 from cac_tf.layers.anchored_distance import anchored_distances
+from cac_tf.layers.anchored_distance import check_magnitude
 from cac_tf.ops.loader import set_stock_loss
 from cac_tf.precision import full_precision
 
@@ -199,10 +200,7 @@ def cac_loss_from_logits(
     array([0.2], dtype=float32)
     """
     _check_anchor_weight(anchor_weight)
-    if not (np.isfinite(magnitude) and magnitude > 0):
-        raise ValueError(
-            f"magnitude must be positive and finite; got {magnitude!r}."
-        )
+    check_magnitude(magnitude)
     logits = full_precision(logits)
     labels = _label_vector(labels, logits, "logits")
     binding = fused_ops.binding_for(logits)

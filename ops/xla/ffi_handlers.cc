@@ -91,7 +91,7 @@ int64_t RowsOf(const Floats& logits) {
 
 int64_t WidthOf(const Floats& logits) { return logits.dimensions().back(); }
 
-ffi::Error CheckLoss(const Floats& logits, const ffi::AnyBuffer& labels) {
+ffi::Error CheckInputs(const Floats& logits, const ffi::AnyBuffer& labels) {
   if (logits.dimensions().size() < 2 || WidthOf(logits) < 2 ||
       WidthOf(logits) > kMaxClasses) {
     return ffi::Error::InvalidArgument(
@@ -119,9 +119,12 @@ ffi::Error CheckSizes(
   return ffi::Error::Success();
 }
 
-ffi::Error CheckLossSizes(const Floats& logits, const Floats& loss,
-                          const Floats& anchor, const Floats& tuplet,
-                          const Floats& row_state) {
+ffi::Error CheckLoss(const Floats& logits, const ffi::AnyBuffer& labels,
+                     const Floats& loss, const Floats& anchor,
+                     const Floats& tuplet, const Floats& row_state) {
+  if (ffi::Error error = CheckInputs(logits, labels); error.failure()) {
+    return error;
+  }
   const int64_t rows = RowsOf(logits);
   return CheckSizes({{loss.element_count(), rows},
                      {anchor.element_count(), rows},
@@ -129,11 +132,13 @@ ffi::Error CheckLossSizes(const Floats& logits, const Floats& loss,
                      {row_state.element_count(), rows * kRowStateSize}});
 }
 
-ffi::Error CheckGradSizes(const Floats& logits, const Floats& row_state,
-                          const Floats& loss, const Floats& anchor,
-                          const Floats& tuplet, const Floats& gradient) {
+// What the loss gives and what its gradient takes have the same sizes.
+ffi::Error CheckGrad(const Floats& logits, const ffi::AnyBuffer& labels,
+                     const Floats& row_state, const Floats& loss,
+                     const Floats& anchor, const Floats& tuplet,
+                     const Floats& gradient) {
   if (ffi::Error error =
-          CheckLossSizes(logits, loss, anchor, tuplet, row_state);
+          CheckLoss(logits, labels, loss, anchor, tuplet, row_state);
       error.failure()) {
     return error;
   }
@@ -152,11 +157,8 @@ auto WithLabels(const ffi::AnyBuffer& labels, const Function& function) {
 ffi::Error Loss(ffi::ThreadPool pool, Floats logits, ffi::AnyBuffer labels,
                 FloatResult loss, FloatResult anchor, FloatResult tuplet,
                 FloatResult row_state, float magnitude, float anchor_weight) {
-  if (ffi::Error error = CheckLoss(logits, labels); error.failure()) {
-    return error;
-  }
   if (ffi::Error error =
-          CheckLossSizes(logits, *loss, *anchor, *tuplet, *row_state);
+          CheckLoss(logits, labels, *loss, *anchor, *tuplet, *row_state);
       error.failure()) {
     return error;
   }
@@ -179,11 +181,8 @@ ffi::Error LossGrad(ffi::ThreadPool pool, Floats logits, ffi::AnyBuffer labels,
                     Floats row_state, Floats loss, Floats anchor, Floats tuplet,
                     FloatResult gradient, float magnitude,
                     float anchor_weight) {
-  if (ffi::Error error = CheckLoss(logits, labels); error.failure()) {
-    return error;
-  }
   if (ffi::Error error =
-          CheckGradSizes(logits, row_state, loss, anchor, tuplet, *gradient);
+          CheckGrad(logits, labels, row_state, loss, anchor, tuplet, *gradient);
       error.failure()) {
     return error;
   }
@@ -236,6 +235,18 @@ int64_t StrideOf(const Floats& threshold) {
   return threshold.dimensions().size() > 0 ? 1 : 0;
 }
 
+Decision PointersTo(Floats& distances, Floats& softmin, Floats& gamma,
+                    Floats& unknown_score,
+                    ffi::Buffer<ffi::S32>& nearest_class_id,
+                    ffi::Buffer<ffi::S32>& class_id) {
+  return {distances.typed_data(),
+          softmin.typed_data(),
+          gamma.typed_data(),
+          unknown_score.typed_data(),
+          nearest_class_id.typed_data(),
+          class_id.typed_data()};
+}
+
 ffi::Error Decide(ffi::ThreadPool pool, Floats logits, Floats centres,
                   Floats threshold, FloatResult distances, FloatResult softmin,
                   FloatResult gamma, FloatResult unknown_score,
@@ -251,12 +262,8 @@ ffi::Error Decide(ffi::ThreadPool pool, Floats logits, Floats centres,
   const float* c = CentresOrNull(centres);
   const float* theta = threshold.typed_data();
   const int64_t stride = StrideOf(threshold);
-  const Decision all{distances->typed_data(),
-                     softmin->typed_data(),
-                     gamma->typed_data(),
-                     unknown_score->typed_data(),
-                     nearest_class_id->typed_data(),
-                     class_id->typed_data()};
+  const Decision all = PointersTo(*distances, *softmin, *gamma, *unknown_score,
+                                  *nearest_class_id, *class_id);
   ForRows(pool, RowsOf(logits), c == nullptr ? classes : classes * width,
           [=](int64_t begin, int64_t end) {
             DecideFromLogits(z + begin * width, c, theta + begin * stride,
@@ -276,11 +283,8 @@ ffi::Error LossOnGpu(void* stream, Floats logits, ffi::AnyBuffer labels,
                      FloatResult loss, FloatResult anchor, FloatResult tuplet,
                      FloatResult row_state, float magnitude,
                      float anchor_weight) {
-  if (ffi::Error error = CheckLoss(logits, labels); error.failure()) {
-    return error;
-  }
   if (ffi::Error error =
-          CheckLossSizes(logits, *loss, *anchor, *tuplet, *row_state);
+          CheckLoss(logits, labels, *loss, *anchor, *tuplet, *row_state);
       error.failure()) {
     return error;
   }
@@ -296,11 +300,8 @@ ffi::Error LossGradOnGpu(void* stream, Floats logits, ffi::AnyBuffer labels,
                          Floats row_state, Floats loss, Floats anchor,
                          Floats tuplet, FloatResult gradient, float magnitude,
                          float anchor_weight) {
-  if (ffi::Error error = CheckLoss(logits, labels); error.failure()) {
-    return error;
-  }
   if (ffi::Error error =
-          CheckGradSizes(logits, row_state, loss, anchor, tuplet, *gradient);
+          CheckGrad(logits, labels, row_state, loss, anchor, tuplet, *gradient);
       error.failure()) {
     return error;
   }
@@ -323,12 +324,8 @@ ffi::Error DecideOnGpu(void* stream, Floats logits, Floats centres,
       error.failure()) {
     return error;
   }
-  const Decision out{distances->typed_data(),
-                     softmin->typed_data(),
-                     gamma->typed_data(),
-                     unknown_score->typed_data(),
-                     nearest_class_id->typed_data(),
-                     class_id->typed_data()};
+  const Decision out = PointersTo(*distances, *softmin, *gamma, *unknown_score,
+                                  *nearest_class_id, *class_id);
   return Check(DecideFromLogitsOnGpu(
       stream, logits.typed_data(), CentresOrNull(centres),
       threshold.typed_data(), StrideOf(threshold), RowsOf(logits),

@@ -277,7 +277,6 @@ def test_every_output_has_the_gradient_of_finite_differences(rng, mode, term):
     )
 
 
-@pytest.mark.parametrize("mode", execution.MODES)
 def test_second_derivatives(rng, mode):
     """Of a gradient penalty, by finite differences of the gradient."""
     logits = np.float32(3 * rng.standard_normal((3, 4)))
