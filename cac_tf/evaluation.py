@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A model and an experiment's test data to numbers (paper, section 4)."""
 
+import collections
 import dataclasses
+import time
 import warnings
 
 import numpy as np
@@ -10,6 +12,7 @@ from cac_tf import metrics
 from cac_tf import scores as score_rules
 
 FALSE_POSITIVE_RATES = (0.01, 0.05, 0.1)
+_TIMED_CALLS = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +30,8 @@ class Evaluation:
     unknown_score: np.ndarray  # (n,) float32
     min_distance: np.ndarray  # (n,) float32, to the closest centre
     logits: np.ndarray  # (n, N) float32
+    # Unknown scores, (n,) float32, by the names of scores beside the own one.
+    other_scores: dict = dataclasses.field(default_factory=dict)
 
     @property
     def is_known(self):
@@ -48,26 +53,33 @@ class Evaluation:
 
     def arrays(self):
         """The arrays by name, as `scores.npz` holds them."""
-        return {
+        own = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
-            if field.name != "metrics"
+            if field.name not in ("metrics", "other_scores")
         }
+        others = {
+            f"unknown_score_by_{name}": values
+            for name, values in self.other_scores.items()
+        }
+        return {**own, **others}
 
 
 def evaluate(model, dataset, method="cac", scores=(), batch_size=256):
     """Evaluates a classifier on the test data of an experiment.
 
-    One pass over the test data serves all scores. Without unknown test data
-    the evaluation is closed-set: what needs them is None.
+    One pass over the test data serves all scores, and one over the training
+    data those that learn from them. Without unknown test data the evaluation
+    is closed-set: what needs them is None.
 
     Args:
         model: `OpenSetClassifier` whose classes are those of the data set.
         dataset: `OpenSetDataset`.
         method: name of the method, for the record.
-        scores: names of further scores to compare the model's own with. One
-            that learns from training data is fitted to those of `dataset`,
-            and left out with a warning where they are too few.
+        scores: further scores to compare the model's own with: names, or
+            `scores.Score` objects, which are fitted too. One that cannot be
+            used with this model or fitted to these data is left out with a
+            warning.
         batch_size: of the predictions.
 
     Returns:
@@ -88,33 +100,39 @@ def evaluate(model, dataset, method="cac", scores=(), batch_size=256):
             f"the data set has {dataset.image_shape} (height, width, "
             "channels)."
         )
-    parts = [model.predict_scores(dataset.known_test.images, batch_size)]
-    if dataset.unknown_test.size:
-        parts.append(
-            model.predict_scores(dataset.unknown_test.images, batch_size)
-        )
-    outputs = {
-        name: np.concatenate([getattr(part, name) for part in parts])
-        for name in parts[0]._fields
-    }
+    model.require_fitted_score()
+    rules = [score_rules.get(score) for score in scores]
+    rules = [rule for rule in rules if rule.name != model.score.name]
+    rules = _usable(rules, model, dataset, batch_size)
+    outputs, seconds = _outputs_of_test_data(
+        model, dataset, [model.score, *rules], batch_size
+    )
     num_known, num_unknown = dataset.known_test.size, dataset.unknown_test.size
     none = np.full(num_known, -1)
-    evaluation = Evaluation(
-        metrics={"threshold": model.threshold},
-        labels=np.r_[dataset.known_test.labels, np.full(num_unknown, -1)],
-        unknown_labels=np.r_[none, dataset.unknown_test.labels],
-        nearest_class_id=outputs["nearest_class_id"],
-        unknown_score=outputs["unknown_score"],
-        min_distance=outputs["distances"].min(axis=-1),
-        logits=outputs["logits"],
-    )
-    own = _measures(evaluation)
+    by_score = {
+        rule.name: Evaluation(
+            metrics={
+                "threshold": model.threshold if rule is model.score else None
+            },
+            labels=np.r_[dataset.known_test.labels, np.full(num_unknown, -1)],
+            unknown_labels=np.r_[none, dataset.unknown_test.labels],
+            nearest_class_id=outputs["nearest_class_id", rule.name],
+            unknown_score=outputs["unknown_score", rule.name],
+            min_distance=outputs["min_distance"],
+            logits=outputs["logits"],
+        )
+        for rule in [model.score, *rules]
+    }
+    evaluation = by_score[model.score.name]
+    measured = {name: _measures(each) for name, each in by_score.items()}
+    own = measured[model.score.name]
     measures = {
         "dataset": dataset.name,
         "split_family": dataset.split_family,
         "trial": dataset.trial,
         "method": method,
         "score": model.score.name,
+        "views": model.views,
         "class_names": list(dataset.class_names),
         "unknown_class_names": list(dataset.unknown_class_names),
         "counts": dataset.counts,
@@ -123,13 +141,24 @@ def evaluate(model, dataset, method="cac", scores=(), batch_size=256):
         **own,
         **({} if _has_own_centres(model) else {"bhattacharyya": None}),
         "scores": {
-            model.score.name: _comparable(own),
-            **_other_scores(
-                model, dataset, scores, outputs, evaluation, batch_size
-            ),
+            name: {key: values[key] for key in _COMPARABLE}
+            for name, values in measured.items()
+        },
+        "microseconds_per_image": {
+            name: round(1e6 * taken, 3) for name, taken in seconds.items()
         },
     }
-    return dataclasses.replace(evaluation, metrics=measures)
+    return dataclasses.replace(
+        evaluation,
+        metrics=measures,
+        other_scores={
+            rule.name: by_score[rule.name].unknown_score for rule in rules
+        },
+    )
+
+
+# Those of the measures that every score has.
+_COMPARABLE = ("auroc", "accuracy", "oscr", "ccr")
 
 
 def _has_own_centres(model):
@@ -137,45 +166,90 @@ def _has_own_centres(model):
 
     Cross-entropy leaves the anchors without a part in the training.
     """
-    return model.score.NEEDS != "logits" or not model.distance_head.has_anchors
+    return model.score.reads_distances or not model.distance_head.has_anchors
 
 
-def _comparable(measures):
-    """Those of the measures that every score has."""
-    return {
-        name: measures[name] for name in ("auroc", "accuracy", "oscr", "ccr")
-    }
-
-
-def _other_scores(model, dataset, names, outputs, evaluation, batch_size):
-    """Measures by each score that is not the model's own."""
-    training = None
-    compared = {}
-    for name in names:
-        if name == model.score.name:
-            continue
-        rule = score_rules.get(name)
-        if rule.IS_FITTED_TO_DATA:
-            training = training or model.predict_scores(
-                dataset.train.images, batch_size
+def _usable(rules, model, dataset, batch_size):
+    """The scores that the model can have, fitted."""
+    problems = {}
+    if not model.has_features:
+        problems = {
+            rule.name: "it needs features, and the model has none to find"
+            for rule in rules
+            if "features" in rule.NEEDS
+        }
+    for held_out, examples in (
+        (False, dataset.train),
+        (True, dataset.validation),
+    ):
+        fitted = [
+            rule
+            for rule in rules
+            if rule.name not in problems
+            and rule.IS_FITTED_TO_DATA
+            and held_out == rule.WANTS_HELD_OUT_DATA
+        ]
+        if fitted:
+            problems |= model.fit_scores(
+                fitted, *examples, batch_size=batch_size
             )
-            try:
-                rule.fit(getattr(training, rule.NEEDS), dataset.train.labels)
-            except ValueError as error:
-                warnings.warn(
-                    f"The score {rule.name!r} is left out: {error}",
-                    stacklevel=3,
-                )
-                continue
-        class_scores = np.asarray(rule(outputs[rule.NEEDS]))
-        by_score = dataclasses.replace(
-            evaluation,
-            unknown_score=class_scores.min(axis=-1),
-            nearest_class_id=class_scores.argmin(axis=-1),
-            metrics={"threshold": None},
+    for name, problem in problems.items():
+        warnings.warn(
+            f"The score {name!r} is left out: {problem}", stacklevel=3
         )
-        compared[name] = _comparable(_measures(by_score))
-    return compared
+    return [rule for rule in rules if rule.name not in problems]
+
+
+def _outputs_of_test_data(model, dataset, rules, batch_size):
+    """What the model and the scores say of the test data, in one pass.
+
+    Returns:
+        Dict of arrays, with those of the scores under pairs of what and name;
+        and dict of the seconds that an image takes, in the network and in
+        each score.
+    """
+    parts = collections.defaultdict(list)
+    seconds = {}
+    with_features = any("features" in rule.NEEDS for rule in rules)
+
+    def network(images):
+        return model.iterate_outputs(
+            images,
+            batch_size=batch_size,
+            with_score=False,
+            with_features=with_features,
+        )
+
+    for examples in (dataset.known_test, dataset.unknown_test):
+        for outputs, _, images, _ in network(examples.images):
+            parts["logits"].append(outputs["logits"])
+            parts["min_distance"].append(outputs["distances"].min(axis=-1))
+            for rule in rules:
+                values = [outputs[name] for name in rule.NEEDS]
+                parts["unknown_score", rule.name].append(
+                    rule.of_arrays(*values)
+                )
+                parts["nearest_class_id", rule.name].append(
+                    np.asarray(rule.nearest_class(outputs))
+                )
+                if rule.name not in seconds:
+                    seconds[rule.name] = _seconds(rule.of_arrays, *values)
+            if "network" not in seconds:
+                seconds["network"] = _seconds(lambda x: list(network(x)), images)
+    return {k: np.concatenate(v) for k, v in parts.items()}, seconds
+
+
+def _seconds(function, *arrays):
+    """Seconds for each row of a batch, which was computed before.
+
+    The median of a few calls: the first one may have compiled something.
+    """
+    taken = []
+    for _ in range(_TIMED_CALLS):
+        started = time.perf_counter()
+        function(*arrays)
+        taken.append(time.perf_counter() - started)
+    return float(np.median(taken)) / len(arrays[0])
 
 
 def _measures(evaluation):

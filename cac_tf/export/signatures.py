@@ -89,9 +89,10 @@ def scored(model, images, answering):
 
     outputs = model.score_outputs(images, distances_or_far)
     logits = outputs.pop("logits")
+    outputs.pop("features", None)
     is_valid = valid["rows"]
-    if model.score.NEEDS == "logits":
-        # Logits know nothing of the distances.
+    if not model.score.reads_distances:
+        # Such a score knows nothing of the distances.
         score = outputs["unknown_score"]
         is_valid &= tf.abs(score) <= LARGEST
         logits = tf.where(is_valid[:, tf.newaxis], logits, 0.0)

@@ -24,39 +24,11 @@ class Recipe(recipes.Recipe):
         CACLoss(self.anchor_weight)
 
 
-def fit_class_means(model, examples, batch_size=128):
-    """Re-centres a classifier on training images as the authors do.
-
-    A model that was trained with mirrored images sees each image and its
-    mirror image, else each image once.
-
-    Args:
-        model: `OpenSetClassifier`.
-        examples: `Examples` of the training data.
-        batch_size: of the predictions.
-
-    Returns:
-        (N,) int64 numbers of images that each mean was taken over.
-    """
-    with_mirrors = getattr(model.augmentation, "flip", 0.0) > 0
-
-    def batches():
-        for start in range(0, examples.size, batch_size):
-            rows = slice(start, start + batch_size)
-            images, labels = examples.images[rows], examples.labels[rows]
-            yield images, labels
-            if with_mirrors:
-                yield images[:, :, ::-1], labels
-
-    return model.fit_centres(batches())
-
-
 METHOD = Method(
     name="cac",
     recipe=Recipe,
     scores=("gamma", "min_distance", "max_logit"),
     loss=lambda recipe: CACLoss(recipe.anchor_weight),
     monitor=AnchorLoss,
-    finish=fit_class_means,
     magnitude=lambda recipe: recipe.magnitude,
 )

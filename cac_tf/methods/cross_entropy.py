@@ -16,5 +16,4 @@ METHOD = Method(
     scores=("max_softmax", "max_logit", "openmax"),
     loss=lambda recipe: CrossEntropyLoss(),
     monitor=CrossEntropy,
-    finish=lambda model, examples: model.fit_score(*examples),
 )

@@ -8,6 +8,7 @@ import keras
 
 from cac_tf.layers import AffineAugmentation
 from cac_tf.layers import ImagePreprocessing
+from cac_tf.methods.known_data import fit_to_known_data
 from cac_tf.metrics import AnchorLoss
 from cac_tf.metrics import TupletLoss
 from cac_tf.models import NETWORKS
@@ -25,30 +26,15 @@ class Method:
 
     name: str
     recipe: type  # `Recipe` or a subclass with fields of its own
-    # Of `cac_tf.scores`; the first is the method's own.
+    # Names of `cac_tf.scores` that an evaluation compares if no others are
+    # asked for; the first is the method's own.
     scores: tuple
     loss: collections.abc.Callable  # recipe -> Keras loss on distances
     # Class of the metric by whose smallest validation value weights are chosen.
     monitor: type
-    # (model, training examples): what follows on the training.
-    finish: collections.abc.Callable
     magnitude: collections.abc.Callable = lambda recipe: 10.0
 
-    def score_named(self, score=None):
-        """The name of a score that the method offers; None for its own.
-
-        Raises:
-            ValueError: the method does not offer it.
-        """
-        score = score or self.scores[0]
-        if score not in self.scores:
-            raise ValueError(
-                f"The method {self.name!r} offers the scores "
-                f"{', '.join(self.scores)}; got {score!r}."
-            )
-        return score
-
-    def build_model(self, dataset, recipe, seed, score=None):
+    def build_model(self, dataset, recipe, seed, score=None, views=None):
         """A fresh classifier for a data set, compiled.
 
         Makes the process deterministic: the same seed gives the same weights.
@@ -57,15 +43,12 @@ class Method:
             dataset: `OpenSetDataset`; gives image size, classes, statistics.
             recipe: of this method's recipe class.
             seed: of initialisation, dropout and augmentation.
-            score: one of `scores`; None for the method's own.
+            score: as of `OpenSetClassifier`; None for the method's own.
+            views: as of `OpenSetClassifier`.
 
         Returns:
             Compiled `OpenSetClassifier`.
-
-        Raises:
-            ValueError: a score that the method does not offer.
         """
-        score = self.score_named(score)
         keras.utils.set_random_seed(seed)
         if keras.backend.backend() == "tensorflow":
             import tensorflow as tf
@@ -90,7 +73,8 @@ class Method:
             )
             if has_augmentation
             else None,
-            score=score,
+            score=score or self.scores[0],
+            views=views,
         )
         steps_per_epoch = -(-dataset.train.size // recipe.batch_size)
         # The monitored one may be among the first two: once is enough.
@@ -140,5 +124,5 @@ class Method:
             callbacks=callbacks,
             after_epoch=after_epoch,
         )
-        self.finish(model, dataset.train)
+        fit_to_known_data(model, dataset)
         return record

@@ -154,3 +154,22 @@ def preset(dataset):
     0.0
     """
     return _PRESETS.get(dataset, photographs)()
+
+
+def check_views(dataset, views):
+    """Raises ValueError where mirror images may belong to another class.
+
+    Args:
+        dataset: name of the data set.
+        views: as of `OpenSetClassifier`.
+
+    Example:
+
+    >>> check_views("cifar10", "flip")
+    >>> check_views("mnist", None)
+    """
+    if views == "flip" and preset(dataset).get("flip") == 0.0:
+        raise ValueError(
+            f"{dataset} is not for mirror images, which change its classes: "
+            "leave --views out."
+        )

@@ -76,8 +76,8 @@ def _is_one_line_of_utf8(text):
 
 def check_backbone(backbone, num_classes):
     """Raises ValueError unless the backbone can end in N logits."""
-    last = _last_operation(backbone)
-    bounded = _bounded_activation(last)
+    last = last_operation(backbone)
+    bounded = bounded_activation(last)
     if bounded:
         raise ValueError(
             f"The backbone ends in a {bounded}, whose outputs are bounded and "
@@ -109,25 +109,40 @@ def uses_float16(layer):
     )
 
 
-def _last_operation(model):
+def last_operation(model):
     """The layer or operation that gives a model's output, if it can be seen."""
-    outputs = getattr(model, "outputs", None)
-    history = getattr(outputs[0], "_keras_history", None) if outputs else None
-    operation = history.operation if history else None
-    if operation is None and isinstance(model, keras.Sequential):
-        operation = model.layers[-1] if model.layers else None
-    if operation is None:
+    if not has_graph(model):
+        if isinstance(model, keras.Sequential) and model.layers:
+            return model.layers[-1]
         # A layer, or a subclassed model, whose last step cannot be seen.
         return model
-    while _passes_through(operation):
-        source = getattr(operation, "input", None)
-        history = getattr(source, "_keras_history", None)
-        if history is None or history.operation is operation:
-            break
-        operation = history.operation
+    operation = last_tensor(model)._keras_history.operation
     if operation is not model and isinstance(operation, keras.Model):
-        return _last_operation(operation)
+        return last_operation(operation)
     return operation
+
+
+def has_graph(model):
+    """Whether a model has tensors to go back by, from outputs to inputs."""
+    outputs = getattr(model, "outputs", None)
+    return bool(outputs) and hasattr(outputs[0], "_keras_history")
+
+
+def last_tensor(model):
+    """The output of a model with a graph, before what only passes it on."""
+    tensor = model.outputs[0]
+    while _passes_through(tensor._keras_history.operation):
+        sources = sources_of(tensor)
+        if len(sources) != 1:
+            break
+        (tensor,) = sources
+    return tensor
+
+
+def sources_of(tensor):
+    """The tensors that the operation behind a Keras tensor was called with."""
+    operation, node, _ = tensor._keras_history
+    return operation._inbound_nodes[node].input_tensors
 
 
 def _name_of(operation):
@@ -142,7 +157,8 @@ def _passes_through(operation):
     )
 
 
-def _bounded_activation(operation):
+def bounded_activation(operation):
+    """What bounds the outputs of a layer or operation, a text; or None."""
     activation = getattr(operation, "activation", None)
     for name in (
         _name_of(operation),

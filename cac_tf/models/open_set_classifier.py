@@ -19,7 +19,6 @@ from cac_tf.layers.anchored_distance import AnchoredDistance
 from cac_tf.layers.open_set_decision import UNKNOWN
 from cac_tf.layers.open_set_decision import UNKNOWN_NAME
 from cac_tf.layers.open_set_decision import OpenSetDecision
-from cac_tf.layers.open_set_decision import nearest_class
 from cac_tf.layers.rejection_score import RejectionScore
 from cac_tf.losses.cac import CACLoss
 from cac_tf.losses.cac import cac_loss_from_logits
@@ -29,6 +28,15 @@ from cac_tf.models import input_checks
 from cac_tf.models.backbone_checks import check_backbone
 from cac_tf.models.backbone_checks import check_class_names
 from cac_tf.models.backbone_checks import uses_float16
+from cac_tf.models.features import flat
+from cac_tf.models.features import last_layer_of
+from cac_tf.models.features import with_features
+from cac_tf.models.features import without_softmax
+from cac_tf.scores.fitting import Fitting
+from cac_tf.scores.statistics import ClassMoments
+
+# Values of the argument `views`.
+VIEWS = (None, "flip")
 
 
 class OpenSetScores(typing.NamedTuple):
@@ -164,13 +172,18 @@ class _Scorer(keras.Model):
     the classifier itself does not return.
     """
 
-    def __init__(self, classifier):
+    def __init__(self, classifier, with_score, with_features, single_view):
         super().__init__(name="scorer", dtype="float32")
         self.classifier = classifier
+        self._wanted = {
+            "with_score": with_score,
+            "with_features": with_features,
+            "single_view": single_view,
+        }
         self.built = True
 
     def call(self, images):
-        return self.classifier.score_outputs(images)
+        return self.classifier.score_outputs(images, **self._wanted)
 
 
 @keras.saving.register_keras_serializable(package="CacTf")
@@ -203,12 +216,20 @@ class OpenSetClassifier(keras.Model):
         score: which rule gives the unknown score: a name of
             `scores.names()`, e.g. "gamma", the smallest rejection score
             (equation 9), or a `scores.Score`.
+        features_layer: name of the backbone's layer whose output a score of
+            features reads. None: what goes into its last dense layer.
+        views: None, or "flip": outside of training, logits and features are
+            means over an image and its mirror image, at twice the cost. Not
+            for images whose class changes when they are mirrored, as that of
+            digits and letters does.
         **kwargs: of `keras.Model`.
 
     Raises:
         ValueError: fewer than two classes, duplicate or reserved names, a
             backbone with another number of outputs or a bounded activation,
-            an unknown score.
+            an unknown score, other views; when built: features that a score
+            needs and that are not found (the message names the layers there
+            are), views of inputs that are no images.
 
     Example:
 
@@ -234,6 +255,8 @@ class OpenSetClassifier(keras.Model):
         preprocessing=None,
         augmentation=None,
         score="gamma",
+        features_layer=None,
+        views=None,
         **kwargs,
     ):
         # Not the global policy: it would cast raw pixels to half precision.
@@ -241,11 +264,15 @@ class OpenSetClassifier(keras.Model):
         class_names = check_class_names(class_names, reserved=UNKNOWN_NAME)
         check_backbone(backbone, len(class_names))
         score = score_rules.get(score)
+        if views not in VIEWS:
+            raise ValueError(f'views must be None or "flip"; got {views!r}.')
         super().__init__(**kwargs)
         self.backbone = backbone
         self.preprocessing = preprocessing
         self.augmentation = augmentation
         self.score = score
+        self.features_layer = features_layer
+        self.views = views
         self.class_names = tuple(class_names)
         self.distance_head = AnchoredDistance(
             len(class_names), magnitude, name="distance_head"
@@ -265,15 +292,42 @@ class OpenSetClassifier(keras.Model):
             shape = _build(self.preprocessing, shape)
         if self.augmentation is not None:
             shape = _build(self.augmentation, shape)
+        if self.views is not None and len(shape) != 4:
+            raise ValueError(
+                f'views="flip" is for images, (batch, height, width, '
+                f"channels); the backbone takes {tuple(shape)}."
+            )
         shape = _build(self.backbone, shape)
         self.distance_head.build(shape)
         self.rejection_score.build(shape)
-        if not self.score.built:
-            self.score.build(shape)
+        if self.features_layer is not None or "features" in self.score.NEEDS:
+            self._features()  # Not to be found out after the training.
         self.built = True
 
     def logits(self, inputs, training=False):
-        """Logits of raw inputs, (B, ...) -> (B, N)."""
+        """Logits of raw inputs, (B, ...) -> (B, N).
+
+        Outside of training, with `views="flip"`, the mean of those of the
+        images and of their mirror images.
+        """
+        return self._of_views(inputs, training, self.backbone)
+
+    def _of_views(self, inputs, training, network, single_view=False):
+        """What a network gives for raw inputs, or the mean of its views."""
+        x = self._network_inputs(inputs, training)
+        outputs = network(x, training=training)
+        if training or single_view or self.views is None:
+            return outputs
+        mirrored = network(ops.flip(x, axis=2), training=training)
+        return keras.tree.map_structure(
+            lambda one, other: (
+                (ops.cast(one, "float32") + ops.cast(other, "float32")) / 2.0
+            ),
+            outputs,
+            mirrored,
+        )
+
+    def _network_inputs(self, inputs, training):
         x = inputs
         has_two_halves = hasattr(self.preprocessing, "to_unit_range")
         if has_two_halves:
@@ -284,7 +338,7 @@ class OpenSetClassifier(keras.Model):
             x = self.augmentation(x, training=training)
         if has_two_halves:
             x = self.preprocessing.normalise(x)
-        return self.backbone(x, training=training)
+        return x
 
     def call(self, inputs, training=False):
         logits = self.logits(inputs, training=training)
@@ -293,27 +347,65 @@ class OpenSetClassifier(keras.Model):
             _training_step.remember(logits, distances)
         return distances
 
-    def score_outputs(self, inputs, distance_formula=None):
-        """The tensors behind `OpenSetScores`, as a dict."""
-        logits = ops.cast(self.logits(inputs), "float32")
-        distances = (distance_formula or self.distance_head)(logits)
-        gamma = self.rejection_score(distances)
-        outputs = {"logits": logits, "distances": distances, "gamma": gamma}
-        scores = self.class_scores(outputs)
-        return {
-            **outputs,
-            "unknown_score": ops.min(scores, axis=-1),
-            "nearest_class_id": nearest_class(scores),
-        }
-
-    def class_scores(self, outputs):
-        """The (B, N) scores that decide, small = "this class".
+    def score_outputs(
+        self,
+        inputs,
+        distance_formula=None,
+        *,
+        with_score=True,
+        with_features=False,
+        single_view=False,
+    ):
+        """The tensors behind `OpenSetScores`, as a dict.
 
         Args:
-            outputs: dict of tensors with the one that the score needs, as
-                `score_outputs` gives them.
+            inputs: (B, ...) raw inputs.
+            distance_formula: in place of the distance head.
+            with_score: whether `unknown_score` and `nearest_class_id` are
+                among them.
+            with_features: whether `features`, (B, D), are among them; where
+                the score needs them, they are.
+            single_view: whether images are taken as they are, whatever
+                `views` says.
+
+        Raises:
+            ValueError: features are wanted and cannot be found.
         """
-        return self.score(outputs[self.score.NEEDS])
+        outputs = {}
+        if with_features or (with_score and "features" in self.score.NEEDS):
+            both, _ = self._features()
+            features, logits = self._of_views(inputs, False, both, single_view)
+            outputs["features"] = flat(features)
+        else:
+            logits = self._of_views(inputs, False, self.backbone, single_view)
+        logits = ops.cast(logits, "float32")
+        distances = (distance_formula or self.distance_head)(logits)
+        outputs["logits"], outputs["distances"] = logits, distances
+        outputs["gamma"] = self.rejection_score(distances)
+        if with_score:
+            outputs["unknown_score"] = self.score(
+                *(outputs[name] for name in self.score.NEEDS)
+            )
+            outputs["nearest_class_id"] = self.score.nearest_class(outputs)
+        return outputs
+
+    def _features(self):
+        """Backbone with features beside logits, and its last dense layer."""
+        found = self.__dict__.get("_with_features")
+        if found is None:
+            found = with_features(self.backbone, self.features_layer)
+            # Past Keras' tracking: the layers are the backbone's.
+            object.__setattr__(self, "_with_features", found)
+        return found
+
+    @property
+    def has_features(self):
+        """Whether scores that need features can be used with this model."""
+        try:
+            self._features()
+        except ValueError:
+            return False
+        return True
 
     # ---- training ---------------------------------------------------------
 
@@ -512,18 +604,45 @@ class OpenSetClassifier(keras.Model):
         """
         self.require_fitted_score()
         parts = [
-            scores for scores, _ in self._iterate_scores(x, None, batch_size)
+            OpenSetScores(*(outputs[n] for n in OpenSetScores._fields))
+            for outputs, *_ in self.iterate_outputs(x, None, batch_size)
         ]
         if not parts:
             raise ValueError("There are no inputs to score.")
         return OpenSetScores(*map(np.concatenate, zip(*parts, strict=True)))
 
-    def _iterate_scores(self, x, y, batch_size):
-        scorer = self.__dict__.get("_scorer")
-        if scorer is None:
-            scorer = _Scorer(self)
-            # Past Keras' tracking: the scorer holds this model as its layer.
-            object.__setattr__(self, "_scorer", scorer)
+    def iterate_outputs(
+        self,
+        x,
+        y=None,
+        batch_size=128,
+        *,
+        with_score=True,
+        with_features=False,
+        single_view=False,
+    ):
+        """What the model says of inputs, batch by batch.
+
+        Args:
+            x: array of inputs, or a data set of batches of inputs or
+                (inputs, labels).
+            y: labels for an array.
+            batch_size: for arrays.
+            with_score: whether the model's score is computed as well.
+            with_features: whether the features are among the outputs.
+            single_view: as of `score_outputs`.
+
+        Yields:
+            Outputs as in `score_outputs`, a dict of NumPy arrays; labels or
+            None; the inputs; and where the batch is, for messages.
+
+        Raises:
+            ValueError: as `predict_scores`.
+        """
+        scorers = self.__dict__.setdefault("_scorers", {})
+        kind = (with_score, with_features, single_view)
+        if kind not in scorers:
+            scorers[kind] = _Scorer(self, *kind)
         start = 0
         batches = input_checks.iterate_batches(x, y, batch_size)
         for images, labels, where in batches:
@@ -534,15 +653,25 @@ class OpenSetClassifier(keras.Model):
             if not self.built:
                 self.build(images.shape)
             self._check_shape(images)
-            outputs = scorer.predict_on_batch(images)
-            scores = OpenSetScores(
-                *(np.asarray(outputs[name]) for name in OpenSetScores._fields)
-            )
-            input_checks.check_finite(scores.logits, "Logits", place)
+            outputs = {
+                name: np.asarray(value)
+                for name, value in scorers[kind]
+                .predict_on_batch(images)
+                .items()
+            }
+            input_checks.check_finite(outputs["logits"], "Logits", place)
             # Squares of finite logits may overflow.
-            input_checks.check_finite(scores.distances, "Distances", place)
+            input_checks.check_finite(outputs["distances"], "Distances", place)
+            if with_features:
+                input_checks.check_finite(
+                    outputs["features"], "Features", place
+                )
             start += len(images)
-            yield scores, (labels, place)
+            yield outputs, labels, images, place
+
+    def _forget_compiled(self):
+        """Statistics may have other shapes than those compiled for."""
+        self.__dict__.get("_scorers", {}).clear()
 
     def _check_shape(self, images):
         """Sizes may differ, where preprocessing resizes; channels may not."""
@@ -559,9 +688,10 @@ class OpenSetClassifier(keras.Model):
 
         Means are taken over the training examples that are classified
         correctly *relative to the anchors*, so calling it twice changes
-        nothing. One pass; memory does not grow with the data. A class
-        without a correct example keeps its anchor, and a warning names it.
-        Theta becomes invalid.
+        nothing. A score that learns from known data is fitted in the same
+        pass. Memory does not grow with the data, but for what the score says
+        that it keeps. A class without a correct example keeps its anchor, and
+        a warning names it. Theta becomes invalid.
 
         Args:
             x: array of inputs, or a data set of (inputs, labels) batches.
@@ -573,28 +703,25 @@ class OpenSetClassifier(keras.Model):
 
         Raises:
             ValueError: no data or labels, invalid labels or inputs, logits
-                that are not finite.
+                that are not finite or are probabilities, or too few examples
+                for the score. The model stays as it was.
         """
         num_classes = len(self.class_names)
-        sums = np.zeros((num_classes, num_classes), "float64")
-        correct = np.zeros(num_classes, "int64")
+        means = ClassMoments(num_classes)
         total = np.zeros(num_classes, "int64")
-        for scores, (labels, place) in self._iterate_scores(x, y, batch_size):
-            if labels is None:
-                raise ValueError("fit_centres needs labels: pass y.")
-            labels = input_checks.check_labels(labels, num_classes, where=place)
-            # The nearest anchor is the largest logit.
-            is_correct = scores.logits.argmax(axis=-1) == labels
-            np.add.at(
-                sums,
-                labels[is_correct],
-                scores.logits[is_correct].astype("float64"),
-            )
-            correct += np.bincount(labels[is_correct], minlength=num_classes)
-            total += np.bincount(labels, minlength=num_classes)
-        if not total.any():
-            raise ValueError("fit_centres needs at least one example.")
-        for index in np.flatnonzero(correct == 0):
+
+        def take(batch):
+            nonlocal total
+            right = batch.is_correct
+            means.add(batch.logits[right], batch.labels[right])
+            total += np.bincount(batch.labels, minlength=num_classes)
+
+        problems = self._fit_in_one_pass(
+            "fit_centres", [self.score], x, y, batch_size, take
+        )
+        if problems:
+            raise problems[self.score.name]
+        for index in np.flatnonzero(means.counts == 0):
             reason = (
                 f"none of its {total[index]} examples is classified correctly"
                 if total[index]
@@ -606,14 +733,94 @@ class OpenSetClassifier(keras.Model):
                 stacklevel=2,
             )
         anchors = self.distance_head.magnitude * np.eye(num_classes)
-        means = np.where(
-            correct[:, None] > 0,
-            sums / np.maximum(correct, 1)[:, None],
-            anchors,
+        self.distance_head.assign_class_means(
+            np.where(means.counts[:, None] > 0, means.means, anchors)
         )
-        self.distance_head.assign_class_means(means)
         self.decision.threshold = None
-        return correct
+        return means.counts
+
+    def fit_score(self, x, y=None, batch_size=128):
+        """Fits the score to known data, if it learns from them.
+
+        `fit_centres` does so with the training data; this does it with
+        others, such as those of `scores.ClassZScore`, which are better not
+        trained on, and leaves the centres alone. Theta becomes invalid.
+
+        Args:
+            x: array of inputs, or a data set of (inputs, labels) batches.
+            y: labels for an array.
+            batch_size: for arrays.
+
+        Raises:
+            ValueError: no data or labels, invalid labels or inputs, or too
+                few of them for the score.
+        """
+        if self.score.IS_FITTED_TO_DATA:
+            problems = self._fit_in_one_pass(
+                "fit_score", [self.score], x, y, batch_size
+            )
+            if problems:
+                raise problems[self.score.name]
+            self.decision.threshold = None
+
+    def fit_scores(self, scores, x, y=None, batch_size=128):
+        """Fits any scores to what this model says of known data, in one pass.
+
+        Args:
+            scores: list of `scores.Score`; those that learn from data are
+                fitted.
+            x: array of inputs, or a data set of (inputs, labels) batches.
+            y: labels for an array.
+            batch_size: for arrays.
+
+        Returns:
+            Dict of the scores that these data are not enough for: the
+            ValueError by the name. The others are fitted.
+
+        Raises:
+            ValueError: no data or labels, or invalid ones.
+        """
+        return self._fit_in_one_pass("fit_scores", scores, x, y, batch_size)
+
+    def _fit_in_one_pass(self, what, scores, x, y, batch_size, take=None):
+        num_classes = len(self.class_names)
+        fitting = Fitting(scores, num_classes)
+        needs_features = fitting.needs_features
+        are_probabilities = None
+        batches = self.iterate_outputs(
+            x,
+            y,
+            batch_size,
+            with_score=False,
+            with_features=needs_features,
+            # Images as they are: what the mean of two views is compared with.
+            single_view=True,
+        )
+        for outputs, labels, images, place in batches:
+            if labels is None:
+                raise ValueError(f"{what} needs labels: pass y.")
+            batch = score_rules.KnownBatch(
+                input_checks.check_labels(labels, num_classes, where=place),
+                score_rules.keys_of(images) if fitting else None,
+                **outputs,
+            )
+            fitting.add(batch)
+            if take is not None:
+                take(batch)
+            if are_probabilities is not False:
+                are_probabilities = _are_probabilities(batch.logits)
+        if are_probabilities is None:
+            raise ValueError(f"{what} needs at least one example.")
+        if are_probabilities:
+            raise ValueError(
+                "The backbone gives probabilities (its outputs are not "
+                "negative and add up to 1), not logits: take the softmax at "
+                "its end away."
+            )
+        _, last = self._features() if needs_features else (None, None)
+        fitting.finish(score_rules.Known(self.class_names, last_layer_of(last)))
+        self._forget_compiled()
+        return fitting.problems
 
     def calibrate(
         self,
@@ -661,45 +868,13 @@ class OpenSetClassifier(keras.Model):
         self.decision.threshold = theta
         return theta
 
-    def fit_score(self, x, y=None, batch_size=128):
-        """Fits the score to known training data, if it learns from them.
-
-        "openmax" does; for the others this does nothing. Theta becomes
-        invalid.
-
-        Args:
-            x: array of inputs, or a data set of (inputs, labels) batches.
-            y: labels for an array.
-            batch_size: for arrays.
-
-        Raises:
-            ValueError: no data or labels, invalid labels or inputs, or too
-                few of them for the score.
-        """
-        if not self.score.IS_FITTED_TO_DATA:
-            return
-        values, all_labels = [], []
-        for scores, (labels, place) in self._iterate_scores(x, y, batch_size):
-            if labels is None:
-                raise ValueError("fit_score needs labels: pass y.")
-            all_labels.append(
-                input_checks.check_labels(
-                    labels, len(self.class_names), where=place
-                )
-            )
-            values.append(getattr(scores, self.score.NEEDS))
-        if not values:
-            raise ValueError("fit_score needs at least one example.")
-        self.score.fit(np.concatenate(values), np.concatenate(all_labels))
-        self.decision.threshold = None
-
     def require_fitted_score(self):
         """Raises ValueError while the score lacks statistics."""
         if not self.score.is_fitted:
             raise ValueError(
                 f"The score {self.score.name!r} has no statistics yet: call "
-                "fit_score(x_train, y_train) first. (fit makes earlier ones "
-                "invalid.)"
+                "fit_centres(x_train, y_train), or fit_score, first. (fit "
+                "makes earlier ones invalid.)"
             )
 
     def _unknown_scores(self, data, batch_size, known_only):
@@ -707,11 +882,11 @@ class OpenSetClassifier(keras.Model):
             return []
         self.require_fitted_score()
         parts = [np.empty(0, "float32")]
-        for scores, (labels, _) in self._iterate_scores(data, None, batch_size):
-            is_wanted = np.ones(len(scores.unknown_score), bool)
+        for outputs, labels, *_ in self.iterate_outputs(data, None, batch_size):
+            is_wanted = np.ones(len(outputs["unknown_score"]), bool)
             if known_only and labels is not None:
                 is_wanted = labels.reshape(-1) != UNKNOWN
-            parts.append(scores.unknown_score[is_wanted])
+            parts.append(outputs["unknown_score"][is_wanted])
         return np.concatenate(parts)
 
     @property
@@ -760,13 +935,12 @@ class OpenSetClassifier(keras.Model):
         """
         self.require_threshold()
         scores = self.predict_scores(x, batch_size)
-        class_id = ops.convert_to_numpy(
-            self.decision(self.class_scores(scores._asdict()))
-        )
+        is_kept = scores.unknown_score <= np.float32(self.threshold)
+        class_id = np.where(is_kept, scores.nearest_class_id, UNKNOWN)
         # UNKNOWN is -1: the last name.
         names = np.array([*self.class_names, UNKNOWN_NAME])
         return OpenSetPrediction(
-            class_id=class_id,
+            class_id=class_id.astype("int32"),
             label=names[class_id],
             is_unknown=class_id == UNKNOWN,
             unknown_score=scores.unknown_score,
@@ -775,7 +949,7 @@ class OpenSetClassifier(keras.Model):
             distances=scores.distances,
         )
 
-    def with_score(self, score):
+    def with_score(self, score, views="same"):
         """The same classifier with another score, without a threshold.
 
         Backbone, preprocessing and augmentation are shared with this model,
@@ -783,6 +957,7 @@ class OpenSetClassifier(keras.Model):
 
         Args:
             score: a name of `scores.names()`, or a `scores.Score`.
+            views: as of the class; "same": as this one.
 
         Returns:
             `OpenSetClassifier`, not compiled; logits and centres are those of
@@ -795,10 +970,78 @@ class OpenSetClassifier(keras.Model):
             preprocessing=self.preprocessing,
             augmentation=self.augmentation,
             score=score,
+            features_layer=self.features_layer,
+            views=self.views if views == "same" else views,
         )
         other.build((None, *self.raw_input_shape))
         other.distance_head.set_weights(self.distance_head.get_weights())
         return other
+
+    @classmethod
+    def from_classifier(
+        cls,
+        classifier,
+        class_names,
+        score="energy",
+        *,
+        features_layer=None,
+        views=None,
+        preprocessing=None,
+    ):
+        """Makes a trained Keras classifier able to reject the unknown.
+
+        Nothing is trained. A softmax at the classifier's end is taken away;
+        all other layers are shared with it, not copied. `fit_centres` with
+        its training data fits class means of the logits and the score, and
+        `calibrate` sets theta; then it predicts, saves and exports as any
+        `OpenSetClassifier` does.
+
+        Args:
+            classifier: trained Keras model that ends in N logits or in a
+                softmax over them.
+            class_names: N different texts, in the order of its outputs.
+            score: as of the class. "gamma" and "min_distance" are distances
+                to the class means of the logits, which training by
+                cross-entropy does not pull together.
+            features_layer: as of the class.
+            views: as of the class.
+            preprocessing: layer from raw inputs to what the classifier takes.
+
+        Returns:
+            `OpenSetClassifier`, not compiled.
+
+        Raises:
+            ValueError: as of the class; a classifier that ends in sigmoids or
+                is not built.
+
+        Example:
+
+        >>> import keras, numpy as np, cac_tf
+        >>> rng = np.random.default_rng(0)
+        >>> y = np.arange(200) % 2
+        >>> x = np.float32(3 * np.eye(2, 4)[y] + rng.normal(size=(200, 4)))
+        >>> inputs = keras.Input([4])
+        >>> hidden = keras.layers.Dense(8, activation="relu")(inputs)
+        >>> outputs = keras.layers.Dense(2, activation="softmax")(hidden)
+        >>> trained = keras.Model(inputs, outputs)
+        >>> model = cac_tf.OpenSetClassifier.from_classifier(
+        ...     trained, ["left", "right"], score="deep_nearest_neighbours")
+        >>> counts = model.fit_centres(x, y)
+        >>> theta = model.calibrate(x, true_positive_rate=0.95)
+        >>> bool(np.mean(model.predict_open_set(x).is_unknown) <= 0.05)
+        True
+        """
+        model = cls(
+            without_softmax(classifier),
+            class_names,
+            preprocessing=preprocessing,
+            score=score,
+            features_layer=features_layer,
+            views=views,
+        )
+        if preprocessing is None and classifier.built:
+            model.build(tuple(classifier.input_shape))
+        return model
 
     # ---- keeping ----------------------------------------------------------
 
@@ -859,6 +1102,8 @@ class OpenSetClassifier(keras.Model):
             "preprocessing": serialize(self.preprocessing),
             "augmentation": serialize(self.augmentation),
             "score": serialize(self.score),
+            "features_layer": self.features_layer,
+            "views": self.views,
         }
 
     @classmethod
@@ -927,6 +1172,12 @@ def _with_nearest_centre_accuracy(metrics):
     if isinstance(metrics, str) and metrics in ("accuracy", "acc"):
         return NearestCentreAccuracy(name=metrics)
     return metrics
+
+
+def _are_probabilities(logits):
+    """Whether every row is not negative and adds up to 1."""
+    sums = logits.sum(axis=-1)
+    return bool((logits >= 0).all() and np.allclose(sums, 1.0, atol=1e-3))
 
 
 def _as_list(value):

@@ -2,6 +2,7 @@
 """The paper's score: the smallest rejection score gamma."""
 
 import keras
+from keras import ops
 
 from cac_tf.scores.score import Score
 
@@ -13,12 +14,12 @@ class Gamma(Score):
     Example:
 
     >>> import numpy as np
-    >>> np.asarray(Gamma()(np.float32([[0.5, 7.0]]))).min()
-    np.float32(0.5)
+    >>> np.asarray(Gamma()(np.float32([[0.5, 7.0]])))
+    array([0.5], dtype=float32)
     """
 
-    NAME, NEEDS = "gamma", "gamma"
+    NAME, NEEDS = "gamma", ("gamma",)
     IS_NON_NEGATIVE = True
 
-    def call(self, values):
-        return values
+    def call(self, gamma):
+        return ops.min(gamma, axis=-1)

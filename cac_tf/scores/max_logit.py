@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The largest logit."""
+"""The largest logit (Hendrycks et al., ICML 2022)."""
 
 import keras
+from keras import ops
 
 from cac_tf.precision import full_precision
 from cac_tf.scores.score import Score
@@ -14,11 +15,11 @@ class MaxLogit(Score):
     Example:
 
     >>> import numpy as np
-    >>> np.asarray(MaxLogit()(np.float32([[2.0, 7.0]]))).min()
-    np.float32(-7.0)
+    >>> np.asarray(MaxLogit()(np.float32([[2.0, 7.0]])))
+    array([-7.], dtype=float32)
     """
 
-    NAME, NEEDS = "max_logit", "logits"
+    NAME, NEEDS = "max_logit", ("logits",)
 
-    def call(self, values):
-        return -full_precision(values)
+    def call(self, logits):
+        return -ops.max(full_precision(logits), axis=-1)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The largest softmax probability."""
+"""The largest softmax probability (Hendrycks and Gimpel, ICLR 2017)."""
 
 import keras
+from keras import ops
 
 from cac_tf.layers.rejection_score import share_of_others
 from cac_tf.scores.score import Score
@@ -17,13 +18,13 @@ class MaxSoftmax(Score):
     Example:
 
     >>> import numpy as np
-    >>> scores = MaxSoftmax()(np.float32([[0.0, 30.0]]))
-    >>> f"{np.asarray(scores).min():.3g}"
+    >>> (score,) = np.asarray(MaxSoftmax()(np.float32([[0.0, 30.0]])))
+    >>> f"{score:.3g}"
     '9.36e-14'
     """
 
-    NAME, NEEDS = "max_softmax", "logits"
+    NAME, NEEDS = "max_softmax", ("logits",)
     IS_NON_NEGATIVE = True
 
-    def call(self, values):
-        return share_of_others(-values)
+    def call(self, logits):
+        return ops.min(share_of_others(-logits), axis=-1)

@@ -2,6 +2,7 @@
 """The distance to the closest centre."""
 
 import keras
+from keras import ops
 
 from cac_tf.scores.score import Score
 
@@ -13,12 +14,12 @@ class MinDistance(Score):
     Example:
 
     >>> import numpy as np
-    >>> np.asarray(MinDistance()(np.float32([[2.0, 7.0]]))).min()
-    np.float32(2.0)
+    >>> np.asarray(MinDistance()(np.float32([[2.0, 7.0]])))
+    array([2.], dtype=float32)
     """
 
-    NAME, NEEDS = "min_distance", "distances"
+    NAME, NEEDS = "min_distance", ("distances",)
     IS_NON_NEGATIVE = True
 
-    def call(self, values):
-        return values
+    def call(self, distances):
+        return ops.min(distances, axis=-1)

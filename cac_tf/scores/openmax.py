@@ -7,6 +7,7 @@ from keras import ops
 from scipy import stats
 
 from cac_tf.layers.anchored_distance import dense_distances
+from cac_tf.layers.open_set_decision import nearest_class
 from cac_tf.precision import full_precision
 from cac_tf.scores.score import Score
 
@@ -22,7 +23,8 @@ class OpenMax(Score):
     is taken away becomes the logit of "unknown", and a softmax follows.
     Distances are Euclidean; the Weibull fit is SciPy's, with the location
     fixed at one below the smallest distance of the tail, as in the authors'
-    libMR.
+    libMR. `fit` keeps the logits of all examples (not the features) until it
+    has the means.
 
     Args:
         tail_size: distances that each Weibull distribution is fitted to.
@@ -42,13 +44,12 @@ class OpenMax(Score):
     >>> labels = np.arange(300) % 3
     >>> logits = 10 * np.eye(3)[labels] + rng.standard_normal((300, 3))
     >>> score = OpenMax()
-    >>> score.fit(np.float32(logits), labels)
-    >>> out = score(np.float32([[10, 0, 0], [4, 4, 4]]))
-    >>> np.round(np.asarray(out).min(axis=-1), 2)
+    >>> score.fit(labels, logits=logits)
+    >>> np.round(np.asarray(score(np.float32([[10, 0, 0], [4, 4, 4]]))), 2)
     array([0., 1.], dtype=float32)
     """
 
-    NAME, NEEDS, IS_FITTED_TO_DATA = "openmax", "logits", True
+    NAME, NEEDS, IS_FITTED_TO_DATA = "openmax", ("logits",), True
     IS_NON_NEGATIVE = True
 
     def __init__(self, tail_size=20, rank=10, **kwargs):
@@ -59,60 +60,51 @@ class OpenMax(Score):
             raise ValueError(f"rank must be at least 1; got {rank}.")
         self.tail_size, self.rank = int(tail_size), int(rank)
 
-    def build(self, input_shape):
-        num_classes = input_shape[-1]
-        self.class_means = self._statistic("class_means", (num_classes,) * 2)
-        # One row a class: shape, location, scale. NaN: not fitted yet.
-        self.weibull = self._statistic("weibull", (num_classes, 3))
+    def start_fit(self, num_classes):
+        return [], []
 
-    def _statistic(self, name, shape):
-        return self.add_weight(
-            name=name,
-            shape=shape,
-            initializer=keras.initializers.Constant(np.nan),
-            dtype="float32",
-            trainable=False,
-            autocast=False,
-        )
+    def add_batch(self, kept, batch):
+        right = batch.is_correct
+        logits, labels = kept
+        logits.append(batch.logits[right])
+        labels.append(batch.labels[right])
 
-    def reset(self):
-        if self.built:
-            for statistic in self.weights:
-                statistic.assign(np.full(statistic.shape, np.nan, "float32"))
-
-    @property
-    def is_fitted(self):
-        return self.built and bool(
-            np.isfinite(ops.convert_to_numpy(self.weibull)).all()
-        )
-
-    def fit(self, values, labels):
-        logits = np.asarray(values, "float64")
-        labels = np.asarray(labels)
-        if not self.built:
-            self.build(logits.shape)
-        is_correct = logits.argmax(axis=-1) == labels
+    def finish_fit(self, kept, known):
+        logits, labels = map(np.concatenate, kept)
         means, weibull = [], []
-        for index in range(logits.shape[-1]):
-            own = logits[is_correct & (labels == index)]
+        for index, name in enumerate(known.class_names):
+            own = np.float64(logits[labels == index])
             if len(own) < 3:
                 raise ValueError(
                     "OpenMax needs at least three correctly classified "
-                    f"examples of each class; class {index} has {len(own)}."
+                    f"examples of each class; class {name!r} has {len(own)}."
                 )
             means.append(own.mean(axis=0))
             distances = np.linalg.norm(own - means[-1], axis=-1)
             tail = np.sort(distances)[-self.tail_size :]
             location = tail[0] - 1.0
             weibull.append(stats.weibull_min.fit(tail, floc=location))
-        self.class_means.assign(np.float32(means))
-        self.weibull.assign(np.float32(weibull))
+        # Of Weibull's, one row a class: shape, location, scale.
+        self.set_statistics(class_means=means, weibull=weibull)
 
-    def call(self, values):
-        logits = full_precision(values)
-        distances = dense_distances(logits, self.class_means)
+    def call(self, logits):
+        known, unknown = self._recalibrated(logits)
+        # softmax over the known classes and "unknown".
+        probabilities = ops.softmax(
+            ops.concatenate([known, unknown], axis=-1), axis=-1
+        )
+        return probabilities[:, -1]
+
+    def nearest_class(self, outputs):
+        known, _ = self._recalibrated(outputs["logits"])
+        return nearest_class(-known)
+
+    def _recalibrated(self, logits):
+        """Logits of the known classes, (B, N), and of "unknown", (B, 1)."""
+        logits = full_precision(logits)
+        distances = dense_distances(logits, self.statistic("class_means"))
         shape, location, scale = ops.unstack(
-            ops.convert_to_tensor(self.weibull), 3, axis=-1
+            self.statistic("weibull"), 3, axis=-1
         )
         beyond = ops.maximum(distances - location, 0.0) / scale
         tail_probability = 1.0 - ops.exp(-ops.power(beyond, shape))
@@ -121,16 +113,7 @@ class OpenMax(Score):
         weight = 1.0 - ops.cast(order, "float32") / self.rank
         weight = ops.maximum(weight, 0.0) * tail_probability
         unknown = ops.sum(logits * weight, axis=-1, keepdims=True)
-        known = logits * (1.0 - weight)
-        # softmax over the known classes and "unknown".
-        probabilities = ops.softmax(
-            ops.concatenate([known, unknown], axis=-1), axis=-1
-        )
-        p_unknown = probabilities[..., -1:]
-        # The classes in the order of their probabilities, the first of them
-        # at the probability of "unknown".
-        best = ops.max(known, axis=-1, keepdims=True)
-        return p_unknown + (best - known)
+        return logits * (1.0 - weight), unknown
 
     def get_config(self):
         return {

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The winning logit, standardised by its class."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from cac_tf.layers.open_set_decision import nearest_class
+from cac_tf.precision import full_precision
+from cac_tf.scores.score import Score
+from cac_tf.scores.statistics import ClassMoments
+
+
+@keras.saving.register_keras_serializable(package="CacTf")
+class ClassZScore(Score):
+    r"""Unknown score \\((\mu_k - z_k) / \sigma_k\\) of the winning class k.
+
+    \\(\mu_k\\) and \\(\sigma_k\\) are mean and standard deviation of the own
+    logit over the examples of class k that are classified correctly. Classes
+    differ in how high and how narrow their logits lie, and more so on data
+    that was not trained on: there the statistics should come from.
+
+    Example:
+
+    >>> logits = np.float32([[8, 0], [9, 0], [10, 0], [0, 4], [0, 6]])
+    >>> score = ClassZScore()
+    >>> score.fit([0, 0, 0, 1, 1], logits=logits)
+    >>> np.asarray(score(np.float32([[8, 0], [0, 8]]))).round(3)
+    array([ 1.225, -3.   ], dtype=float32)
+    """
+
+    NAME, NEEDS = "class_z_score", ("logits",)
+    IS_FITTED_TO_DATA = True
+    WANTS_HELD_OUT_DATA = True
+
+    def start_fit(self, num_classes):
+        return ClassMoments(num_classes)
+
+    def add_batch(self, kept, batch):
+        right = batch.is_correct
+        labels = batch.labels[right]
+        own = batch.logits[right, labels]
+        kept.add(own[:, None], labels)
+
+    def finish_fit(self, kept, known):
+        deviation = np.sqrt(kept.variances[:, 0])
+        for name, count, spread in zip(
+            known.class_names, kept.counts, deviation, strict=True
+        ):
+            if count < 2 or not spread > 0:
+                raise ValueError(
+                    "The class z-score needs at least two correctly "
+                    "classified examples of each class, with different "
+                    f"logits; class {name!r} has {count}."
+                )
+        self.set_statistics(mean=kept.means[:, 0], deviation=deviation)
+
+    def call(self, logits):
+        logits = full_precision(logits)
+        winner = nearest_class(-logits)
+        mean = ops.take(self.statistic("mean"), winner)
+        deviation = ops.take(self.statistic("deviation"), winner)
+        return (mean - ops.max(logits, axis=-1)) / deviation

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The free energy of the logits (Liu et al., NeurIPS 2020)."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from cac_tf.precision import full_precision
+from cac_tf.scores.score import Score
+
+
+@keras.saving.register_keras_serializable(package="CacTf")
+class Energy(Score):
+    r"""Unknown score \\(-T \log \sum_j e^{z_j / T}\\).
+
+    Args:
+        temperature: T > 0; towards 0 the score becomes that of the largest
+            logit.
+        **kwargs: of `keras.layers.Layer`.
+
+    Raises:
+        ValueError: a temperature that is not positive and finite.
+
+    Example:
+
+    >>> np.asarray(Energy()(np.float32([[2.0, 2.0]]))).round(4)
+    array([-2.6931], dtype=float32)
+    """
+
+    NAME, NEEDS = "energy", ("logits",)
+
+    def __init__(self, temperature=1.0, **kwargs):
+        super().__init__(**kwargs)
+        if not (np.isfinite(temperature) and temperature > 0):
+            raise ValueError(
+                f"temperature must be positive and finite; got {temperature!r}."
+            )
+        self.temperature = float(temperature)
+
+    def call(self, logits):
+        scaled = full_precision(logits) / self.temperature
+        return -self.temperature * ops.logsumexp(scaled, axis=-1)
+
+    def get_config(self):
+        return {**super().get_config(), "temperature": self.temperature}

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fitting several scores while the examples go by once."""
+
+
+class Fitting:
+    """Scores that are fitted to the same examples.
+
+    A score that cannot be fitted to them does not keep the others from it.
+
+    Args:
+        scores: list of `Score`; those that learn from data are fitted.
+        num_classes: N.
+    """
+
+    def __init__(self, scores, num_classes):
+        self.problems = {}  # name -> ValueError
+        self._kept = {s: None for s in scores if s.IS_FITTED_TO_DATA}
+        self._step(lambda score, _: score.start_fit(num_classes))
+
+    def __bool__(self):
+        return bool(self._kept)
+
+    @property
+    def needs_features(self):
+        """Whether a score that is still to be fitted reads features."""
+        return any("features" in score.NEEDS for score in self._kept)
+
+    def add(self, batch):
+        """Takes a `KnownBatch`."""
+
+        def add_batch(score, kept):
+            score.add_batch(kept, batch)
+            return kept
+
+        self._step(add_batch)
+
+    def finish(self, known):
+        """Fits, with a `Known`; what could not be is in `problems`."""
+        self._step(lambda score, kept: score.finish_fit(kept, known))
+
+    def _step(self, step):
+        for score, kept in list(self._kept.items()):
+            try:
+                self._kept[score] = step(score, kept)
+            except ValueError as error:
+                self.problems[score.name] = error
+                del self._kept[score]

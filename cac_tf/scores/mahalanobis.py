@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mahalanobis distance with a shared covariance (Lee et al., NeurIPS 2018)."""
+
+import warnings
+
+import keras
+import numpy as np
+import scipy.linalg
+from keras import ops
+from sklearn.covariance import shrunk_covariance
+
+from cac_tf.layers.anchored_distance import dense_distances
+from cac_tf.precision import full_precision
+from cac_tf.scores.score import Score
+from cac_tf.scores.statistics import ClassMoments
+from cac_tf.scores.statistics import Sample
+from cac_tf.scores.statistics import SecondMoment
+
+# Of so many examples the shrinkage's fourth moment is taken: of all up to here.
+_SAMPLE_SIZE = 4096
+
+
+@keras.saving.register_keras_serializable(package="CacTf")
+class Mahalanobis(Score):
+    r"""Unknown score \\(\min_k (x - \mu_k)^T \Sigma^{-1} (x - \mu_k)\\).
+
+    Means of the features of each class and one covariance about them, shrunk
+    by Ledoit and Wolf's formula (*A Well-Conditioned Estimator for
+    Large-Dimensional Covariance Matrices*, 2004). With fewer examples than
+    features a warning says how much.
+
+    Raises:
+        ValueError: in `fit`, a class without an example, or examples that do
+            not differ from their class means.
+
+    Example:
+
+    >>> rng = np.random.default_rng(0)
+    >>> labels = np.arange(400) % 2
+    >>> features = rng.standard_normal((400, 3)) + 9 * labels[:, None]
+    >>> score = Mahalanobis()
+    >>> score.fit(labels, features=features)
+    >>> near, far = np.asarray(score(np.float32([[9, 9, 9], [4, 4, 4]])))
+    >>> bool(near < 1 and far > 40)
+    True
+    """
+
+    NAME, NEEDS = "mahalanobis", ("features",)
+    IS_FITTED_TO_DATA = True
+    IS_NON_NEGATIVE = True
+
+    def start_fit(self, num_classes):
+        return ClassMoments(num_classes), SecondMoment(), Sample(_SAMPLE_SIZE)
+
+    def add_batch(self, kept, batch):
+        by_class, moment, sample = kept
+        by_class.add(batch.features, batch.labels)
+        moment.add(batch.features)
+        sample.add(batch.keys, batch.features, batch.labels)
+
+    def finish_fit(self, kept, known):
+        by_class, moment, sample = kept
+        width, counts, means = len(moment.sum), by_class.counts, by_class.means
+        empty = [
+            name
+            for name, count in zip(known.class_names, counts, strict=True)
+            if not count
+        ]
+        if empty:
+            raise ValueError(
+                "The Mahalanobis distance needs an example of each class; "
+                f"there is none of: {', '.join(empty)}."
+            )
+        centre = moment.sum / moment.count
+        offsets = means - centre
+        covariance = moment.about(centre) - (
+            (offsets.T * (counts / moment.count)) @ offsets
+        )
+        features, labels = sample.arrays()
+        lengths = np.sum((np.float64(features) - means[labels]) ** 2, axis=-1)
+        shrinkage = _shrinkage(covariance, np.mean(lengths**2), moment.count)
+        if not np.trace(covariance) > 1e-9 * np.trace(moment.about(centre)):
+            raise ValueError(
+                "The Mahalanobis distance needs examples that differ within "
+                "their classes; here each class has one, or all are equal."
+            )
+        if moment.count < width:
+            warnings.warn(
+                f"The covariance of {width} features was estimated from only "
+                f"{moment.count} examples: it is shrunk by {shrinkage:.3f} "
+                "towards a multiple of the identity.",
+                stacklevel=2,
+            )
+        root = scipy.linalg.cholesky(
+            shrunk_covariance(covariance, shrinkage), lower=True
+        )
+        whitening = scipy.linalg.solve_triangular(
+            root, np.eye(width), lower=True
+        ).T
+        self.set_statistics(
+            centre=centre, whitening=whitening, means=offsets @ whitening
+        )
+
+    def call(self, features):
+        offsets = full_precision(features) - self.statistic("centre")
+        whitened = ops.matmul(offsets, self.statistic("whitening"))
+        distances = dense_distances(whitened, self.statistic("means"))
+        return ops.square(ops.min(distances, axis=-1))
+
+
+def _shrinkage(covariance, mean_fourth_power, count):
+    """Ledoit and Wolf's intensity, in [0, 1], from what a pass can keep.
+
+    (Scikit-learn has it as a function of all examples.)
+
+    Args:
+        covariance: (D, D) about the class means, divided by `count`.
+        mean_fourth_power: mean of the fourth power of the examples' Euclidean
+            distances from their class means.
+        count: number of examples.
+    """
+    width = len(covariance)
+    squares = np.sum(covariance**2)
+    target = np.trace(covariance) / width
+    # How far the estimate is from the target, and how far by chance.
+    distance = (squares - width * target**2) / width
+    by_chance = (mean_fourth_power - squares) / (width * count)
+    by_chance = min(by_chance, distance)
+    return by_chance / distance if by_chance > 0 else 0.0

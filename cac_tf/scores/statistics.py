@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Statistics of examples that go by in batches.
+
+None depends on how the examples are cut into batches or on their order,
+beyond the rounding of float64 sums; memory does not grow with their number.
+"""
+
+import numpy as np
+import psutil
+
+# Of the free memory, what a statistic may take.
+_USABLE_MEMORY = 0.7
+
+
+def check_memory(num_bytes, what, remedy):
+    """Raises ValueError if so many bytes are not free.
+
+    Args:
+        num_bytes: that will be needed.
+        what: that needs them, the message's subject.
+        remedy: what else can be done, a sentence.
+    """
+    usable = _USABLE_MEMORY * psutil.virtual_memory().available
+    if num_bytes > usable:
+        raise ValueError(
+            f"{what} needs {num_bytes / 2**30:.2f} GiB, and "
+            f"{usable / 2**30:.2f} GiB of memory can be used. {remedy}"
+        )
+
+
+class ClassMoments:
+    """Number, mean and variance of each class's vectors."""
+
+    def __init__(self, num_classes):
+        self.counts = np.zeros(num_classes, "int64")
+        # They get their width with the first vectors.
+        self._sums = self._squares = np.zeros((num_classes, 1))
+
+    def add(self, vectors, labels):
+        """Takes (n, D) vectors with (n,) labels."""
+        vectors = vectors.astype("float64")
+        self.counts += np.bincount(labels, minlength=len(self.counts))
+        # A matrix product: np.add.at is slow on wide rows.
+        is_member = (labels == np.arange(len(self.counts))[:, None]) * 1.0
+        self._sums = self._sums + is_member @ vectors
+        self._squares = self._squares + is_member @ vectors**2
+
+    @property
+    def means(self):
+        """(N, D); 0 for a class without vectors."""
+        return self._sums / np.maximum(self.counts, 1)[:, None]
+
+    @property
+    def variances(self):
+        """(N, D), not negative; 0 for a class without vectors."""
+        squares = self._squares / np.maximum(self.counts, 1)[:, None]
+        return np.maximum(squares - self.means**2, 0.0)
+
+
+class SecondMoment:
+    """Number, sum and sum of outer products of vectors: O(D^2) memory."""
+
+    def __init__(self):
+        self.count, self.sum, self.products = 0, None, None
+
+    def add(self, vectors):
+        """Takes (n, D) vectors."""
+        width = vectors.shape[1]
+        if self.sum is None:
+            # Itself, and what is computed from it.
+            check_memory(
+                4 * 8 * width**2,
+                f"A second moment of {width:,} features",
+                "Name a narrower features_layer, or choose a score that needs "
+                "no covariance.",
+            )
+            self.sum = np.zeros(width)
+            self.products = np.zeros((width, width))
+        vectors = vectors.astype("float64")
+        self.count += len(vectors)
+        self.sum += vectors.sum(axis=0)
+        self.products += vectors.T @ vectors
+
+    def about(self, origin):
+        """(D, D) mean of `(x - origin) (x - origin)^T`."""
+        mean = self.sum / self.count
+        crossed = np.outer(origin, mean)
+        return (
+            self.products / self.count
+            - crossed
+            - crossed.T
+            + np.outer(origin, origin)
+        )
+
+
+class Sample:
+    """The examples with the smallest keys, at most `size` of them.
+
+    Keys look random and belong to the inputs, so this is a random sample that
+    is the same for every order and every cut into batches.
+    """
+
+    def __init__(self, size):
+        self._size = size
+        self._keys, self._rows = [], []
+        self._held = 0
+
+    def add(self, keys, *rows):
+        """Takes (n,) keys with arrays of n rows each."""
+        self._keys.append(keys)
+        self._rows.append(rows)
+        self._held += len(keys)
+        if self._held > 2 * self._size:
+            self._prune()
+
+    def _prune(self):
+        keys = np.concatenate(self._keys)
+        chosen = np.argsort(keys, kind="stable")[: self._size]
+        rows = [
+            np.concatenate(parts)[chosen]
+            for parts in zip(*self._rows, strict=True)
+        ]
+        self._keys, self._rows = [keys[chosen]], [tuple(rows)]
+        self._held = len(chosen)
+
+    def arrays(self):
+        """The arrays of the chosen examples, in the order of their keys."""
+        if not self._keys:
+            return ()
+        self._prune()
+        return self._rows[0]
+
+
+class ClassSamples:
+    """A `Sample` of each class, all of the same size."""
+
+    def __init__(self, size, num_classes):
+        quota = size // num_classes
+        self._samples = [Sample(quota) for _ in range(num_classes)]
+        self.is_empty = True
+
+    def add(self, keys, labels, *rows):
+        """Takes (n,) keys and labels with arrays of n rows each."""
+        self.is_empty = False
+        for label in np.unique(labels):
+            own = labels == label
+            self._samples[label].add(keys[own], *(array[own] for array in rows))
+
+    def arrays(self):
+        """The arrays of the chosen examples, class after class."""
+        parts = [sample.arrays() for sample in self._samples]
+        parts = [part for part in parts if part]
+        return tuple(map(np.concatenate, zip(*parts, strict=True)))
