@@ -31,6 +31,7 @@ setuptools.setup(
             "data/*.tsv",
             "export/*.md",
             "reporting/*.html",
+            "reporting/*.js",
             "reporting/*.json",
         ],
         "cac_tf.ops": ["core/*", "tensorflow/*", "xla/*"],

@@ -103,7 +103,7 @@ def evaluate(model, dataset, method="cac", scores=(), batch_size=256):
     model.require_fitted_score()
     rules = [score_rules.get(score) for score in scores]
     rules = [rule for rule in rules if rule.name != model.score.name]
-    rules = _usable(rules, model, dataset, batch_size)
+    rules = fitted_scores(model, dataset, rules, batch_size)
     outputs, seconds = _outputs_of_test_data(
         model, dataset, [model.score, *rules], batch_size
     )
@@ -169,8 +169,21 @@ def _has_own_centres(model):
     return model.score.reads_distances or not model.distance_head.has_anchors
 
 
-def _usable(rules, model, dataset, batch_size):
-    """The scores that the model can have, fitted."""
+def fitted_scores(model, dataset, rules, batch_size=256):
+    """Scores fitted to the known data of an experiment.
+
+    One pass over the training data, and one over the validation data for
+    scores that want data which was not trained on.
+
+    Args:
+        model: `OpenSetClassifier`.
+        dataset: `OpenSetDataset`.
+        rules: list of `scores.Score`.
+        batch_size: of the predictions.
+
+    Returns:
+        Those of the scores that can be used; a warning names each other one.
+    """
     problems = {}
     if not model.has_features:
         problems = {
@@ -235,7 +248,9 @@ def _outputs_of_test_data(model, dataset, rules, batch_size):
                 if rule.name not in seconds:
                     seconds[rule.name] = _seconds(rule.of_arrays, *values)
             if "network" not in seconds:
-                seconds["network"] = _seconds(lambda x: list(network(x)), images)
+                seconds["network"] = _seconds(
+                    lambda x: list(network(x)), images
+                )
     return {k: np.concatenate(v) for k, v in parts.items()}, seconds
 
 

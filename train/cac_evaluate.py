@@ -14,7 +14,8 @@ from absl import flags
 
 from cac_tf import methods
 from cac_tf.evaluation import evaluate
-from cac_tf.methods.cac import fit_class_means
+from cac_tf.methods.known_data import fit_score
+from cac_tf.methods.known_data import fit_to_known_data
 from cac_tf.models import load_model
 from cac_tf.run_folder import RunFolder
 from cac_tf.run_folder import data_summary
@@ -36,16 +37,13 @@ def define_flags(values):
         "training.",
         flag_values=values,
     )
-    command_line.define_score_flag(
-        values,
-        "Which rule gives the unknown score. Default: the model's own.",
-    )
+    command_line.define_score_flags(values, "Default: the model's own.")
     flags.DEFINE_float(
         "true_positive_rate",
         None,
         "Calibrate theta anew on the known validation images. Default: the "
-        "model's own theta; 0.95 where it has none, or where --recentre or "
-        "another --score made it invalid.",
+        "model's own theta; 0.95 where it has none, or where --recentre, "
+        "another --score or other --views made it invalid.",
         flag_values=values,
     )
     flags.DEFINE_bool(
@@ -97,16 +95,12 @@ def main(values):
     model = load_model(values.model)
     config = _config_beside(values.model)
     method = methods.get(config["settings"]["method"] if config else "cac")
-    if values.recentre and method.name != "cac":
-        raise ValueError(
-            f"--recentre has no effect on a model of method {method.name}, "
-            "whose scores do not use its centres; leave it out."
-        )
-    method.score_named(values.score)
+    compared = command_line.scores_to_compare(values, method)
     data_settings = _data_settings(values, config)
     dataset = command_line.load_dataset(data_settings)
+    methods.check_views(dataset.name, values.views)
     model, is_changed = _prepared(values, model, dataset)
-    evaluation = evaluate(model, dataset, method.name, method.scores)
+    evaluation = evaluate(model, dataset, method.name, compared)
     folder = RunFolder.open(
         values.output_dir,
         {
@@ -116,6 +110,8 @@ def main(values):
             "method": method.name,
             "recentre": values.recentre,
             "score": model.score.name,
+            "views": model.views or "one",
+            "scores": list(compared),
             "true_positive_rate": values.true_positive_rate,
         },
         data_summary(dataset),
@@ -128,15 +124,22 @@ def main(values):
 
 
 def _prepared(values, model, dataset):
-    """The model with the score, centres and theta asked for."""
+    """The model with the score, views, centres and theta asked for."""
     is_changed = False
-    if values.score is not None and values.score != model.score.name:
-        model, is_changed = model.with_score(values.score), True
+    score, views = values.score or model.score.name, model.views
+    if values.views is not None:
+        views = command_line.views(values.views)
+    if score not in (model.score.name, command_line.AUTO):
+        model, is_changed = model.with_score(score, views), True
+    elif views != model.views:
+        model, is_changed = model.with_score(model.score, views), True
     if values.recentre:
-        fit_class_means(model, dataset.train)
+        fit_to_known_data(model, dataset)
         is_changed = True
-    if is_changed:
-        model.fit_score(*dataset.train)
+    elif not model.score.is_fitted:
+        fit_score(model, dataset)
+    if score == command_line.AUTO:
+        model, is_changed = command_line.with_chosen_score(model, dataset), True
     rate = values.true_positive_rate
     if model.threshold is None and rate is None:
         rate = _TRUE_POSITIVE_RATE

@@ -40,9 +40,7 @@ def define_flags(values):
         "How the model is trained.",
         flag_values=values,
     )
-    command_line.define_score_flag(
-        values, "Which rule gives the unknown score. Default: the method's."
-    )
+    command_line.define_score_flags(values, "Default: the method's, one.")
     flags.DEFINE_string(
         "output_dir",
         None,
@@ -148,11 +146,19 @@ def configure(values):
     # Dumped arrays are trained as the data set that they come from.
     name = origin_of(values.dataset) or values.dataset
     recipe = command_line.recipe_of_flags(values, method, name)
-    score = method.score_named(values.score)
-    if values.evaluate_every and scores.get(score).IS_FITTED_TO_DATA:
+    score = values.score or method.scores[0]
+    if values.evaluate_every and (
+        score == command_line.AUTO or scores.get(score).IS_FITTED_TO_DATA
+    ):
         raise ValueError(
             f"--evaluate_every has no effect with --score={score}, which is "
             "fitted after the training; leave it out."
+        )
+    methods.check_views(name, values.views)
+    if values.views == "flip" and not recipe.flip:
+        raise ValueError(
+            "--views=flip is for models that are trained with mirror images; "
+            "with --flip=0 they are not."
         )
     if not 0.0 < values.true_positive_rate < 1.0:
         raise ValueError(
@@ -166,6 +172,8 @@ def configure(values):
             **command_line.data_settings(values),
             "method": method.name,
             "score": score,
+            "views": values.views or "one",
+            "scores": list(command_line.scores_to_compare(values, method)),
             **recipe.in_force,
             "seed": values.seed,
             "evaluate_every": values.evaluate_every,
@@ -193,7 +201,14 @@ def main(values):
             return
     # What is wrong with data or recipe is found before anything is written.
     dataset = command_line.load_dataset(data_settings)
-    model = method.build_model(dataset, recipe, values.seed, settings["score"])
+    is_chosen_later = settings["score"] == command_line.AUTO
+    model = method.build_model(
+        dataset,
+        recipe,
+        values.seed,
+        None if is_chosen_later else settings["score"],
+        command_line.views(settings["views"]),
+    )
     folder = RunFolder.open(
         path, settings, data_summary(dataset), values.overwrite
     )
@@ -218,11 +233,13 @@ def main(values):
         callbacks=[TrainingProgress(recipe.most_epochs, steps_per_epoch)],
         after_epoch=learning_curve,
     )
+    if is_chosen_later:
+        model = command_line.with_chosen_score(model, dataset)
     model.calibrate(
         dataset.validation.images,
         true_positive_rate=values.true_positive_rate,
     )
-    evaluation = evaluate(model, dataset, method.name, method.scores)
+    evaluation = evaluate(model, dataset, method.name, settings["scores"])
     model.save(folder.file("model.keras"))
     if keras.backend.backend() == "tensorflow":
         # What an interrupted attempt left is of this same run.

@@ -6,6 +6,8 @@ import hashlib
 import logging
 import sys
 
+import rich.console
+import rich.table
 from absl import app
 from absl import flags
 from absl import logging as absl_logging
@@ -20,6 +22,7 @@ from cac_tf.models import NETWORKS
 from cac_tf.reporting import write_report
 from cac_tf.run_folder import FORMAT
 from cac_tf.run_folder import read_config
+from cac_tf.score_choice import choose_score
 
 
 def run(define_flags, main, doc, when_interrupted=""):
@@ -340,8 +343,39 @@ def _print_measures(measures):
         names = ", ".join(measures["unknown_class_names"])
         print(f"{'unknown classes':>20}  {names}")
     if len(measures["scores"]) > 1 and measures["auroc"] is not None:
-        for name, by_score in measures["scores"].items():
-            print(f"{'auroc by ' + name:>20}  {by_score['auroc']:.4g}")
+        _print_scores(measures)
+
+
+def _print_scores(measures):
+    """What each score gives, beside what it costs."""
+    table = rich.table.Table()
+    rates = list(measures["ccr"])
+    table.add_column("score")
+    for name in (
+        "AUROC",
+        *(f"CCR@{float(rate):.0%}" for rate in rates),
+        "OSCR",
+        "accuracy",
+        "us/image",
+    ):
+        table.add_column(name, justify="right")
+    times = measures["microseconds_per_image"]
+    for name, by_score in measures["scores"].items():
+        table.add_row(
+            name,
+            *(
+                f"{value:.4f}"
+                for value in (
+                    by_score["auroc"],
+                    *by_score["ccr"].values(),
+                    by_score["oscr"],
+                    by_score["accuracy"],
+                )
+            ),
+            f"{times[name]:.2f}",
+        )
+    table.caption = f"us/image: after the network's {times['network']:.0f}"
+    rich.console.Console(width=100, highlight=False).print(table)
 
 
 def file_sha256(path):
@@ -350,6 +384,76 @@ def file_sha256(path):
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def define_score_flag(values, text):
-    """The flag `--score`."""
-    flags.DEFINE_enum("score", None, scores.names(), text, flag_values=values)
+def define_score_flags(values, default):
+    """The flags `--score`, `--views` and `--scores`.
+
+    Args:
+        values: `absl.flags.FlagValues`.
+        default: what an absent `--score` and `--views` mean, a sentence.
+    """
+    flags.DEFINE_enum(
+        "score",
+        None,
+        (*scores.names(), AUTO),
+        "Which rule gives the unknown score. auto: that which tells the known "
+        "validation images best from composites of two of them; a guess, see "
+        f"cac_tf.score_choice. {default}",
+        flag_values=values,
+    )
+    flags.DEFINE_enum(
+        "views",
+        None,
+        ["one", "flip"],
+        "flip: logits and features are means over an image and its mirror "
+        f"image, at twice the cost. {default}",
+        flag_values=values,
+    )
+    define_scores_flag(values, "Default: those of the method.")
+
+
+# `--score=auto`, and `--scores=all`.
+AUTO, ALL = "auto", "all"
+
+
+def define_scores_flag(values, default):
+    """The flag `--scores`."""
+    flags.DEFINE_list(
+        "scores",
+        None,
+        f"Scores to compare on the test data, of: {ALL}, "
+        f"{', '.join(scores.names())}. {default}",
+        flag_values=values,
+    )
+
+
+def views(text):
+    """The argument `views` of a classifier for what `--views` says."""
+    return None if text == "one" else text
+
+
+def scores_to_compare(values, method):
+    """Names of the scores of `--scores`.
+
+    Raises:
+        ValueError: a name that is none.
+    """
+    if values.scores is None:
+        return method.scores
+    if values.scores == [ALL]:
+        return scores.names()
+    for name in values.scores:
+        if name not in scores.names():
+            raise ValueError(
+                f"--scores must be {ALL}, or names of: "
+                f"{', '.join(scores.names())}; got {name!r}."
+            )
+    return tuple(dict.fromkeys(values.scores))
+
+
+def with_chosen_score(model, dataset):
+    """The model with the score that `--score=auto` means, fitted."""
+    chosen, separations = choose_score(model, dataset)
+    for name, value in sorted(separations.items(), key=lambda item: -item[1]):
+        print(f"{name:>25}  {value:.4f} from composites of known images")
+    print(f"--score=auto chose {chosen.name}", flush=True)
+    return model.with_score(chosen)

@@ -10,6 +10,7 @@ import importlib
 import pkgutil
 
 from cac_tf.methods.method import Method
+from cac_tf.methods.presets import check_views
 from cac_tf.methods.presets import preset
 from cac_tf.methods.recipe import Recipe
 

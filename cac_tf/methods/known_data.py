@@ -5,8 +5,9 @@
 def fit_to_known_data(model, dataset, batch_size=128):
     """Re-centres a classifier as the authors do, and fits its score.
 
-    A model that was trained with mirrored images sees each training image and
-    its mirror image, else each image once.
+    The class means of a model that was trained with mirrored images are taken
+    over each training image and its mirror image; the score is fitted to the
+    images as they are.
 
     Args:
         model: `OpenSetClassifier`.
@@ -28,7 +29,7 @@ def fit_to_known_data(model, dataset, batch_size=128):
                 yield images[:, :, ::-1], labels
 
     counts = model.fit_centres(batches())
-    if model.score.WANTS_HELD_OUT_DATA:
+    if with_mirrors or model.score.WANTS_HELD_OUT_DATA:
         fit_score(model, dataset)
     return counts
 

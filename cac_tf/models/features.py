@@ -67,7 +67,9 @@ def with_features(backbone, features_layer=None):
     found = _before_last_layer(backbone)
     if found is not None and found[0].outputs[0] is features:
         return found
-    return keras.Model(_inputs(backbone), [features, backbone.output]), None
+    return keras.Model(
+        _one_or_all(backbone.inputs), [features, backbone.outputs[0]]
+    ), None
 
 
 def flat(features):
@@ -123,7 +125,7 @@ def without_softmax(classifier):
         inner = without_softmax(last)
         if inner is last:
             return classifier
-        outputs = inner(sources_of(tensor))
+        outputs = inner(_one_or_all(sources_of(tensor)))
     elif bounded_activation(last) != "softmax":
         # What else it may end in, the classifier's own checks refuse.
         return classifier
@@ -136,12 +138,14 @@ def without_softmax(classifier):
         dense.set_weights(last.get_weights())
     else:
         (outputs,) = sources_of(tensor)
-    return keras.Model(_inputs(classifier), outputs, name=classifier.name)
+    return keras.Model(
+        _one_or_all(classifier.inputs), outputs, name=classifier.name
+    )
 
 
-def _inputs(model):
-    """A tensor, or the list of them where there are several."""
-    return model.inputs[0] if len(model.inputs) == 1 else model.inputs
+def _one_or_all(tensors):
+    """The tensor, or the list of them where there are several."""
+    return tensors[0] if len(tensors) == 1 else tensors
 
 
 def _before_last_layer(model):
@@ -150,14 +154,16 @@ def _before_last_layer(model):
     last = tensor._keras_history.operation
     if isinstance(last, keras.layers.Dense):
         (features,) = sources_of(tensor)
-        return keras.Model(_inputs(model), [features, model.output]), last
+        return keras.Model(
+            _one_or_all(model.inputs), [features, model.outputs[0]]
+        ), last
     if isinstance(last, keras.Model) and has_graph(last):
         # A model that stands at the end of this one.
         found = _before_last_layer(last)
         if found is not None:
             both, dense = found
-            outputs = both(sources_of(tensor))
-            return keras.Model(_inputs(model), outputs), dense
+            outputs = both(_one_or_all(sources_of(tensor)))
+            return keras.Model(_one_or_all(model.inputs), outputs), dense
     return None
 
 

@@ -640,6 +640,8 @@ class OpenSetClassifier(keras.Model):
             ValueError: as `predict_scores`.
         """
         scorers = self.__dict__.setdefault("_scorers", {})
+        # What makes no difference is no kind of its own to compile.
+        single_view = single_view and self.views is not None
         kind = (with_score, with_features, single_view)
         if kind not in scorers:
             scorers[kind] = _Scorer(self, *kind)
@@ -668,10 +670,6 @@ class OpenSetClassifier(keras.Model):
                 )
             start += len(images)
             yield outputs, labels, images, place
-
-    def _forget_compiled(self):
-        """Statistics may have other shapes than those compiled for."""
-        self.__dict__.get("_scorers", {}).clear()
 
     def _check_shape(self, images):
         """Sizes may differ, where preprocessing resizes; channels may not."""
@@ -818,8 +816,11 @@ class OpenSetClassifier(keras.Model):
                 "its end away."
             )
         _, last = self._features() if needs_features else (None, None)
+        before = list(map(id, self.score.weights))
         fitting.finish(score_rules.Known(self.class_names, last_layer_of(last)))
-        self._forget_compiled()
+        if before != list(map(id, self.score.weights)):
+            # Compiled functions hold the earlier weights of the score.
+            self.__dict__["_scorers"].clear()
         return fitting.problems
 
     def calibrate(
@@ -1039,8 +1040,10 @@ class OpenSetClassifier(keras.Model):
             features_layer=features_layer,
             views=views,
         )
-        if preprocessing is None and classifier.built:
-            model.build(tuple(classifier.input_shape))
+        # (A subclassed model does not know it: the first data say.)
+        shape = getattr(classifier, "input_shape", None)
+        if preprocessing is None and shape is not None:
+            model.build(tuple(shape))
         return model
 
     # ---- keeping ----------------------------------------------------------

@@ -12,6 +12,7 @@ KNOWN_COLOUR = "#2166ac"
 UNKNOWN_COLOUR = "#d6604d"
 _MOST_CLASSES_IN_MATRIX = 30
 _MOST_POINTS = 2000
+# What a logarithmic axis shows smaller scores as.
 _LOWEST_SCORE = 1e-8
 
 
@@ -28,22 +29,37 @@ def _figure(width=4.6, height=3.6):
 
 
 def roc_figure(evaluation):
-    """ROC curve, with the point that theta chose."""
+    """ROC curves of all scores, with the point that theta chose."""
     is_known = evaluation.is_known
     figure, axes = _figure()
+    for name, scores in evaluation.other_scores.items():
+        auroc = evaluation.metrics["scores"][name]["auroc"]
+        axes.plot(
+            *metrics.roc_curve(scores[is_known], scores[~is_known]),
+            linewidth=0.9,
+            label=f"{auroc:.3f} {name}",
+        )
+    own = f"AUROC {evaluation.metrics['auroc']:.3f}"
+    if evaluation.other_scores:
+        own = f"{evaluation.metrics['auroc']:.3f} {evaluation.metrics['score']}"
     axes.plot(
         *metrics.roc_curve(
             evaluation.unknown_score[is_known],
             evaluation.unknown_score[~is_known],
         ),
         color=KNOWN_COLOUR,
-        label=f"AUROC {evaluation.metrics['auroc']:.3f}",
+        linewidth=2.2 if evaluation.other_scores else 1.5,
+        label=own,
     )
     axes.plot([0, 1], [0, 1], color="0.7", linewidth=0.8, linestyle="--")
     _mark_theta(axes, evaluation, evaluation.metrics["true_positive_rate"])
     axes.set_xlabel("unknown inputs kept (false-positive rate)")
     axes.set_ylabel("known inputs kept (true-positive rate)")
-    axes.legend(loc="lower right", frameon=False)
+    axes.legend(
+        loc="lower right",
+        frameon=False,
+        fontsize="x-small" if evaluation.other_scores else None,
+    )
     return figure
 
 
@@ -82,7 +98,11 @@ def oscr_figure(evaluation):
 
 
 def score_histogram(evaluation):
-    """Histogram of the unknown scores of known and unknown inputs."""
+    """Histogram of the unknown scores of known and unknown inputs.
+
+    Its horizontal axis ends where the scores do, as the page reads its scale
+    off for the threshold that one can drag.
+    """
     figure, axes = _figure()
     # Gamma of inputs close to a centre is tiny: a linear axis would put most
     # known inputs and theta into its first bin.
@@ -114,6 +134,10 @@ def score_histogram(evaluation):
             color="black",
             label=f"theta = {theta:.3g}",
         )
+    margin = [edges[0], edges[-1]]
+    if theta is not None:
+        margin = [min(margin[0], max(theta, lowest)), max(margin[1], theta)]
+    axes.set_xlim(margin)
     axes.set_xlabel("unknown score (larger = more unknown)")
     axes.set_ylabel("share of inputs")
     axes.legend(frameon=False)

@@ -12,6 +12,7 @@ import PIL.Image
 
 from cac_tf import atomic_files
 from cac_tf.reporting import figures
+from cac_tf.reporting.threshold import threshold_section
 
 _MOST_PICTURES = 24
 _PICTURE_SIZE = 72
@@ -28,12 +29,12 @@ def write_report(path, evaluation, dataset, config, centres, history=()):
         centres: (N, N) class centres in force.
         history: one dict of logs per epoch of training; may be empty.
     """
+    folder = importlib.resources.files("cac_tf.reporting")
     template = string.Template(
-        (
-            importlib.resources.files("cac_tf.reporting") / "report.html"
-        ).read_text(encoding="utf-8")
+        (folder / "report.html").read_text(encoding="utf-8")
     )
     measures = evaluation.metrics
+    pictures = Pictures(evaluation, dataset)
     title = f"{dataset.name}: {len(dataset.class_names)} known classes"
     if dataset.trial is not None:
         title += f", trial {dataset.trial} of {dataset.split_family}"
@@ -44,10 +45,12 @@ def write_report(path, evaluation, dataset, config, centres, history=()):
         notes=_notes(dataset.notes),
         numbers=_numbers(measures),
         scores=_scores(measures),
+        threshold=threshold_section(evaluation, pictures, _svg),
         figures=_figures(evaluation, centres, history),
-        pictures=_pictures(evaluation, dataset),
+        pictures=_pictures(evaluation, pictures),
         settings=_table(config["settings"]),
         environment=_table(config["environment"]),
+        script=(folder / "threshold.js").read_text(encoding="utf-8"),
     )
     atomic_files.write_text(path, page)
 
@@ -146,8 +149,10 @@ def _scores(measures):
             "accuracy",
             "OSCR",
             *(f"CCR at FPR {float(rate):.0%}" for rate in rates),
+            "µs an image",
         )
     )
+    times = measures["microseconds_per_image"]
     rows = "".join(
         f"<tr><td>{html.escape(name)}</td>"
         + "".join(
@@ -159,10 +164,14 @@ def _scores(measures):
                 *(values["ccr"][rate] for rate in rates),
             )
         )
-        + "</tr>"
+        + f"<td>{times[name]:.1f}</td></tr>"
         for name, values in compared.items()
     )
-    return f"<h2>Scores</h2><table><tr>{header}</tr>{rows}</table>"
+    return (
+        f"<h2>Scores</h2><table><tr>{header}</tr>{rows}</table><p>Time after "
+        f"the network, which takes {times['network']:.0f} µs an image here."
+        "</p>"
+    )
 
 
 def _figures(evaluation, centres, history):
@@ -170,7 +179,6 @@ def _figures(evaluation, centres, history):
     made = []
     if has_unknown:
         made.append(("ROC curve", figures.roc_figure(evaluation)))
-    made.append(("Unknown scores", figures.score_histogram(evaluation)))
     if has_unknown:
         made.append(("OSCR curve", figures.oscr_figure(evaluation)))
     if history:
@@ -194,7 +202,46 @@ def _svg(figure, name):
     return f'<img alt="{name}" src="data:image/svg+xml;base64,{data}">'
 
 
-def _pictures(evaluation, dataset):
+class Pictures:
+    """The test examples of an evaluation, to be shown.
+
+    Args:
+        evaluation: `Evaluation`.
+        dataset: the `OpenSetDataset` that was evaluated on.
+    """
+
+    def __init__(self, evaluation, dataset):
+        self._evaluation, self._dataset = evaluation, dataset
+        self._num_known = dataset.known_test.size
+
+    def pixels(self, row):
+        """The example's image, a `PIL.Image`, not larger than it is shown."""
+        known, unknown = self._dataset.known_test, self._dataset.unknown_test
+        if row < self._num_known:
+            image = known.images[row]
+        else:
+            image = unknown.images[row - self._num_known]
+        pixels = np.clip(np.rint(image), 0, 255).astype("uint8")
+        if pixels.shape[-1] not in (3, 4):
+            pixels = pixels[..., 0]
+        picture = PIL.Image.fromarray(pixels)
+        if max(picture.size) > 2 * _PICTURE_SIZE:
+            picture.thumbnail((2 * _PICTURE_SIZE, 2 * _PICTURE_SIZE))
+        return picture
+
+    def truth(self, row):
+        """The name of the example's own class."""
+        if row < self._num_known:
+            return self._dataset.class_names[self._evaluation.labels[row]]
+        label = self._evaluation.unknown_labels[row]
+        return self._dataset.unknown_class_names[label]
+
+    def answer(self, row):
+        """The name of the nearest known class."""
+        return self._dataset.class_names[self._evaluation.nearest_class_id[row]]
+
+
+def _pictures(evaluation, pictures):
     """The errors of each kind, those nearest to theta first."""
     is_known, is_correct = evaluation.is_known, evaluation.is_correct
     kept = evaluation.is_kept
@@ -210,16 +257,22 @@ def _pictures(evaluation, dataset):
             ("Known, kept as another class", is_known & kept & ~is_correct),
         ]
     return "".join(
-        _picture_section(name, np.flatnonzero(chosen), evaluation, dataset)
+        _picture_section(name, np.flatnonzero(chosen), evaluation, pictures)
         for name, chosen in sections
     )
 
 
-def _picture_section(name, rows, evaluation, dataset):
+def _picture_section(name, rows, evaluation, pictures):
     theta = evaluation.metrics["threshold"] or 0.0
     rows = rows[np.argsort(np.abs(evaluation.unknown_score[rows] - theta))]
     shown = rows[:_MOST_PICTURES]
-    cells = "".join(_picture(row, evaluation, dataset) for row in shown)
+    cells = "".join(
+        f'<div class="picture"><img alt="" src="{_png(pictures.pixels(row))}">'
+        f"<span>{html.escape(pictures.truth(row))} → "
+        f"{html.escape(pictures.answer(row))}<br>"
+        f"score {_significant(evaluation.unknown_score[row])}</span></div>"
+        for row in shown
+    )
     count = f"{len(rows)}"
     if len(rows) > len(shown):
         count += f", the {len(shown)} nearest to theta shown"
@@ -229,31 +282,7 @@ def _picture_section(name, rows, evaluation, dataset):
     )
 
 
-def _picture(row, evaluation, dataset):
-    num_known = dataset.known_test.size
-    if row < num_known:
-        image = dataset.known_test.images[row]
-        truth = dataset.class_names[dataset.known_test.labels[row]]
-    else:
-        image = dataset.unknown_test.images[row - num_known]
-        label = dataset.unknown_test.labels[row - num_known]
-        truth = dataset.unknown_class_names[label]
-    answer = dataset.class_names[evaluation.nearest_class_id[row]]
-    score = evaluation.unknown_score[row]
-    return (
-        f'<div class="picture"><img alt="" src="{_png(image)}">'
-        f"<span>{html.escape(truth)} → {html.escape(answer)}<br>"
-        f"score {_significant(score)}</span></div>"
-    )
-
-
-def _png(image):
-    pixels = np.clip(np.rint(image), 0, 255).astype("uint8")
-    if pixels.shape[-1] not in (3, 4):
-        pixels = pixels[..., 0]
-    picture = PIL.Image.fromarray(pixels)
-    if max(picture.size) > 2 * _PICTURE_SIZE:
-        picture.thumbnail((2 * _PICTURE_SIZE, 2 * _PICTURE_SIZE))
+def _png(picture):
     buffer = io.BytesIO()
     picture.save(buffer, format="png")
     data = base64.b64encode(buffer.getvalue()).decode("ascii")

@@ -91,8 +91,9 @@ class NearestExamplesScore(Score):
             n_neighbors=self.neighbours, algorithm="brute"
         ).fit(ops.convert_to_numpy(self.statistic("bank")))
         distances, _ = search.kneighbors(_unit(np.float32(features)))
-        # Of unit vectors: |a - b|^2 = 2 - 2 cos.
+        # Of unit vectors: |a - b|^2 = 2 - 2 cos. Zeros are similar to nothing.
         similarity = 1.0 - distances[:, -1] ** 2 / 2.0
+        similarity = np.where(features.any(axis=-1), similarity, 0.0)
         return ops.convert_to_numpy(
             self.from_similarity(np.float32(similarity), *others)
         )

@@ -1,17 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every score against float64 formulas, alone and inside a classifier."""
+"""Every score against float64 formulas, written from the equations."""
+
+import importlib
+import sys
+import warnings
 
 import keras
 import numpy as np
 import pytest
 from scipy import special
 from scipy import stats
+from sklearn import covariance
 
-import cac_tf
 from cac_tf import scores
 from tests import execution
-from tests.conftest import blobs
-from tests.conftest import small_classifier
+
+NUM_CLASSES, WIDTH = 4, 12
+
+
+def features_and_logits(rng, rows):
+    """Features of known classes, their logits by one dense layer, labels."""
+    labels = np.arange(rows) % NUM_CLASSES
+    places = 1.2 * np.eye(NUM_CLASSES, WIDTH)
+    spread = np.linspace(0.3, 1.5, WIDTH)
+    features = places[labels] + spread * rng.standard_normal((rows, WIDTH))
+    layer = scores.LastLayer(
+        np.float32(2 * np.eye(WIDTH, NUM_CLASSES) + 0.1),
+        np.float32([0.5, -0.2, 0.1, 0.3]),
+    )
+    features = np.float32(features)
+    return features, features @ layer.kernel + layer.bias, labels, layer
+
+
+@pytest.fixture
+def known(rng):
+    return features_and_logits(rng, 400)
+
+
+@pytest.fixture
+def unseen(rng):
+    """Features of nothing in particular, with their logits."""
+    _, _, _, layer = features_and_logits(rng, 4)
+    features = np.float32(3.0 * rng.standard_normal((60, WIDTH)))
+    return features, features @ layer.kernel + layer.bias
 
 
 @pytest.fixture
@@ -26,29 +57,174 @@ def test_names():
         assert scores.get(name).name == name
     rule = scores.MaxLogit()
     assert scores.get(rule) is rule
-    with pytest.raises(ValueError, match="must be one of gamma, min_dist"):
-        scores.get("entropy")
+    for wrong in ("entropy", 3, ["gamma"]):
+        with pytest.raises(ValueError, match="must be one of class_z_score, d"):
+            scores.get(wrong)
 
 
 def test_max_logit(logits, mode):
     actual = execution.compiled(scores.MaxLogit(), mode)(logits)
-    np.testing.assert_array_equal(actual, -logits)
+    np.testing.assert_array_equal(actual, -logits.max(axis=1))
+
+
+@pytest.mark.parametrize("temperature", [0.1, 1.0, 30.0])
+def test_energy(logits, temperature, mode):
+    actual = execution.compiled(scores.Energy(temperature), mode)(logits)
+    scaled = np.float64(logits) / temperature
+    expected = -temperature * special.logsumexp(scaled, axis=1)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_max_softmax_keeps_confident_inputs_apart(logits, mode):
     actual = execution.compiled(scores.MaxSoftmax(), mode)(logits)
     # The probabilities of the other classes: 1 - p would round, even here.
-    p = special.softmax(np.float64(logits), axis=1)
-    others = p @ (1.0 - np.eye(4))
-    np.testing.assert_allclose(actual, others, rtol=1e-5)
+    p = np.sort(special.softmax(np.float64(logits), axis=1), axis=1)
+    np.testing.assert_allclose(actual, p[:, :-1].sum(axis=1), rtol=1e-5)
     # 1 - p itself is 0 in float32.
-    assert 0 < actual[0].min() < 1e-16
+    assert 0 < actual[0] < 1e-16
 
 
 def test_gamma_and_min_distance(rng):
     values = np.float32(rng.uniform(0, 9, (7, 3)))
     for rule in (scores.Gamma(), scores.MinDistance()):
-        np.testing.assert_array_equal(np.asarray(rule(values)), values)
+        np.testing.assert_array_equal(
+            np.asarray(rule(values)), values.min(axis=1)
+        )
+        outputs = {"gamma": values, "distances": values, "logits": values}
+        np.testing.assert_array_equal(
+            np.asarray(rule.nearest_class(outputs)), values.argmin(axis=1)
+        )
+
+
+def test_class_z_score(known, unseen, mode):
+    _, logits, labels, _ = known
+    rule = scores.ClassZScore()
+    rule.fit(labels, logits=logits)
+    z = np.float64(logits)
+    right = z.argmax(axis=1) == labels
+    assert 0 < right.sum() < len(right)
+    expected = []
+    for row in np.float64(unseen[1]):
+        k = row.argmax()
+        own = z[right & (labels == k), k]
+        expected.append((own.mean() - row[k]) / own.std())
+    actual = execution.compiled(rule, mode)(unseen[1])
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("has_layer", [True, False])
+@pytest.mark.parametrize("dimensions", [None, 3, WIDTH - 1])
+def test_vim(known, unseen, mode, dimensions, has_layer):
+    features, logits, labels, layer = known
+    rule = scores.ViM(dimensions)
+    rule.fit(
+        labels,
+        last_layer=layer if has_layer else None,
+        logits=logits,
+        features=features,
+    )
+    x, z = np.float64(features), np.float64(logits)
+    if has_layer:
+        origin = np.linalg.lstsq(
+            np.float64(layer.kernel).T, -np.float64(layer.bias), rcond=None
+        )[0]
+    else:
+        origin = x.mean(axis=0)
+    # Right singular vectors in the order of falling singular values.
+    directions = np.linalg.svd(x - origin)[2]
+    residual_space = directions[dimensions or WIDTH // 2 :].T
+    residual = np.linalg.norm((x - origin) @ residual_space, axis=1)
+    scale = z.max(axis=1).mean() / residual.mean()
+    u, v = map(np.float64, unseen)
+    expected = scale * np.linalg.norm((u - origin) @ residual_space, axis=1)
+    expected -= special.logsumexp(v, axis=1)
+    actual = execution.compiled(rule, mode)(unseen[1], unseen[0])
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [400, 9])
+def test_mahalanobis(rng, unseen, mode, rows):
+    """As scikit-learn's covariance has it, inverted and multiplied out."""
+    features, _, labels, _ = features_and_logits(rng, rows)
+    rule = scores.Mahalanobis()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        rule.fit(labels, features=features)
+    x = np.float64(features)
+    means = np.stack([x[labels == k].mean(axis=0) for k in range(4)])
+    estimate = covariance.LedoitWolf(assume_centered=True).fit(
+        x - means[labels]
+    )
+    if rows < WIDTH:
+        (said,) = (str(w.message) for w in caught)
+        assert f"only {rows} examples" in said
+        assert f"shrunk by {estimate.shrinkage_:.3f}" in said
+    else:
+        assert not caught
+    offsets = np.float64(unseen[0])[:, None] - means
+    expected = np.einsum(
+        "bki,ij,bkj->bk", offsets, estimate.precision_, offsets
+    ).min(axis=1)
+    actual = execution.compiled(rule, mode)(unseen[0])
+    np.testing.assert_allclose(actual, expected, rtol=2e-5)
+
+
+def neighbour_oracle(bank, inputs, k):
+    """Cosine similarity to the k-th most similar, one pair at a time."""
+    found = []
+    for u in np.float64(inputs):
+        similar = sorted(
+            (u @ b / (np.linalg.norm(u) * np.linalg.norm(b)) for b in bank),
+            reverse=True,
+        )
+        found.append(similar[k - 1])
+    return np.array(found)
+
+
+@pytest.mark.parametrize("k", [1, 7])
+def test_scores_of_neighbours(known, unseen, mode, k):
+    features, logits, labels, _ = known
+    similarity = neighbour_oracle(np.float64(features), unseen[0], k)
+    rule = scores.DeepNearestNeighbours(k)
+    rule.fit(labels, features=features)
+    expected = 1.0 - similarity
+    np.testing.assert_allclose(
+        execution.compiled(rule, mode)(unseen[0]), expected, atol=1e-6
+    )
+    np.testing.assert_allclose(rule.of_arrays(unseen[0]), expected, atol=1e-6)
+    rule = scores.NNGuide(k)
+    rule.fit(labels, logits=logits, features=features)
+    expected = -similarity * special.logsumexp(np.float64(unseen[1]), axis=1)
+    for actual in (
+        execution.compiled(rule, mode)(unseen[1], unseen[0]),
+        rule.of_arrays(unseen[1], unseen[0]),
+    ):
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_bank_is_chosen_evenly_by_class(rng):
+    """Of 300, 30 and 3 examples, ten each, or what there is."""
+    labels = np.repeat([0, 1, 2], [300, 30, 3])
+    features = np.float32(rng.standard_normal((333, 2)))
+    features += 100.0 * np.float32([[1, 0], [0, 1], [-1, 0]])[labels]
+    rule = scores.DeepNearestNeighbours(1, bank_size=30)
+    rule.fit(labels, features=features)
+    (bank,) = (np.asarray(w) for w in rule.weights if w.name == "bank")
+    nearest = np.array([[1, 0], [0, 1], [-1, 0]]) @ bank.T
+    assert np.bincount(nearest.argmax(axis=0)).tolist() == [10, 10, 3]
+    order = rng.permutation(333)
+    again = scores.DeepNearestNeighbours(1, bank_size=30)
+    again.fit(labels[order], features=features[order])
+    (other,) = (np.asarray(w) for w in again.weights if w.name == "bank")
+    np.testing.assert_array_equal(bank, other)
+
+
+def test_features_of_zeros_are_far_from_everything(known):
+    features, _, labels, _ = known
+    rule = scores.DeepNearestNeighbours(1)
+    rule.fit(labels, features=features)
+    zeros = np.zeros((1, WIDTH), "float32")
+    assert np.asarray(rule(zeros)) == rule.of_arrays(zeros) == [1.0]
 
 
 def openmax_oracle(logits, labels, inputs, tail_size, rank):
@@ -82,13 +258,11 @@ def test_openmax(tail_size, rank, mode, rng):
     inputs = np.float32(4 * rng.standard_normal((60, 4)))
     rule = scores.OpenMax(tail_size, rank)
     assert not rule.is_fitted
-    rule.fit(logits, labels)
+    rule.fit(labels, logits=logits)
     assert rule.is_fitted
     actual = execution.compiled(rule, mode)(inputs)
     expected = openmax_oracle(logits, labels, inputs, tail_size, rank)
-    np.testing.assert_allclose(
-        actual.min(axis=1), expected, rtol=2e-4, atol=1e-6
-    )
+    np.testing.assert_allclose(actual, expected, rtol=2e-4, atol=1e-6)
 
 
 def test_openmax_bad_input(rng):
@@ -96,130 +270,136 @@ def test_openmax_bad_input(rng):
         with pytest.raises(ValueError, match="must be at least"):
             scores.OpenMax(**options)
     labels = np.array([0] * 10 + [1] * 2)
-    with pytest.raises(ValueError, match="class 1 has 2"):
-        scores.OpenMax().fit(5 * np.eye(2)[labels], labels)
+    with pytest.raises(ValueError, match="class '1' has 2"):
+        scores.OpenMax().fit(labels, logits=5 * np.eye(2)[labels])
 
 
-def trained(score):
-    x, y = blobs(np.random.default_rng(0))
-    model = small_classifier(score=score)
-    model.fit(x, y, epochs=15, verbose=0)
-    return model, x, y
+@pytest.mark.parametrize(
+    ("rule", "outputs", "message"),
+    [
+        (
+            scores.ClassZScore,
+            {"logits": np.eye(2)[[0, 0, 1]] * [9, 5]},
+            "class '0' has 2",
+        ),
+        (
+            scores.ClassZScore,
+            {"logits": [[1, 0], [2, 0], [0, 1]]},
+            "class '1' has 1",
+        ),
+        (scores.ViM, {"logits": np.eye(3)}, "features is missing"),
+        (
+            scores.ViM,
+            {"logits": np.eye(3, 2), "features": np.eye(3)[[0, 0, 0]] + 1},
+            "no residual to go by",
+        ),
+        (
+            scores.ViM,
+            {"logits": -np.ones((3, 2)), "features": np.eye(3)},
+            "must be positive; it is -1",
+        ),
+        (
+            lambda: scores.ViM(3),
+            {"logits": np.eye(3, 2), "features": np.eye(3)},
+            "3 principal dimensions of 3 features",
+        ),
+        (
+            scores.Mahalanobis,
+            {"features": np.ones((3, 2))},
+            "differ within their classes",
+        ),
+        (
+            scores.Mahalanobis,
+            {"features": np.eye(3), "logits": np.eye(3)},
+            "there is none of: 2",
+        ),
+        (
+            lambda: scores.DeepNearestNeighbours(4),
+            {"features": np.eye(3)},
+            "holds 3 examples, fewer than the 4 neighbours",
+        ),
+        (
+            lambda: scores.NNGuide(1, bank_size=1),
+            {"features": np.eye(3), "logits": np.eye(3)},
+            "cannot hold one of each of 3 classes",
+        ),
+        (
+            lambda: scores.DeepNearestNeighbours(1, bank_size=10**12),
+            {"features": np.eye(3)},
+            r"of memory can be used. Choose a smaller bank_size",
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:ViM was fitted to 3 examples")
+def test_examples_that_a_score_cannot_be_fitted_to(rule, outputs, message):
+    rule = rule()
+    with pytest.raises(ValueError, match=message):
+        rule.fit([0, 0, 1], **outputs)
+    assert not rule.is_fitted
+
+
+def test_too_many_features_for_a_covariance(monkeypatch):
+    """Seen before it is allocated."""
+    monkeypatch.setattr("cac_tf.scores.statistics._USABLE_MEMORY", 1e-9)
+    with pytest.raises(ValueError, match="Name a narrower features_layer"):
+        scores.Mahalanobis().fit([0, 1], features=np.eye(2))
+
+
+def test_few_examples_for_vim(rng):
+    features = np.float32(rng.standard_normal((10, WIDTH)))
+    rule = scores.ViM()
+    with pytest.warns(UserWarning, match="takes 5 principal dimensions"):
+        rule.fit(np.zeros(10), logits=np.ones((10, 2)), features=features)
+    assert rule.is_fitted
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: scores.Energy(0.0), "temperature must be positive"),
+        (lambda: scores.Energy(np.inf), "temperature must be positive"),
+        (lambda: scores.ViM(0), "principal_dimensions must be at least 1"),
+        (lambda: scores.DeepNearestNeighbours(0), "neighbours must be at le"),
+        (lambda: scores.NNGuide(11, bank_size=10), "at most bank_size"),
+    ],
+)
+def test_arguments_out_of_range(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
 
 
 @pytest.mark.parametrize("name", scores.names())
-def test_in_a_classifier(name, tmp_path):
-    """Fit, calibrate, decide, save and load."""
-    model, x, y = trained(name)
-    if scores.get(name).IS_FITTED_TO_DATA:
-        with pytest.raises(ValueError, match="call fit_score"):
-            model.predict_scores(x)
-        with pytest.raises(ValueError, match="call fit_score"):
-            model.calibrate(x, true_positive_rate=0.9)
-    model.fit_score(x, y)
-    model.calibrate(x, true_positive_rate=0.9)
-    out = model.predict_open_set(x)
-    assert np.mean(~out.is_unknown) == pytest.approx(0.9, abs=0.02)
-    found = model.predict_scores(x)
-    rule = model.score
-    class_scores = np.asarray(rule(getattr(found, rule.NEEDS)))
-    np.testing.assert_allclose(
-        found.unknown_score, class_scores.min(axis=1), rtol=1e-5, atol=1e-7
-    )
-    np.testing.assert_array_equal(
-        found.nearest_class_id, class_scores.argmin(axis=1)
-    )
-    kept = ~out.is_unknown
-    np.testing.assert_array_equal(
-        out.class_id[kept], found.nearest_class_id[kept]
-    )
-    model.save(tmp_path / "model.keras")
-    again = cac_tf.load_model(tmp_path / "model.keras")
-    assert again.score.name == name
-    np.testing.assert_allclose(
-        again.predict_scores(x).unknown_score, found.unknown_score, rtol=1e-5
-    )
+def test_a_score_that_is_not_fitted(name):
+    rule = scores.get(name)
+    assert rule.is_fitted != rule.IS_FITTED_TO_DATA
+    if rule.IS_FITTED_TO_DATA:
+        values = [np.ones((2, 3), "float32")] * len(rule.NEEDS)
+        with pytest.raises(ValueError, match=f"{name!r} is not fitted"):
+            rule(*values)
 
 
-def test_training_again_forgets_the_statistics():
-    model, x, y = trained("openmax")
-    model.fit_score(x, y)
-    assert model.score.is_fitted
-    model.fit(x, y, epochs=1, verbose=0)
-    assert not model.score.is_fitted
-
-
-def test_fit_score_bad_input():
-    model, x, y = trained("openmax")
-    with pytest.raises(ValueError, match="needs labels"):
-        model.fit_score(x)
-    with pytest.raises(ValueError, match="at least one example"):
-        model.fit_score(x[:0], y[:0])
-    with pytest.raises(ValueError, match="out of range"):
-        model.fit_score(x, y + 1)
-
-
-def test_with_score():
-    model, x, y = trained("gamma")
-    model.fit_centres(x, y)
-    model.calibrate(x, true_positive_rate=0.9)
-    other = model.with_score("max_logit")
-    assert model.score.name == "gamma"
-    assert other.threshold is None
-    np.testing.assert_array_equal(other.centres, model.centres)
-    one, two = model.predict_scores(x), other.predict_scores(x)
-    np.testing.assert_allclose(two.distances, one.distances, rtol=1e-6)
-    np.testing.assert_allclose(
-        two.unknown_score, -one.logits.max(axis=1), rtol=1e-6
-    )
-
-
-def test_with_score_keeps_what_preprocessing_has_learnt():
-    x, y = blobs(np.random.default_rng(0))
-    normalise = keras.layers.Normalization()
-    normalise.adapt(x)
-    model = small_classifier(preprocessing=normalise)
-    model.fit(x, y, epochs=2, verbose=0)
-    other = model.with_score("max_logit")
-    np.testing.assert_allclose(
-        other.predict_scores(x).logits, model.predict_scores(x).logits
-    )
-
-
-def test_settings_of_a_score_are_saved(tmp_path):
-    model, x, y = trained(scores.OpenMax(tail_size=7, rank=2))
-    model.fit_score(x, y)
-    model.save(tmp_path / "model.keras")
-    again = cac_tf.load_model(tmp_path / "model.keras")
-    assert (again.score.tail_size, again.score.rank) == (7, 2)
-    assert again.score.is_fitted
-
-
-@pytest.mark.skipif(
-    execution.BACKEND != "tensorflow", reason="export needs TensorFlow"
-)
-@pytest.mark.parametrize("name", ["max_softmax", "max_logit", "openmax"])
-def test_export(name, tmp_path):
-    import tensorflow as tf
-
-    model, x, y = trained(name)
-    model.fit_score(x, y)
-    model.calibrate(x, true_positive_rate=0.8)
-    model.export(tmp_path / "saved")
-    serve = tf.saved_model.load(str(tmp_path / "saved")).signatures[
-        "serving_default"
-    ]
-    out = serve(images=tf.constant(x))
-    expected = model.predict_open_set(x)
-    np.testing.assert_array_equal(out["class_id"], expected.class_id)
-    np.testing.assert_allclose(
-        out["unknown_score"], expected.unknown_score, rtol=1e-4, atol=1e-6
-    )
-    # Where the score reads logits, so do the probabilities.
-    logits = np.float64(model.predict_scores(x).logits)
-    np.testing.assert_allclose(
-        out["probabilities"], special.softmax(logits, axis=1), atol=1e-5
-    )
+@pytest.mark.parametrize("name", scores.names())
+def test_rows_that_are_not_numbers_have_no_finite_score(name, known):
+    """Serving tells them by that; no other row is touched."""
+    features, logits, labels, layer = known
+    rule = scores.get(name)
+    outputs = {
+        "features": features,
+        "logits": logits,
+        "distances": np.abs(logits),
+        "gamma": np.abs(logits),
+    }
+    needed = {n: outputs[n] for n in rule.NEEDS}
+    if rule.IS_FITTED_TO_DATA:
+        rule.fit(labels, last_layer=layer, **needed)
+    before = np.asarray(rule(*needed.values()))
+    assert np.isfinite(before).all()
+    for value in needed.values():
+        value[3] = np.nan
+    after = np.asarray(rule(*needed.values()))
+    np.testing.assert_allclose(np.delete(after, 3), np.delete(before, 3))
+    # The classifier's distances are NaN here, which tells it too.
+    assert not np.isfinite(after[3]) or rule.reads_distances
 
 
 def test_registered():
@@ -229,3 +409,33 @@ def test_registered():
             keras.saving.serialize_keras_object(rule)
         )
         assert type(again) is type(rule)
+        assert again.get_config() == rule.get_config()
+
+
+NEW_SCORE = """
+from keras import ops
+
+from cac_tf.scores.score import Score
+
+
+class Margin(Score):
+    NAME, NEEDS = "margin", ("logits",)
+
+    def call(self, logits):
+        best, second = ops.unstack(ops.top_k(logits, 2)[0], 2, axis=-1)
+        return second - best
+"""
+
+
+def test_a_new_score_is_one_new_file(tmp_path, monkeypatch):
+    (tmp_path / "margin.py").write_text(NEW_SCORE)
+    monkeypatch.setattr(scores, "__path__", [*scores.__path__, str(tmp_path)])
+    importlib.invalidate_caches()
+    try:
+        found = scores._found()
+        assert set(found) == {*scores.names(), "margin"}
+        margin = found["margin"]()
+        (score,) = np.asarray(margin(np.float32([[1.0, 5.0, 3.0]])))
+        assert score == -2.0
+    finally:
+        sys.modules.pop("cac_tf.scores.margin", None)
