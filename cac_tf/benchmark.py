@@ -61,6 +61,16 @@ class BenchmarkRun:
     def folder(self):
         return RunFolder(self.path)
 
+    @property
+    def scores_folder(self):
+        """Of the evaluation that compares further scores of its model."""
+        return RunFolder(self.folder.file("scores"))
+
+    @property
+    def model(self):
+        """Path of the model that the run's numbers are of."""
+        return (self.shares_model_of or self).folder.file("model.keras")
+
 
 # Data sets whose runs evaluate the model of another set with the same known
 # classes, instead of training it again.
@@ -189,6 +199,9 @@ def _rows(folder):
         source = source / method / trial
         training = read_metrics(source)
         settings = read_config(source)["settings"]
+    scores = dict(metrics["scores"])
+    if (folder / "scores" / "metrics.json").exists():
+        scores |= read_metrics(folder / "scores")["scores"]
     return [
         {
             "format": FORMAT,
@@ -218,7 +231,7 @@ def _rows(folder):
             ),
             "commit": environment["commit"],
         }
-        for score, by_score in metrics["scores"].items()
+        for score, by_score in scores.items()
     ]
 
 

@@ -163,6 +163,7 @@ RUN_FILES = (
     "scores.npz",
     "report.html",
     "serving",
+    "scores",
     "config.json",
 )
 

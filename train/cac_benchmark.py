@@ -68,6 +68,11 @@ def define_flags(values):
         "--epochs=3'. Default: each data set's preset.",
         flag_values=values,
     )
+    command_line.define_scores_flag(
+        values,
+        "Finished runs are evaluated again for it, not trained again. Default: "
+        "those of each method.",
+    )
     flags.DEFINE_bool(
         "dry_run",
         False,
@@ -126,24 +131,27 @@ def _check_train_flags(train_flags):
             )
 
 
-def _evaluate_arguments(run):
-    """A run that shares another's model: only the test data are others."""
+def _evaluate_arguments(run, output_dir):
+    """How the model of a run is evaluated on the run's data."""
+    arguments = [
+        # What an evaluation of an earlier model left is no loss.
+        "--overwrite",
+        f"--model={run.model}",
+        f"--output_dir={output_dir}",
+    ]
+    if run.shares_model_of is None:
+        # The data are named in the configuration beside the model.
+        return arguments
+    # Only the test data are others than those of the model's own run.
     trained = read_config(run.shares_model_of.path)["settings"]
     others = {
         **{name: trained[name] for name in command_line.DATA_FLAGS},
         "dataset": run.dataset,
     }
-    arguments = [
+    return arguments + [
         f"--{name}={','.join(value) if isinstance(value, list) else value}"
         for name, value in others.items()
         if value is not None
-    ]
-    return [
-        # What an evaluation of an earlier model left is no loss.
-        "--overwrite",
-        f"--model={run.shares_model_of.folder.file('model.keras')}",
-        f"--output_dir={run.path}",
-        *arguments,
     ]
 
 
@@ -162,8 +170,7 @@ def _parsed(arguments):
 def _is_finished(run, settings):
     """Whether the run is there; raises if it is with other settings."""
     if run.shares_model_of is not None:
-        model = run.shares_model_of.folder.file("model.keras")
-        if not (run.folder.is_finished and os.path.exists(model)):
+        if not (run.folder.is_finished and os.path.exists(run.model)):
             return False
         evaluated = read_config(run.path)["settings"].get("model_sha256")
         if evaluated is None:
@@ -173,7 +180,7 @@ def _is_finished(run, settings):
                 "that run away."
             )
         # Trained again, the model is another one.
-        return evaluated == command_line.file_sha256(model)
+        return evaluated == command_line.file_sha256(run.model)
     earlier = RunFolder.find(run.path, settings)
     return bool(earlier and earlier.is_finished)
 
@@ -202,7 +209,7 @@ def _duration(seconds):
 def main(values):
     """Plans, runs, collects and prints."""
     for name in values.methods:
-        methods.get(name)
+        command_line.scores_to_compare(values, methods.get(name))
     _check_train_flags(values.train_flags)
     runs = benchmark.plan(
         values.output_dir,
@@ -250,9 +257,12 @@ def main(values):
             print(f"{place}: FAILED after {took}: {problem}", flush=True)
         else:
             print(f"{place}: done in {took}", flush=True)
+            finished.append(run)
         rows, _ = benchmark.collect_results(values.output_dir)
         if rows:
             benchmark.write_results(results, rows)
+    if values.scores is not None:
+        failed += _compare_scores(finished, values)
     rows, problems = benchmark.collect_results(values.output_dir)
     for problem in problems:
         print(f"note: left out of the results: {problem}", file=sys.stderr)
@@ -265,13 +275,53 @@ def main(values):
     if failed:
         lines = "\n".join(
             f"  {run.name}: {problem}"
-            + (f" (log: {run.path}.log)" if run in waiting else "")
+            + (
+                f" (log: {run.path}.log)"
+                if os.path.exists(f"{run.path}.log")
+                else ""
+            )
             for run, problem in failed
         )
         raise RuntimeError(
             f"{len(failed)} of {len(runs)} runs failed:\n{lines}\nThe same "
             "command tries them again."
         )
+
+
+def _compare_scores(runs, values):
+    """Evaluates finished runs by the scores asked for, where they are not.
+
+    Returns:
+        List of the runs that failed, with what went wrong.
+    """
+    failed = []
+    for run in runs:
+        scores = command_line.scores_to_compare(values, methods.get(run.method))
+        if _are_compared(run, scores):
+            continue
+        print(f"{run.name}: comparing scores", flush=True)
+        problem = _call(
+            run,
+            "cac_evaluate",
+            [
+                *_evaluate_arguments(run, run.scores_folder.path),
+                f"--scores={','.join(scores)}",
+            ],
+            run.scores_folder,
+        )
+        if problem:
+            failed.append((run, f"comparing scores: {problem}"))
+    return failed
+
+
+def _are_compared(run, scores):
+    """Whether a run's present model was evaluated by these scores."""
+    if not run.scores_folder.is_finished:
+        return False
+    settings = read_config(run.scores_folder.path)["settings"]
+    return settings["scores"] == list(scores) and settings[
+        "model_sha256"
+    ] == command_line.file_sha256(run.model)
 
 
 def _print_plan(runs, waiting, failed, configured):
@@ -301,8 +351,13 @@ def _run(run, arguments):
         if not run.shares_model_of.folder.is_finished:
             return f"needs the model of {run.shares_model_of.name}"
         binary = "cac_evaluate"
-        arguments = _evaluate_arguments(run)
+        arguments = _evaluate_arguments(run, run.path)
     os.makedirs(os.path.dirname(run.path), exist_ok=True)
+    return _call(run, binary, arguments, run.folder)
+
+
+def _call(run, binary, arguments, folder):
+    """Runs a binary with a log; returns what went wrong, or None."""
     with open(f"{run.path}.log", "w", encoding="utf-8") as log:
         code = subprocess.run(
             [sys.executable, "-m", f"cac_tf.train.{binary}", *arguments],
@@ -311,7 +366,7 @@ def _run(run, arguments):
             check=False,
         ).returncode
     if code == 0:
-        return None if run.folder.is_finished else "it left no metrics.json"
+        return None if folder.is_finished else "it left no metrics.json"
     with open(f"{run.path}.log", encoding="utf-8") as log:
         lines = [line.strip() for line in log if "error:" in line]
     return lines[-1] if lines else f"exit status {code}"

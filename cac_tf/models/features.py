@@ -67,9 +67,7 @@ def with_features(backbone, features_layer=None):
     found = _before_last_layer(backbone)
     if found is not None and found[0].outputs[0] is features:
         return found
-    return keras.Model(
-        _one_or_all(backbone.inputs), [features, backbone.outputs[0]]
-    ), None
+    return _model(backbone, [features, backbone.outputs[0]]), None
 
 
 def flat(features):
@@ -138,9 +136,12 @@ def without_softmax(classifier):
         dense.set_weights(last.get_weights())
     else:
         (outputs,) = sources_of(tensor)
-    return keras.Model(
-        _one_or_all(classifier.inputs), outputs, name=classifier.name
-    )
+    return _model(classifier, outputs, name=classifier.name)
+
+
+def _model(like, outputs, **kwargs):
+    """A model with the inputs of another one."""
+    return keras.Model(_one_or_all(like.inputs), outputs, **kwargs)
 
 
 def _one_or_all(tensors):
@@ -154,16 +155,14 @@ def _before_last_layer(model):
     last = tensor._keras_history.operation
     if isinstance(last, keras.layers.Dense):
         (features,) = sources_of(tensor)
-        return keras.Model(
-            _one_or_all(model.inputs), [features, model.outputs[0]]
-        ), last
+        return _model(model, [features, model.outputs[0]]), last
     if isinstance(last, keras.Model) and has_graph(last):
         # A model that stands at the end of this one.
         found = _before_last_layer(last)
         if found is not None:
             both, dense = found
             outputs = both(_one_or_all(sources_of(tensor)))
-            return keras.Model(_one_or_all(model.inputs), outputs), dense
+            return _model(model, outputs), dense
     return None
 
 

@@ -14,6 +14,15 @@ from tests import execution
 from tests.conftest import blobs
 from tests.conftest import small_classifier
 
+# Compiling takes seconds on JAX: there, one of each kind of score.
+IS_TENSORFLOW = execution.BACKEND == "tensorflow"
+NAMES = (
+    scores.names() if IS_TENSORFLOW else ("class_z_score", "gamma", "nnguide")
+)
+# What does not depend on the backend.
+no_backend = pytest.mark.skipif(
+    not IS_TENSORFLOW, reason="tested on TensorFlow, the same everywhere"
+)
 FITTED = [n for n in scores.names() if scores.get(n).IS_FITTED_TO_DATA]
 
 
@@ -50,7 +59,7 @@ def trained(score):
     return model.with_score(score), x, y
 
 
-@pytest.mark.parametrize("name", scores.names())
+@pytest.mark.parametrize("name", NAMES)
 def test_fit_calibrate_decide_save_and_load(name, tmp_path):
     model, x, y = trained(name)
     if name in FITTED:
@@ -97,7 +106,7 @@ def test_fit_calibrate_decide_save_and_load(name, tmp_path):
     )
 
 
-@pytest.mark.parametrize("name", FITTED)
+@pytest.mark.parametrize("name", FITTED if IS_TENSORFLOW else ["vim"])
 def test_neither_batches_nor_order_matter(name):
     """One example at a time, in batches, at once, backwards: the same."""
     model, x, y = trained(name)
@@ -141,6 +150,7 @@ def test_the_features_are_what_goes_into_the_last_layer():
     )
 
 
+@no_backend
 def test_a_layer_that_is_named_gives_the_features(tmp_path):
     backbone = keras.Sequential(
         [
@@ -206,6 +216,7 @@ def test_features_that_cannot_be_found():
         model.build((None, 5))
 
 
+@no_backend
 def test_training_again_forgets_the_statistics():
     x, y = noisy_blobs()
     for name in ("openmax", "vim"):
@@ -239,6 +250,7 @@ def test_fit_score_bad_input():
         model.fit_score(x, y + 1)
 
 
+@no_backend
 def test_a_class_with_one_example_leaves_the_model_as_it_was():
     for name, message in (
         ("class_z_score", "class 'class 2' has 1"),
@@ -285,6 +297,7 @@ def test_with_score():
     )
 
 
+@no_backend
 def test_with_score_keeps_what_preprocessing_has_learnt():
     x, y = blobs(np.random.default_rng(0))
     normalise = keras.layers.Normalization()
@@ -297,6 +310,7 @@ def test_with_score_keeps_what_preprocessing_has_learnt():
     )
 
 
+@no_backend
 def test_settings_of_a_score_are_saved(tmp_path):
     for rule in (
         scores.OpenMax(tail_size=7, rank=2),
@@ -431,7 +445,9 @@ def classifiers():
     def of_logits():
         return network()
 
-    return [functional, sequential, activation, nested, of_logits]
+    return [functional, sequential, activation, nested, of_logits][
+        : 5 if IS_TENSORFLOW else 1
+    ]
 
 
 def layer_of(model, names):

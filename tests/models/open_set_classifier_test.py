@@ -497,7 +497,7 @@ def test_bad_class_names(names, message):
 
 
 def test_unknown_score_name():
-    with pytest.raises(ValueError, match="gamma, min_distance"):
+    with pytest.raises(ValueError, match="gamma, mahalanobis"):
         small_classifier(score="maximum")
 
 

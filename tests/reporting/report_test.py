@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
+import base64
 import dataclasses
 import io
+import json
 import re
 
 import numpy as np
+import PIL.Image
 import pytest
 
 from cac_tf.data import Examples
@@ -60,6 +63,12 @@ def example(rng, num_unknown=30, threshold=0.5, names=("cat", "dog", "cow")):
         name: {k: measures[k] for k in ("auroc", "accuracy", "oscr", "ccr")}
         for name in ("gamma", "max_logit")
     }
+    measures["score"] = "gamma"
+    measures["microseconds_per_image"] = {
+        "network": 100.0,
+        "gamma": 0.1,
+        "max_logit": 0.2,
+    }
     return dataclasses.replace(evaluation, metrics=measures), dataset
 
 
@@ -81,7 +90,6 @@ def test_page_of_an_open_set_run(rng, tmp_path):
     page = page_of(tmp_path, evaluation, dataset, HISTORY)
     for caption in (
         "ROC curve",
-        "Unknown scores",
         "OSCR curve",
         "Training",
         "Confusion matrix",
@@ -128,6 +136,77 @@ def test_the_learning_curve_has_the_epochs_that_were_evaluated():
     assert line.get_xydata().tolist() == [[2.0, 0.75]]
 
 
+def numbers_of(page):
+    """What the page's script reads."""
+    pattern = r'<script type="application/json" id="scores">(.*?)</script>'
+    (text,) = re.findall(pattern, page)
+    return json.loads(text)
+
+
+def test_the_threshold_that_can_be_dragged(rng, tmp_path):
+    """The script's numbers are the evaluation's, bit for bit."""
+    evaluation, dataset = example(rng)
+    page = page_of(tmp_path, evaluation, dataset)
+    numbers = numbers_of(page)
+    known = evaluation.is_known
+    scores = evaluation.unknown_score
+    for name, chosen in (
+        ("known", known),
+        ("right", known & evaluation.is_correct),
+        ("unknown", ~known),
+    ):
+        np.testing.assert_array_equal(
+            np.float32(numbers[name]), np.sort(scores[chosen])
+        )
+    theta = evaluation.metrics["threshold"]
+    assert numbers["theta"] == theta
+    kept = np.mean(np.array(numbers["known"]) <= numbers["theta"])
+    assert kept == evaluation.metrics["true_positive_rate"]
+    # One picture for each example, in the order of known and unknown scores.
+    tiles = numbers["tiles"]
+    assert len(tiles) == len(scores)
+    for is_known, chosen in ((True, known), (False, ~known)):
+        own = [t["score"] for t in tiles if t["known"] == is_known]
+        np.testing.assert_array_equal(np.float32(own), np.sort(scores[chosen]))
+    first = tiles[0]
+    row = np.flatnonzero(known)[scores[known].argmin()]
+    assert first["truth"] == dataset.class_names[evaluation.labels[row]]
+    # The sheet holds that example's picture in its first place.
+    (sheet,) = re.findall(r"url\(data:image/png;base64,([^)]*)\)", page)
+    pixels = np.asarray(PIL.Image.open(io.BytesIO(base64.b64decode(sheet))))
+    assert numbers["size"] == 8
+    np.testing.assert_array_equal(
+        pixels[:8, :8], dataset.known_test.images[row]
+    )
+    axis = numbers["axis"]
+    assert axis["logarithmic"] and 0 < axis["left"] < axis["right"] < 1
+    assert axis["low"] <= scores.min() * 1.001
+    assert axis["high"] >= scores.max() * 0.999
+
+
+def test_pictures_of_many_examples_are_spread_over_the_scores(
+    rng, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("cac_tf.reporting.threshold._MOST_TILES", 10)
+    evaluation, dataset = example(rng)
+    tiles = numbers_of(page_of(tmp_path, evaluation, dataset))["tiles"]
+    assert len(tiles) == 20
+    known = np.sort(evaluation.unknown_score[evaluation.is_known])
+    assert np.float32(tiles[0]["score"]) == known[0]
+    assert np.float32(tiles[9]["score"]) == known[-1]
+
+
+def test_curves_of_all_scores(rng):
+    evaluation, _ = example(rng)
+    other = dataclasses.replace(
+        evaluation, other_scores={"max_logit": -evaluation.logits.max(axis=1)}
+    )
+    (axes,) = figures.roc_figure(other).axes
+    labels = [line.get_label() for line in axes.get_lines()]
+    auroc = evaluation.metrics["auroc"]
+    assert labels[:2] == [f"{auroc:.3f} max_logit", f"{auroc:.3f} gamma"]
+
+
 def test_page_of_a_closed_set_run(rng, tmp_path):
     evaluation, dataset = example(rng, num_unknown=0)
     page = page_of(tmp_path, evaluation, dataset)
@@ -148,6 +227,7 @@ def test_class_names_are_text_and_not_markup(rng, tmp_path):
     )
     page = page_of(tmp_path, evaluation, dataset)
     assert "<script>" not in page
+    assert "\\u003cscript>" in page  # In the JSON of the threshold.
     assert "&lt;script&gt;" in page
     assert "a&amp;b" in page
 

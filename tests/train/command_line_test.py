@@ -634,13 +634,92 @@ def test_recentring_a_cross_entropy_model(tmp_path):
     metrics = json.loads((out / "metrics.json").read_text())
     assert list(metrics["scores"]) == ["openmax", "max_softmax", "max_logit"]
     assert (metrics["method"], metrics["score"]) == ("cross_entropy", "openmax")
-    with pytest.raises(ValueError, match="--recentre has no effect"):
-        run(
-            cac_evaluate,
-            f"--model={out / 'model.keras'}",
-            f"--output_dir={tmp_path / 'again'}",
-            "--recentre",
+    # Class means are centres that mean something to it: nothing changes.
+    again = tmp_path / "again"
+    model = f"--model={out / 'model.keras'}"
+    run(cac_evaluate, model, f"--output_dir={again}", "--recentre")
+    recentred = json.loads((again / "metrics.json").read_text())
+    assert recentred["auroc"] == pytest.approx(metrics["auroc"], abs=1e-5)
+    assert metrics["bhattacharyya"] is not None
+
+
+def test_every_score_of_one_model(finished, tmp_path, capsys):
+    """In one table, one report, one file."""
+    out = tmp_path / "all"
+    model = f"--model={finished / 'model.keras'}"
+    run(cac_evaluate, model, f"--output_dir={out}", "--scores=all")
+    said = capsys.readouterr().out
+    metrics = json.loads((out / "metrics.json").read_text())
+    assert set(metrics["scores"]) == set(cac_tf.scores.names())
+    arrays = np.load(out / "scores.npz")
+    known = arrays["labels"] >= 0
+    page = (out / "report.html").read_text()
+    for name, measures in metrics["scores"].items():
+        key = "unknown_score"
+        if name != "gamma":
+            key += f"_by_{name}"
+        assert measures["auroc"] == pytest.approx(
+            cac_tf.metrics.auroc(arrays[key][known], arrays[key][~known])
         )
+        assert 0 < metrics["microseconds_per_image"][name] < 1e6
+        assert f"{measures['auroc']:.4f}" in said
+        assert f"<td>{name}</td><td>{measures['auroc']:.4f}</td>" in page
+    assert not (out / "model.keras").exists()
+    for wrong in ("--scores=gamma,entropy", "--scores=gamma,all"):
+        with pytest.raises(ValueError, match="--scores must be all, or names"):
+            run(cac_evaluate, model, f"--output_dir={out}", wrong)
+
+
+def test_auto_is_a_score_of_known_data(finished, tmp_path, capsys):
+    out = tmp_path / "auto"
+    model = f"--model={finished / 'model.keras'}"
+    run(cac_evaluate, model, f"--output_dir={out}", "--score=auto")
+    said = capsys.readouterr().out
+    metrics = json.loads((out / "metrics.json").read_text())
+    assert f"--score=auto chose {metrics['score']}" in said
+    # The first of the list that was printed has the largest separation.
+    (first, *_) = [w for w in said.splitlines() if "from composites" in w]
+    assert first.split()[0] == metrics["score"]
+    saved = cac_tf.load_model(out / "model.keras")
+    assert saved.score.name == metrics["score"]
+    assert saved.threshold == pytest.approx(metrics["threshold"])
+    assert saved.score.is_fitted
+
+
+def test_two_views_on_the_command_line(finished, tmp_path):
+    """Digits refuse them; of other data they are kept with the model."""
+    model = f"--model={finished / 'model.keras'}"
+    out = tmp_path / "flip"
+    with pytest.raises(ValueError, match="digits is not for mirror images"):
+        run(cac_evaluate, model, f"--output_dir={out}", "--views=flip")
+    for flag in ("--flip=0.5", "--epochs=1"):
+        with pytest.raises(ValueError, match="digits is not for mirror images"):
+            run(cac_train, *QUICK, flag, "--views=flip", f"--output_dir={out}")
+    assert not out.exists()
+    rng = np.random.default_rng(0)
+    path = tmp_path / "made.npz"
+    labels = np.arange(120) % 3
+    images = rng.integers(0, 60, (120, 8, 8, 1))
+    images += 90 * labels[:, None, None, None]
+    np.savez(path, x_train=images, y_train=labels)
+    arguments = [f"--dataset={path}", "--known_classes=0,1", "--epochs=1"]
+    with pytest.raises(ValueError, match="with --flip=0 they are not"):
+        run(
+            cac_train,
+            *arguments,
+            *("--views=flip", "--flip=0", f"--output_dir={out}"),
+        )
+    run(cac_train, *arguments, "--views=flip", f"--output_dir={out}")
+    assert cac_tf.load_model(out / "model.keras").views == "flip"
+    metrics = json.loads((out / "metrics.json").read_text())
+    assert metrics["views"] == "flip"
+    again = tmp_path / "one view"
+    run(
+        cac_evaluate,
+        f"--model={out / 'model.keras'}",
+        *(f"--output_dir={again}", "--views=one"),
+    )
+    assert cac_tf.load_model(again / "model.keras").views is None
 
 
 def test_a_shared_model_is_evaluated_on_the_other_set(tmp_path):
@@ -656,7 +735,12 @@ def test_a_shared_model_is_evaluated_on_the_other_set(tmp_path):
     RunFolder.open(runs[0].path, settings, {})
     values = flags.FlagValues()
     cac_evaluate.define_flags(values)
-    values(["cac-evaluate", *cac_benchmark._evaluate_arguments(runs[1])])
+    values(
+        [
+            "cac-evaluate",
+            *cac_benchmark._evaluate_arguments(runs[1], runs[1].path),
+        ]
+    )
     assert values.dataset == "cifar+50"
     assert values.overwrite
     assert values.model == os.path.join(runs[0].path, "model.keras")
@@ -717,6 +801,19 @@ def test_benchmark_queue(tmp_path, capsys):
     text = capsys.readouterr().out
     assert "trial 1: finished earlier" in text
     assert len(benchmark.read_results(out / "results.csv")) == 6
+    # One row a score, by an evaluation of the runs that are there.
+    compared = (*arguments, "--scores=vim,energy")
+    run(cac_benchmark, *compared)
+    text = capsys.readouterr().out
+    assert text.count("finished earlier") == 2
+    assert text.count("comparing scores") == 2
+    rows = benchmark.read_results(out / "results.csv")
+    assert len(rows) == 10
+    assert {r["score"] for r in rows} >= {"vim", "energy", "min_distance"}
+    run(cac_benchmark, *compared)
+    assert "comparing scores" not in capsys.readouterr().out
+    with pytest.raises(ValueError, match="--scores must be all"):
+        run(cac_benchmark, *arguments, "--scores=entropy")
     with pytest.raises(ValueError, match="--train_flags.*epoch"):
         run(
             cac_benchmark, *arguments[:2], arguments[3], "--train_flags=--epoch"
