@@ -525,7 +525,7 @@ def test_dumped_arrays_are_the_same_experiment(tmp_path):
             "--second_stage_learning_rate has no effect",
         ),
         (["--until_converged"], "--until_converged has no effect"),
-        (["--score=openmax"], "offers the scores gamma"),
+        (["--scores=gamma,none"], "--scores must be all, or names of"),
         (
             [
                 "--method=cross_entropy",

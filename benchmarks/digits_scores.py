@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every score on all five `neal` trials of the digits, by two methods.
+
+    python benchmarks/digits_scores.py
+
+Trains CAC and cross-entropy by the same recipe and writes
+benchmarks/results/digits_scores.json; the README's table shows it. For each
+model it also says which score `--score=auto` would have chosen.
+"""
+
+import pathlib
+import tempfile
+
+import numpy as np
+
+from cac_tf import atomic_files
+from cac_tf import methods
+from cac_tf import scores
+from cac_tf.data import load_open_set_dataset
+from cac_tf.evaluation import evaluate
+from cac_tf.run_folder import environment
+from cac_tf.score_choice import choose_score
+
+RESULT = pathlib.Path(__file__).parent / "results" / "digits_scores.json"
+TRIALS = range(5)
+SEED = 0
+
+
+def run_trial(name, trial):
+    """Trains a method on a trial as `cac-train` does; compares all scores.
+
+    Returns:
+        Dict: `scores` (measures by name), `microseconds_per_image`, `chosen`
+        by `--score=auto`.
+    """
+    dataset = load_open_set_dataset("digits", trial=trial)
+    method = methods.get(name)
+    recipe = method.recipe(**methods.preset("digits"))
+    model = method.build_model(dataset, recipe, SEED)
+    with tempfile.TemporaryDirectory() as folder:
+        method.train(model, dataset, recipe, SEED, f"{folder}/checkpoint.npz")
+    metrics = evaluate(model, dataset, name, scores.names()).metrics
+    return {
+        "scores": metrics["scores"],
+        "microseconds_per_image": metrics["microseconds_per_image"],
+        "chosen": choose_score(model, dataset)[0].name,
+    }
+
+
+def main():
+    """Runs everything and writes the result."""
+    runs = {}
+    for name in methods.names():
+        for trial in TRIALS:
+            runs.setdefault(name, []).append(run_trial(name, trial))
+            aurocs = {
+                score: round(measures["auroc"], 4)
+                for score, measures in runs[name][-1]["scores"].items()
+            }
+            print(name, trial, runs[name][-1]["chosen"], aurocs, flush=True)
+    means = {
+        name: {
+            score: {
+                key: float(np.mean([run["scores"][score][key] for run in own]))
+                for key in ("auroc", "accuracy", "oscr")
+            }
+            for score in own[0]["scores"]
+        }
+        for name, own in runs.items()
+    }
+    atomic_files.write_json(
+        RESULT, {"environment": environment(), "mean": means, "runs": runs}
+    )
+
+
+if __name__ == "__main__":
+    main()
