@@ -18,17 +18,22 @@ _MOST_PICTURES = 24
 _PICTURE_SIZE = 72
 
 
-def write_report(path, evaluation, dataset, config, centres, history=()):
+def write_report(
+    path, evaluation, dataset, config=None, centres=None, history=()
+):
     """Writes the report of an evaluated model.
 
     Args:
         path: of the HTML file.
         evaluation: `Evaluation`.
         dataset: the `OpenSetDataset` that was evaluated on.
-        config: the run's `config.json`: settings and environment.
-        centres: (N, N) class centres in force.
+        config: the run's `config.json`: settings and environment; None: the
+            page does not say.
+        centres: (N, N) class centres in force, for the picture of a logit
+            space of three dimensions; None: there is none.
         history: one dict of logs per epoch of training; may be empty.
     """
+    config = config or {"settings": {}, "environment": {}}
     folder = importlib.resources.files("cac_tf.reporting")
     template = string.Template(
         (folder / "report.html").read_text(encoding="utf-8")
@@ -48,8 +53,8 @@ def write_report(path, evaluation, dataset, config, centres, history=()):
         threshold=threshold_section(evaluation, pictures, _svg),
         figures=_figures(evaluation, centres, history),
         pictures=_pictures(evaluation, pictures),
-        settings=_table(config["settings"]),
-        environment=_table(config["environment"]),
+        settings=_section("What was run", config["settings"]),
+        environment=_section("Where", config["environment"]),
         script=(folder / "threshold.js").read_text(encoding="utf-8"),
     )
     atomic_files.write_text(path, page)
@@ -184,7 +189,7 @@ def _figures(evaluation, centres, history):
     if history:
         made.append(("Training", figures.training_figure(history)))
     made.append(("Confusion matrix", figures.confusion_figure(evaluation)))
-    if evaluation.logits.shape[1] == 3:
+    if evaluation.logits.shape[1] == 3 and centres is not None:
         made.append(
             ("Logit space", figures.logit_space_figure(evaluation, centres))
         )
@@ -289,11 +294,16 @@ def _png(picture):
     return f"data:image/png;base64,{data}"
 
 
-def _table(values, prefix=""):
+def _section(title, values):
+    rows = _rows(values)
+    return f"<h2>{title}</h2><table>{rows}</table>" if rows else ""
+
+
+def _rows(values, prefix=""):
     rows = []
     for name, value in values.items():
         if isinstance(value, dict):
-            rows.append(_table(value, f"{prefix}{name}."))
+            rows.append(_rows(value, f"{prefix}{name}."))
         elif value is not None:
             rows.append(
                 f"<tr><td>{html.escape(prefix + name)}</td>"
