@@ -207,6 +207,71 @@ def edge_formats_table():
     return "\n".join(lines)
 
 
+def released_scores_table():
+    """AUROC of every score on the released weights, in Markdown."""
+    result = json.loads((RESULTS / "released_scores.json").read_text())
+    columns = result["columns"]
+    lines = [
+        f"| trial 0 | {' | '.join(columns)} |",
+        "| --- |" + " ---: |" * len(columns),
+    ]
+    names = list(next(iter(columns.values()))["measured"])
+    for name in names:
+        values = [column["measured"][name] for column in columns.values()]
+        best = [
+            name != "accuracy"
+            and value
+            == max(v for k, v in column["measured"].items() if k != "accuracy")
+            for value, column in zip(values, columns.values(), strict=True)
+        ]
+        cells = [
+            f"**{value:.4f}**" if is_best else f"{value:.4f}"
+            for value, is_best in zip(values, best, strict=True)
+        ]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def digits_scores_table():
+    """Mean AUROC (and the trials') of every score on digits, in Markdown."""
+    result = json.loads((RESULTS / "digits_scores.json").read_text())
+    mean, runs = result["mean"], result["runs"]
+    methods = list(mean)
+    lines = [
+        "| mean AUROC (trials 0 to 4) | " + " | ".join(methods) + " |",
+        "| --- |" + " --- |" * len(methods),
+    ]
+    for score in sorted(mean["cac"], key=lambda s: -mean["cac"][s]["auroc"]):
+        cells = []
+        for method in methods:
+            trials = ", ".join(
+                f"{run['scores'][score]['auroc']:.3f}" for run in runs[method]
+            )
+            cells.append(f"**{mean[method][score]['auroc']:.3f}** ({trials})")
+        lines.append(f"| {score} | {' | '.join(cells)} |")
+    cells = [
+        ", ".join(f"{r['scores'][r['chosen']]['auroc']:.3f}" for r in own)
+        for own in runs.values()
+    ]
+    lines.append(f"| what `--score=auto` chose | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def serving_scores_table():
+    """What each score costs a server, in Markdown."""
+    result = json.loads((RESULTS / "serving_scores.json").read_text())
+    lines = [
+        "| N = 10, batch 32, one core | more at p50 | at p99 |",
+        "| --- | ---: | ---: |",
+    ]
+    for name, row in result["scores"].items():
+        more = row["more_percent"]
+        lines.append(
+            f"| {name} | {more['p50']:+.1f} % | {more['p99']:+.1f} % |"
+        )
+    return "\n".join(lines)
+
+
 if __name__ == "__main__":
     print(
         digits_table(),
@@ -218,5 +283,8 @@ if __name__ == "__main__":
         fused_core_table(),
         serving_table(),
         edge_formats_table(),
+        released_scores_table(),
+        digits_scores_table(),
+        serving_scores_table(),
         sep="\n\n",
     )

@@ -13,6 +13,7 @@ import pathlib
 import pytest
 from absl import flags
 
+from cac_tf import scores
 from cac_tf.train import cac_import_weights
 from tests.conftest import ROOT
 from tests.conftest import load_benchmark
@@ -99,8 +100,43 @@ def test_committed_evaluation_of_the_released_weights():
 def test_released_weights_of_mnist(tmp_path):
     """The whole way again, on the smallest of the three data sets."""
     benchmark = load_benchmark("released_weights")
-    measured = benchmark.measure("mnist", tmp_path)
+    further = ("energy", "class_z_score", "vim", "mahalanobis")
+    measured = benchmark.measure("mnist", tmp_path, further)
     check_released_weights(benchmark, "mnist", measured)
+    expected = load_benchmark("released_scores")
+    for name in further:
+        assert measured[name] == pytest.approx(
+            expected.reference("mnist")[name], abs=expected.TOLERANCE[name]
+        )
+
+
+def test_committed_scores_of_the_released_weights():
+    benchmark = load_benchmark("released_scores")
+    columns = result("released_scores.json")["columns"]
+    assert set(columns) == set(benchmark.COLUMNS)
+    for column, values in columns.items():
+        for name, expected in benchmark.reference(column).items():
+            assert values["measured"][name] == pytest.approx(
+                expected, abs=benchmark.TOLERANCE[name]
+            )
+
+
+def test_committed_scores_of_the_digits():
+    digits = result("digits_scores.json")
+    assert set(digits["runs"]) == {"cac", "cross_entropy"}
+    for method, runs in digits["runs"].items():
+        assert len(runs) == 5
+        for run in runs:
+            assert set(run["scores"]) == set(scores.names())
+        best = max(m["auroc"] for m in digits["mean"][method].values())
+        assert digits["mean"][method]["vim"]["auroc"] > best - 0.02
+
+
+def test_committed_cost_of_scores():
+    measured = result("serving_scores.json")["scores"]
+    assert set(measured) == set(scores.names())
+    for name in ("vim", "class_z_score"):
+        assert measured[name]["more_percent"]["p50"] <= 5
 
 
 @released
@@ -184,6 +220,9 @@ def test_committed_formats_for_devices():
         "fused_core_table",
         "serving_table",
         "edge_formats_table",
+        "released_scores_table",
+        "digits_scores_table",
+        "serving_scores_table",
     ],
 )
 def test_the_readme_shows_the_committed_numbers(name):
