@@ -77,9 +77,9 @@ def evaluate(model, dataset, method="cac", scores=(), batch_size=256):
         dataset: `OpenSetDataset`.
         method: name of the method, for the record.
         scores: further scores to compare the model's own with: names, or
-            `scores.Score` objects, which are fitted too. One that cannot be
-            used with this model or fitted to these data is left out with a
-            warning.
+            `scores.Score` objects, which are fitted if they are not. One that
+            cannot be used with this model or fitted to these data is left out
+            with a warning.
         batch_size: of the predictions.
 
     Returns:
@@ -178,7 +178,7 @@ def fitted_scores(model, dataset, rules, batch_size=256):
     Args:
         model: `OpenSetClassifier`.
         dataset: `OpenSetDataset`.
-        rules: list of `scores.Score`.
+        rules: list of `scores.Score`; what is fitted stays as it is.
         batch_size: of the predictions.
 
     Returns:
@@ -199,7 +199,7 @@ def fitted_scores(model, dataset, rules, batch_size=256):
             rule
             for rule in rules
             if rule.name not in problems
-            and rule.IS_FITTED_TO_DATA
+            and not rule.is_fitted
             and held_out == rule.WANTS_HELD_OUT_DATA
         ]
         if fitted:

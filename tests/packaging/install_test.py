@@ -119,7 +119,7 @@ ROOMS = [
     {"models"},
     {"data", "training"},
     {"evaluation"},
-    {"methods", "reporting", "run_folder"},
+    {"methods", "reporting", "run_folder", "score_choice"},
     {"benchmark"},
     {"train"},
 ]
