@@ -87,7 +87,7 @@ def evaluate(model, dataset, method="cac", scores=(), batch_size=256):
 
     Raises:
         ValueError: class names or image shape of the model are not those of
-            the data set.
+            the data set; two scores of one name.
     """
     if tuple(model.class_names) != tuple(dataset.class_names):
         raise ValueError(
@@ -101,8 +101,17 @@ def evaluate(model, dataset, method="cac", scores=(), batch_size=256):
             "channels)."
         )
     model.require_fitted_score()
-    rules = [score_rules.get(score) for score in scores]
-    rules = [rule for rule in rules if rule.name != model.score.name]
+    rules = [
+        score_rules.get(score)
+        for score in scores
+        if score is not model.score and score != model.score.name
+    ]
+    names = [model.score.name, *(rule.name for rule in rules)]
+    if len(set(names)) < len(names):
+        raise ValueError(
+            "Scores that are compared must differ in their names (pass name= "
+            f"to them); got {', '.join(names)}."
+        )
     rules = fitted_scores(model, dataset, rules, batch_size)
     outputs, seconds = _outputs_of_test_data(
         model, dataset, [model.score, *rules], batch_size

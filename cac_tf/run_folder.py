@@ -15,7 +15,7 @@ from cac_tf import atomic_files
 from cac_tf.version import __version__
 
 # Raised when the meaning of config.json or metrics.json changes.
-FORMAT = 2
+FORMAT = 3
 
 
 class RunFolderError(ValueError):

@@ -29,7 +29,8 @@ def choose_score(model, dataset, seed=0):
     CIFAR10 and one within 0.005 of the best on CIFAR+10 and CIFAR+50; on MNIST
     see the README. These same weights were looked at when it was chosen among
     six such rules, so take it as a guess, and measure on unknown data of
-    your own where there are any.
+    your own where there are any. A score whose statistics come from the
+    validation images has a small advantage, as these are what is compared.
 
     Args:
         model: trained `OpenSetClassifier` on images.

@@ -4,6 +4,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+import cac_tf
 from cac_tf import metrics
 from cac_tf.data import Examples
 from cac_tf.data import OpenSetDataset
@@ -70,6 +71,23 @@ def test_closed_set(trained_blobs, rng):
         assert measures[name] is None
     assert measures["false_positive_rate"] is None
     assert measures["accuracy"] > 0.99
+
+
+def test_scores_of_one_name(trained_blobs, rng):
+    model, dataset = vectors(trained_blobs, rng)
+    one, two = (cac_tf.scores.Energy(t) for t in (1.0, 2.0))
+    with pytest.raises(ValueError, match=r"pass name=.*gamma, energy, energy"):
+        evaluate(model, dataset, scores=[one, two])
+    with pytest.raises(ValueError, match="pass name="):
+        evaluate(model, dataset, scores=[cac_tf.scores.Gamma()])
+    two = cac_tf.scores.Energy(2.0, name="energy, T = 2")
+    compared = evaluate(model, dataset, scores=[one, two]).metrics["scores"]
+    assert list(compared) == ["gamma", "energy", "energy, T = 2"]
+    logits = model.predict_scores(dataset.known_test.images).logits
+    unknown = model.predict_scores(dataset.unknown_test.images).logits
+    assert compared["energy, T = 2"]["auroc"] == pytest.approx(
+        metrics.auroc(np.asarray(two(logits)), np.asarray(two(unknown)))
+    )
 
 
 def test_another_models_data(trained_blobs, rng):

@@ -134,7 +134,6 @@ def test_committed_scores_of_the_digits():
 
 def test_committed_cost_of_scores():
     measured = result("serving_scores.json")["scores"]
-    assert set(measured) == set(scores.names())
     for name in ("vim", "class_z_score"):
         assert measured[name]["more_percent"]["p50"] <= 5
 

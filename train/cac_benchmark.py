@@ -273,15 +273,7 @@ def main(values):
         write_figure(RunFolder(values.output_dir).file("results.png"), rows)
         print(f"Results: {results}")
     if failed:
-        lines = "\n".join(
-            f"  {run.name}: {problem}"
-            + (
-                f" (log: {run.path}.log)"
-                if os.path.exists(f"{run.path}.log")
-                else ""
-            )
-            for run, problem in failed
-        )
+        lines = "\n".join(f"  {run.name}: {problem}" for run, problem in failed)
         raise RuntimeError(
             f"{len(failed)} of {len(runs)} runs failed:\n{lines}\nThe same "
             "command tries them again."
@@ -297,18 +289,21 @@ def _compare_scores(runs, values):
     failed = []
     for run in runs:
         scores = command_line.scores_to_compare(values, methods.get(run.method))
-        if _are_compared(run, scores):
+        if os.path.exists(run.model) and _are_compared(run, scores):
             continue
         print(f"{run.name}: comparing scores", flush=True)
-        problem = _call(
-            run,
-            "cac_evaluate",
-            [
-                *_evaluate_arguments(run, run.scores_folder.path),
-                f"--scores={','.join(scores)}",
-            ],
-            run.scores_folder,
-        )
+        try:
+            problem = _call(
+                "cac_evaluate",
+                [
+                    *_evaluate_arguments(run, run.scores_folder.path),
+                    f"--scores={','.join(scores)}",
+                ],
+                run.scores_folder,
+                f"{run.path}.scores.log",
+            )
+        except (OSError, RunFolderError) as error:
+            problem = str(error)
         if problem:
             failed.append((run, f"comparing scores: {problem}"))
     return failed
@@ -353,12 +348,12 @@ def _run(run, arguments):
         binary = "cac_evaluate"
         arguments = _evaluate_arguments(run, run.path)
     os.makedirs(os.path.dirname(run.path), exist_ok=True)
-    return _call(run, binary, arguments, run.folder)
+    return _call(binary, arguments, run.folder, f"{run.path}.log")
 
 
-def _call(run, binary, arguments, folder):
+def _call(binary, arguments, folder, log_file):
     """Runs a binary with a log; returns what went wrong, or None."""
-    with open(f"{run.path}.log", "w", encoding="utf-8") as log:
+    with open(log_file, "w", encoding="utf-8") as log:
         code = subprocess.run(
             [sys.executable, "-m", f"cac_tf.train.{binary}", *arguments],
             stdout=log,
@@ -367,9 +362,10 @@ def _call(run, binary, arguments, folder):
         ).returncode
     if code == 0:
         return None if folder.is_finished else "it left no metrics.json"
-    with open(f"{run.path}.log", encoding="utf-8") as log:
+    with open(log_file, encoding="utf-8") as log:
         lines = [line.strip() for line in log if "error:" in line]
-    return lines[-1] if lines else f"exit status {code}"
+    problem = lines[-1] if lines else f"exit status {code}"
+    return f"{problem} (log: {log_file})"
 
 
 def run():

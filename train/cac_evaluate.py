@@ -16,6 +16,7 @@ from cac_tf import methods
 from cac_tf.evaluation import evaluate
 from cac_tf.methods.known_data import fit_score
 from cac_tf.methods.known_data import fit_to_known_data
+from cac_tf.methods.known_data import recentre
 from cac_tf.models import load_model
 from cac_tf.run_folder import RunFolder
 from cac_tf.run_folder import data_summary
@@ -129,14 +130,22 @@ def _prepared(values, model, dataset):
     score, views = values.score or model.score.name, model.views
     if values.views is not None:
         views = command_line.views(values.views)
+    if values.views == "flip" and getattr(model.augmentation, "flip", 1) == 0:
+        raise ValueError(
+            "--views=flip is for models that were trained with mirror images; "
+            "this one was not."
+        )
     if score not in (model.score.name, command_line.AUTO):
         model, is_changed = model.with_score(score, views), True
     elif views != model.views:
         model, is_changed = model.with_score(model.score, views), True
-    if values.recentre:
+    if values.recentre and score == command_line.AUTO:
+        recentre(model, dataset)
+        is_changed = True
+    elif values.recentre:
         fit_to_known_data(model, dataset)
         is_changed = True
-    elif not model.score.is_fitted:
+    elif not model.score.is_fitted and score != command_line.AUTO:
         fit_score(model, dataset)
     if score == command_line.AUTO:
         model, is_changed = command_line.with_chosen_score(model, dataset), True

@@ -239,8 +239,8 @@ def main(values):
         dataset.validation.images,
         true_positive_rate=values.true_positive_rate,
     )
-    evaluation = evaluate(model, dataset, method.name, settings["scores"])
     model.save(folder.file("model.keras"))
+    evaluation = evaluate(model, dataset, method.name, settings["scores"])
     if keras.backend.backend() == "tensorflow":
         # What an interrupted attempt left is of this same run.
         shutil.rmtree(folder.serving, ignore_errors=True)

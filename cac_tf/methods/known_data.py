@@ -2,12 +2,27 @@
 """What a trained classifier still learns from known data."""
 
 
-def fit_to_known_data(model, dataset, batch_size=128):
+def fit_to_known_data(model, dataset):
     """Re-centres a classifier as the authors do, and fits its score.
 
-    The class means of a model that was trained with mirrored images are taken
-    over each training image and its mirror image; the score is fitted to the
-    images as they are.
+    Args:
+        model: `OpenSetClassifier`.
+        dataset: `OpenSetDataset`.
+
+    Returns:
+        (N,) int64 numbers of images that each class mean was taken over.
+    """
+    if _sees_mirror_images(model) or model.score.WANTS_HELD_OUT_DATA:
+        fit_score(model, dataset)
+        return recentre(model, dataset)
+    return model.fit_centres(*dataset.train)
+
+
+def recentre(model, dataset, batch_size=128):
+    """Puts class means in the place of the anchors.
+
+    Those of a model that was trained with mirrored images are taken over each
+    training image and its mirror image.
 
     Args:
         model: `OpenSetClassifier`.
@@ -18,7 +33,7 @@ def fit_to_known_data(model, dataset, batch_size=128):
         (N,) int64 numbers of images that each class mean was taken over.
     """
     examples = dataset.train
-    with_mirrors = getattr(model.augmentation, "flip", 0.0) > 0
+    with_mirrors = _sees_mirror_images(model)
 
     def batches():
         for start in range(0, examples.size, batch_size):
@@ -28,10 +43,7 @@ def fit_to_known_data(model, dataset, batch_size=128):
             if with_mirrors:
                 yield images[:, :, ::-1], labels
 
-    counts = model.fit_centres(batches())
-    if with_mirrors or model.score.WANTS_HELD_OUT_DATA:
-        fit_score(model, dataset)
-    return counts
+    return model.fit_centres(batches(), with_score=False)
 
 
 def fit_score(model, dataset):
@@ -39,8 +51,12 @@ def fit_score(model, dataset):
 
     Args:
         model: `OpenSetClassifier`.
-        dataset: `OpenSetDataset`: its validation part serves a score that
-            wants data which was not trained on.
+        dataset: `OpenSetDataset`: its images as they are, and its validation
+            part for a score that wants data which was not trained on.
     """
     held_out = model.score.WANTS_HELD_OUT_DATA
     model.fit_score(*(dataset.validation if held_out else dataset.train))
+
+
+def _sees_mirror_images(model):
+    return getattr(model.augmentation, "flip", 0.0) > 0

@@ -57,13 +57,21 @@ def with_features(backbone, features_layer=None):
                 f"features_layer=; there are: {_layer_names(backbone)}."
             )
         return found
-    names = {layer.name: layer for layer in backbone.layers}
-    if features_layer not in names:
+    # The nodes of this very graph: a layer may stand in others too.
+    graph = getattr(backbone, "_functional", None) or backbone
+    nodes = [
+        node
+        for same_depth in graph._nodes_by_depth.values()
+        for node in same_depth
+        if node.operation.name == features_layer
+    ]
+    if len(nodes) != 1:
+        problem = "There is no layer" if not nodes else "More than one call of"
         raise ValueError(
-            f"There is no layer {features_layer!r} for the features; there "
-            f"are: {_layer_names(backbone)}."
+            f"{problem} {features_layer!r} for the features; there are: "
+            f"{_layer_names(backbone)}."
         )
-    features = names[features_layer].output
+    (features,) = nodes[0].outputs
     found = _before_last_layer(backbone)
     if found is not None and found[0].outputs[0] is features:
         return found
@@ -103,7 +111,8 @@ def without_softmax(classifier):
         dense one whose activation was the softmax: its weights are copied.
 
     Raises:
-        ValueError: the outputs are bounded by something else.
+        ValueError: the softmax is part of a layer that is not dense, or more
+            layers follow on it.
 
     Example:
 
@@ -119,14 +128,21 @@ def without_softmax(classifier):
         return classifier
     tensor = last_tensor(classifier)
     last = tensor._keras_history.operation
+    inner = last
     if isinstance(last, keras.Model) and has_graph(last):
         inner = without_softmax(last)
         if inner is last:
             return classifier
-        outputs = inner(_one_or_all(sources_of(tensor)))
     elif bounded_activation(last) != "softmax":
         # What else it may end in, the classifier's own checks refuse.
         return classifier
+    if tensor is not classifier.outputs[0]:
+        raise ValueError(
+            f"Layers follow on the softmax {last.name!r} at the classifier's "
+            "end: make a model that ends before it."
+        )
+    if inner is not last:
+        outputs = inner(_one_or_all(sources_of(tensor)))
     elif isinstance(last, keras.layers.Dense):
         config = {**last.get_config(), "activation": "linear"}
         # In float32: half precision is too coarse for logits.
@@ -134,8 +150,15 @@ def without_softmax(classifier):
         dense = keras.layers.Dense.from_config({**config, "dtype": "float32"})
         outputs = dense(*sources_of(tensor))
         dense.set_weights(last.get_weights())
-    else:
+    elif isinstance(last, (keras.layers.Softmax, keras.layers.Activation)):
         (outputs,) = sources_of(tensor)
+    elif not isinstance(last, keras.layers.Layer):
+        (outputs,) = sources_of(tensor)  # Of keras.ops.
+    else:
+        raise ValueError(
+            f"The softmax is part of the layer {last.name!r}, a "
+            f"{type(last).__name__}: build it without one, with its weights."
+        )
     return _model(classifier, outputs, name=classifier.name)
 
 
@@ -156,7 +179,8 @@ def _before_last_layer(model):
     if isinstance(last, keras.layers.Dense):
         (features,) = sources_of(tensor)
         return _model(model, [features, model.outputs[0]]), last
-    if isinstance(last, keras.Model) and has_graph(last):
+    is_end = tensor is model.outputs[0]
+    if is_end and isinstance(last, keras.Model) and has_graph(last):
         # A model that stands at the end of this one.
         found = _before_last_layer(last)
         if found is not None:

@@ -35,6 +35,10 @@ from cac_tf.models.features import without_softmax
 from cac_tf.scores.fitting import Fitting
 from cac_tf.scores.statistics import ClassMoments
 
+_CHECKED_WHERE_PRESENT = {
+    "features": "Features",
+    "unknown_score": "Unknown scores",
+}
 # Values of the argument `views`.
 VIEWS = (None, "flip")
 
@@ -642,9 +646,13 @@ class OpenSetClassifier(keras.Model):
         scorers = self.__dict__.setdefault("_scorers", {})
         # What makes no difference is no kind of its own to compile.
         single_view = single_view and self.views is not None
-        kind = (with_score, with_features, single_view)
+        # A score that is fitted anew may have other variables.
+        layout = self.score.layout if with_score else None
+        kind = (with_score, with_features, single_view, layout)
         if kind not in scorers:
-            scorers[kind] = _Scorer(self, *kind)
+            scorers[kind] = _Scorer(
+                self, with_score, with_features, single_view
+            )
         start = 0
         batches = input_checks.iterate_batches(x, y, batch_size)
         for images, labels, where in batches:
@@ -664,10 +672,9 @@ class OpenSetClassifier(keras.Model):
             input_checks.check_finite(outputs["logits"], "Logits", place)
             # Squares of finite logits may overflow.
             input_checks.check_finite(outputs["distances"], "Distances", place)
-            if with_features:
-                input_checks.check_finite(
-                    outputs["features"], "Features", place
-                )
+            for name, what in _CHECKED_WHERE_PRESENT.items():
+                if name in outputs:
+                    input_checks.check_finite(outputs[name], what, place)
             start += len(images)
             yield outputs, labels, images, place
 
@@ -681,7 +688,7 @@ class OpenSetClassifier(keras.Model):
                 f"{tuple(shape)}."
             )
 
-    def fit_centres(self, x, y=None, batch_size=128):
+    def fit_centres(self, x, y=None, batch_size=128, with_score=True):
         """Replaces the anchors by class means of the logits (section 3.3).
 
         Means are taken over the training examples that are classified
@@ -695,6 +702,8 @@ class OpenSetClassifier(keras.Model):
             x: array of inputs, or a data set of (inputs, labels) batches.
             y: labels for an array.
             batch_size: for arrays.
+            with_score: whether a score that learns from known data is fitted
+                too.
 
         Returns:
             (N,) int64 numbers of examples that each mean was taken over.
@@ -715,10 +724,20 @@ class OpenSetClassifier(keras.Model):
             total += np.bincount(batch.labels, minlength=num_classes)
 
         problems = self._fit_in_one_pass(
-            "fit_centres", [self.score], x, y, batch_size, take
+            "fit_centres",
+            [self.score] if with_score else [],
+            x,
+            y,
+            batch_size,
+            take,
         )
         if problems:
             raise problems[self.score.name]
+        anchors = self.distance_head.magnitude * np.eye(num_classes)
+        self.distance_head.assign_class_means(
+            np.where(means.counts[:, None] > 0, means.means, anchors)
+        )
+        self.decision.threshold = None
         for index in np.flatnonzero(means.counts == 0):
             reason = (
                 f"none of its {total[index]} examples is classified correctly"
@@ -730,11 +749,6 @@ class OpenSetClassifier(keras.Model):
                 f"centre: {reason}.",
                 stacklevel=2,
             )
-        anchors = self.distance_head.magnitude * np.eye(num_classes)
-        self.distance_head.assign_class_means(
-            np.where(means.counts[:, None] > 0, means.means, anchors)
-        )
-        self.decision.threshold = None
         return means.counts
 
     def fit_score(self, x, y=None, batch_size=128):
@@ -759,7 +773,6 @@ class OpenSetClassifier(keras.Model):
             )
             if problems:
                 raise problems[self.score.name]
-            self.decision.threshold = None
 
     def fit_scores(self, scores, x, y=None, batch_size=128):
         """Fits any scores to what this model says of known data, in one pass.
@@ -783,6 +796,8 @@ class OpenSetClassifier(keras.Model):
     def _fit_in_one_pass(self, what, scores, x, y, batch_size, take=None):
         num_classes = len(self.class_names)
         fitting = Fitting(scores, num_classes)
+        if fitting.problems and not fitting:
+            return fitting.problems
         needs_features = fitting.needs_features
         are_probabilities = None
         batches = self.iterate_outputs(
@@ -816,11 +831,10 @@ class OpenSetClassifier(keras.Model):
                 "its end away."
             )
         _, last = self._features() if needs_features else (None, None)
-        before = list(map(id, self.score.weights))
         fitting.finish(score_rules.Known(self.class_names, last_layer_of(last)))
-        if before != list(map(id, self.score.weights)):
-            # Compiled functions hold the earlier weights of the score.
-            self.__dict__["_scorers"].clear()
+        is_refitted = self.score in scores and self.score.IS_FITTED_TO_DATA
+        if is_refitted and self.score.name not in fitting.problems:
+            self.decision.threshold = None
         return fitting.problems
 
     def calibrate(
@@ -953,8 +967,9 @@ class OpenSetClassifier(keras.Model):
     def with_score(self, score, views="same"):
         """The same classifier with another score, without a threshold.
 
-        Backbone, preprocessing and augmentation are shared with this model,
-        not copied: training one trains both.
+        The score is copied, with what it has learnt. Backbone, preprocessing
+        and augmentation are shared with this model, not copied: training one
+        trains both.
 
         Args:
             score: a name of `scores.names()`, or a `scores.Score`.
@@ -964,6 +979,7 @@ class OpenSetClassifier(keras.Model):
             `OpenSetClassifier`, not compiled; logits and centres are those of
             this one.
         """
+        score = score_rules.get(score).copy()
         other = type(self)(
             self.backbone,
             self.class_names,
@@ -1040,6 +1056,11 @@ class OpenSetClassifier(keras.Model):
             features_layer=features_layer,
             views=views,
         )
+        if len(getattr(classifier, "inputs", None) or [None]) != 1:
+            raise ValueError(
+                f"The classifier takes {len(classifier.inputs)} inputs; an "
+                "OpenSetClassifier takes one."
+            )
         # (A subclassed model does not know it: the first data say.)
         shape = getattr(classifier, "input_shape", None)
         if preprocessing is None and shape is not None:

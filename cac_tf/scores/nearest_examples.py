@@ -53,18 +53,26 @@ class NearestExamplesScore(Score):
         return ClassSamples(self.bank_size, num_classes)
 
     def add_batch(self, kept, batch):
-        if kept.is_empty:
-            width = batch.features.shape[-1]
-            # Collected, pruned, and as a weight.
-            check_memory(
-                4 * 4 * self.bank_size * width,
-                f"A bank of {self.bank_size:,} examples of {width:,} features",
-                "Choose a smaller bank_size.",
-            )
+        # What is collected may become twice the bank until it is pruned.
+        rows = min(kept.size + len(batch.labels), 2 * self.bank_size)
+        width = batch.features.shape[-1]
+        check_memory(
+            4 * (rows - min(kept.size, rows)) * width,
+            f"A bank of {self.bank_size:,} examples of {width:,} features",
+            "Choose a smaller bank_size.",
+        )
         kept.add(batch.keys, batch.labels, batch.features)
 
     def finish_fit(self, kept, known):
         (bank,) = kept.arrays()
+        # Zeros have no direction, and are similar to nothing.
+        bank = bank[bank.any(axis=-1)]
+        check_memory(
+            # In float64, and as a weight.
+            12 * bank.size,
+            f"A bank of {len(bank):,} examples of {bank.shape[-1]:,} features",
+            "Choose a smaller bank_size.",
+        )
         if len(bank) < self.neighbours:
             raise ValueError(
                 f"The bank holds {len(bank)} examples, fewer than the "

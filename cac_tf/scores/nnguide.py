@@ -26,7 +26,8 @@ class NNGuide(NearestExamplesScore):
 
     Raises:
         ValueError: k out of range; in `fit`, a bank that memory cannot hold,
-            or that has fewer examples than k or than there are classes.
+            that has fewer examples than k, or a bank_size below the number of
+            classes.
 
     Example:
 

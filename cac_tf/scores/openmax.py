@@ -83,7 +83,13 @@ class OpenMax(Score):
             distances = np.linalg.norm(own - means[-1], axis=-1)
             tail = np.sort(distances)[-self.tail_size :]
             location = tail[0] - 1.0
-            weibull.append(stats.weibull_min.fit(tail, floc=location))
+            try:
+                weibull.append(stats.weibull_min.fit(tail, floc=location))
+            except RuntimeError as error:
+                raise ValueError(
+                    "No Weibull distribution fits the distances of class "
+                    f"{name!r} from its mean: {error}"
+                ) from error
         # Of Weibull's, one row a class: shape, location, scale.
         self.set_statistics(class_means=means, weibull=weibull)
 

@@ -10,6 +10,9 @@ from keras import ops
 
 from cac_tf.layers.open_set_decision import nearest_class
 
+# Outputs of the classifier that are small for the class of an input.
+_OF_CENTRES = ("distances", "gamma")
+
 
 class LastLayer(typing.NamedTuple):
     """The dense layer that makes logits of features: `z = x W + b`."""
@@ -104,11 +107,14 @@ class Score(keras.layers.Layer):
         super().__init__(**kwargs)
         # Past Keras' tracking, which has them as weights.
         object.__setattr__(self, "_statistics", {})
+        # How often the statistics got other variables: functions that were
+        # compiled before hold earlier ones.
+        object.__setattr__(self, "layout", 0)
 
     @property
     def reads_distances(self):
         """Whether the centres have a part in the score."""
-        return bool({"distances", "gamma"} & set(self.NEEDS))
+        return bool(set(_OF_CENTRES) & set(self.NEEDS))
 
     def nearest_class(self, outputs):
         """(B,) int32: the class that an input has if it is not rejected.
@@ -119,13 +125,21 @@ class Score(keras.layers.Layer):
         Args:
             outputs: dict of tensors: `logits`, `distances`, `gamma`, ...
         """
-        if self.reads_distances:
-            return nearest_class(outputs[self.NEEDS[0]])
+        for name in self.NEEDS:
+            if name in _OF_CENTRES:
+                return nearest_class(outputs[name])
         return nearest_class(-outputs["logits"])
 
     def of_arrays(self, *values):
         """The score of NumPy arrays, as a NumPy array."""
         return ops.convert_to_numpy(self(*values))
+
+    def copy(self):
+        """A score of its own with the same settings and statistics."""
+        other = type(self).from_config(self.get_config())
+        other.build_from_config(self.get_build_config())
+        other.set_weights(self.get_weights())
+        return other
 
     # ---- statistics -------------------------------------------------------
 
@@ -146,7 +160,8 @@ class Score(keras.layers.Layer):
     def fit(self, labels, *, class_names=None, last_layer=None, **outputs):
         """Fits the score to examples of known classes, all at once.
 
-        `OpenSetClassifier.fit_centres` and `fit_score` do it in batches.
+        `OpenSetClassifier.fit_centres` and `fit_score` do it in batches. (A
+        classifier's theta does not follow a fit of its score by this method.)
 
         Args:
             labels: (n,) class indices.
@@ -187,6 +202,8 @@ class Score(keras.layers.Layer):
 
     def reset(self):
         """Forgets what was learnt."""
+        if not (self.IS_FITTED_TO_DATA and self.is_fitted):
+            return
         for name, value in self._statistics.items():
             if name == "is_fitted":
                 value.assign(False)
@@ -209,16 +226,20 @@ class Score(keras.layers.Layer):
         Args:
             **arrays: finite float arrays by name, of any shapes.
         """
-        shapes = {name: np.shape(value) for name, value in arrays.items()}
-        if shapes != self._shapes:
-            self._create_statistics(shapes)
+        with np.errstate(over="ignore"):
+            arrays = {k: np.asarray(v, "float32") for k, v in arrays.items()}
+        # All are looked at before the first one is changed.
         for name, value in arrays.items():
             if not np.isfinite(value).all():
                 raise ValueError(
                     f"The score {self.name!r} cannot be fitted to these "
                     f"examples: its {name} would not be finite."
                 )
-            self._statistics[name].assign(np.asarray(value, "float32"))
+        shapes = {name: value.shape for name, value in arrays.items()}
+        if shapes != self._shapes:
+            self._create_statistics(shapes)
+        for name, value in arrays.items():
+            self._statistics[name].assign(value)
         self._statistics["is_fitted"].assign(True)
 
     @property
@@ -258,6 +279,7 @@ class Score(keras.layers.Layer):
             trainable=False,
         )
         object.__setattr__(self, "_statistics", made)
+        object.__setattr__(self, "layout", self.layout + 1)
         if was_locked:
             self._tracker.lock()
 
@@ -266,10 +288,9 @@ class Score(keras.layers.Layer):
         return {"statistics": {k: list(v) for k, v in self._shapes.items()}}
 
     def build_from_config(self, config):
-        if config["statistics"]:
-            self._create_statistics(
-                {k: tuple(v) for k, v in config["statistics"].items()}
-            )
+        shapes = config.get("statistics")
+        if shapes:
+            self._create_statistics({k: tuple(v) for k, v in shapes.items()})
 
     def build(self, *input_shapes):
         """Nothing: statistics come with a fit."""

@@ -137,11 +137,11 @@ class ClassSamples:
     def __init__(self, size, num_classes):
         quota = size // num_classes
         self._samples = [Sample(quota) for _ in range(num_classes)]
-        self.is_empty = True
+        self.size = 0  # Examples that went by.
 
     def add(self, keys, labels, *rows):
         """Takes (n,) keys and labels with arrays of n rows each."""
-        self.is_empty = False
+        self.size += len(labels)
         for label in np.unique(labels):
             own = labels == label
             self._samples[label].add(keys[own], *(array[own] for array in rows))

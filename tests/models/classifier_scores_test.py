@@ -10,6 +10,7 @@ from scipy import special
 
 import cac_tf
 from cac_tf import scores
+from cac_tf.models.features import with_features
 from tests import execution
 from tests.conftest import blobs
 from tests.conftest import small_classifier
@@ -186,6 +187,28 @@ def test_a_layer_that_is_named_gives_the_features(tmp_path):
     )
 
 
+@no_backend
+def test_the_layer_that_is_named_is_that_of_the_graph():
+    """Not the layer's first call, wherever that was."""
+    hidden = keras.layers.Dense(8, activation="relu", name="hidden")
+    elsewhere = keras.Input([5])
+    keras.Model(elsewhere, hidden(elsewhere))
+    backbone = keras.Sequential()
+    backbone.add(keras.Input([5]))
+    backbone.add(hidden)
+    backbone.add(keras.layers.Dense(3, name="out"))
+    both, last = with_features(backbone, "hidden")
+    assert last is backbone.layers[-1]
+    x = np.ones((2, 5), "float32")
+    features, _ = both(x)
+    np.testing.assert_allclose(features, hidden(x))
+    again = keras.layers.Dense(8, name="again")
+    inputs = keras.Input([8])
+    outputs = keras.layers.Dense(3)(again(again(inputs)))
+    with pytest.raises(ValueError, match="More than one call of 'again'"):
+        with_features(keras.Model(inputs, outputs), "again")
+
+
 class Subclassed(keras.Model):
     """A network whose layers are called by code of its own."""
 
@@ -280,6 +303,39 @@ def test_scores_that_cannot_be_fitted_leave_the_others_alone():
     assert list(problems) == ["too many"]
     assert "fewer than the 1000000 neighbours" in str(problems["too many"])
     assert all(rule.is_fitted for rule in rules[:-1])
+
+
+def test_a_fit_of_the_own_score_makes_theta_invalid():
+    model, x, y = trained("mahalanobis")
+    model.fit_score(x, y)
+    model.calibrate(x, true_positive_rate=0.9)
+    assert model.fit_scores([scores.Energy()], x, y) == {}
+    assert model.threshold is not None
+    assert model.fit_scores([model.score], x, y) == {}
+    assert model.threshold is None
+
+
+def test_a_score_is_not_shared():
+    """What one model learns with a score leaves another one alone."""
+    model, x, y = trained("nnguide")
+    model.fit_score(x, y)
+    before = model.predict_scores(x).unknown_score
+    other = model.with_score(model.score)
+    assert other.score.is_fitted
+    np.testing.assert_allclose(
+        other.predict_scores(x).unknown_score, before, rtol=1e-6
+    )
+    other.fit_score(x[:60], y[:60])
+    np.testing.assert_array_equal(model.predict_scores(x).unknown_score, before)
+    assert np.abs(other.predict_scores(x).unknown_score - before).max() > 1e-3
+    # Fitted by itself, the score of a compiled model is the one that counts.
+    outputs, *_ = next(
+        model.iterate_outputs(x[:90], None, 90, with_features=True)
+    )
+    model.score.fit(
+        y[:90], logits=outputs["logits"], features=outputs["features"]
+    )
+    assert np.abs(model.predict_scores(x).unknown_score - before).max() > 1e-3
 
 
 def test_with_score():
@@ -506,6 +562,32 @@ def test_from_classifier_bad_input():
         make(sigmoid, ["a", "b", "c"])
     with pytest.raises(ValueError, match=r"must be \(batch, 2\)"):
         make(network(), ["a", "b"])
+    layers = keras.layers
+    for last, message in (
+        (
+            [layers.Dense(3, activation="softmax", name="p"), layers.Flatten()],
+            "Layers follow on the softmax 'p'",
+        ),
+        (
+            [
+                layers.Reshape([1, 5]),
+                layers.Conv1D(3, 1, activation="softmax", name="p"),
+                layers.Reshape([3]),
+            ],
+            "Layers follow on the softmax 'p'",
+        ),
+        (
+            [layers.EinsumDense("ab,bc->ac", 3, activation="softmax")],
+            "is part of the layer .* a EinsumDense",
+        ),
+    ):
+        classifier = keras.Sequential([keras.Input([5]), *last])
+        with pytest.raises(ValueError, match=message):
+            make(classifier, ["a", "b", "c"])
+    one, two = keras.Input([5]), keras.Input([5])
+    outputs = layers.Dense(3)(layers.Add()([one, two]))
+    with pytest.raises(ValueError, match="takes 2 inputs"):
+        make(keras.Model([one, two], outputs), ["a", "b", "c"])
     x, y = blobs(np.random.default_rng(0))
     hidden_softmax = Subclassed("softmax")
     hidden_softmax(x)

@@ -225,6 +225,12 @@ def test_features_of_zeros_are_far_from_everything(known):
     rule.fit(labels, features=features)
     zeros = np.zeros((1, WIDTH), "float32")
     assert np.asarray(rule(zeros)) == rule.of_arrays(zeros) == [1.0]
+    # And in the bank they are no one's neighbour.
+    with_zeros = np.concatenate([zeros, features[:9]])
+    rule.fit(np.arange(10) % 2, features=with_zeros)
+    np.testing.assert_allclose(
+        np.asarray(rule(-features)), rule.of_arrays(-features), atol=1e-6
+    )
 
 
 def openmax_oracle(logits, labels, inputs, tail_size, rank):
@@ -324,9 +330,9 @@ def test_openmax_bad_input(rng):
             "cannot hold one of each of 3 classes",
         ),
         (
-            lambda: scores.DeepNearestNeighbours(1, bank_size=10**12),
-            {"features": np.eye(3)},
-            r"of memory can be used. Choose a smaller bank_size",
+            lambda: scores.DeepNearestNeighbours(3),
+            {"features": np.eye(3) * [1, 1, 0]},
+            "holds 2 examples, fewer than the 3 neighbours",
         ),
     ],
 )
@@ -343,6 +349,51 @@ def test_too_many_features_for_a_covariance(monkeypatch):
     monkeypatch.setattr("cac_tf.scores.statistics._USABLE_MEMORY", 1e-9)
     with pytest.raises(ValueError, match="Name a narrower features_layer"):
         scores.Mahalanobis().fit([0, 1], features=np.eye(2))
+
+
+def test_a_bank_that_memory_cannot_hold(monkeypatch):
+    monkeypatch.setattr("cac_tf.scores.statistics._USABLE_MEMORY", 1e-9)
+    rule = scores.DeepNearestNeighbours(1, bank_size=50)
+    message = r"A bank of 50 examples of 4 features needs .* Choose a smaller"
+    with pytest.raises(ValueError, match=message):
+        rule.fit(np.zeros(50), features=np.ones((50, 4)))
+
+
+def test_a_fit_that_fails_leaves_what_was_learnt(known):
+    _, logits, labels, _ = known
+    rule = scores.ClassZScore()
+    rule.fit(labels, logits=logits)
+    before = [np.asarray(w) for w in rule.weights]
+    for value in (np.inf, 1e39):
+        # The first would be assigned before the second is looked at.
+        with pytest.raises(ValueError, match="its deviation would not be fin"):
+            rule.set_statistics(mean=np.zeros(4), deviation=np.full(4, value))
+        with pytest.raises(ValueError, match="its deviation would not be fin"):
+            rule.set_statistics(mean=np.zeros(9), deviation=np.full(9, value))
+    for one, other in zip(before, rule.weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert rule.is_fitted
+
+
+def test_distances_name_the_class_wherever_they_are_needed():
+    class Mixed(scores.Score):
+        NAME, NEEDS = "mixed", ("logits", "distances")
+
+    outputs = {
+        "logits": np.float32([[1, 9]]),
+        "distances": np.float32([[5, 2]]),
+    }
+    assert np.asarray(Mixed().nearest_class(outputs)).tolist() == [1]
+
+
+def test_a_tail_that_no_weibull_distribution_fits(monkeypatch, known):
+    def fit(*arguments, **options):
+        raise stats.FitError("no solution")
+
+    _, logits, labels, _ = known
+    monkeypatch.setattr(stats.weibull_min, "fit", fit)
+    with pytest.raises(ValueError, match="class '0' from its mean: no solut"):
+        scores.OpenMax().fit(labels, logits=logits)
 
 
 def test_few_examples_for_vim(rng):

@@ -834,7 +834,7 @@ def test_a_run_of_another_version(finished, tmp_path):
     folder = tmp_path / "old"
     folder.mkdir()
     (folder / "config.json").write_text('{"settings": {}}')
-    with pytest.raises(ValueError, match="format is None, this version's 2"):
+    with pytest.raises(ValueError, match="format is None, this version's 3"):
         run(cac_train, *QUICK, f"--output_dir={folder}")
 
 
