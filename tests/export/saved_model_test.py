@@ -224,7 +224,7 @@ def test_scores_by_logits_take_negative_thresholds(trained_pictures, tmp_path):
 
 
 def test_a_score_with_statistics(trained_blobs, tmp_path, rng):
-    """OpenMax: fitted or refused; NaN rows included."""
+    """Fitted or refused; NaN rows included."""
     model, x, y = trained_blobs
     model = model.with_score("openmax")
     model.decision.threshold = 0.5
