@@ -28,9 +28,10 @@ def choose_score(model, dataset, seed=0):
     weights (trial 0, `miller2020`) the rule chose the best of all scores on
     CIFAR10, one 0.005 below the best on CIFAR+10, and one 0.006 below on MNIST,
     where all are close; these were looked at when it was chosen among six such
-    rules. On digits, which were not, it was at most 0.004 below the best. Take
-    it as a guess, and measure on unknown data of your own where there are any. A score whose statistics come from the
-    validation images has a small advantage, as these are what is compared.
+    rules. On digits, which were not, it was at most 0.006 below the best. Take
+    it as a guess, and measure on unknown data of your own where there are any.
+    A score whose statistics come from the validation images has a small
+    advantage, as these are what is compared.
 
     Args:
         model: trained `OpenSetClassifier` on images.
