@@ -4,8 +4,8 @@
     python benchmarks/serving_scores.py
 
 As benchmarks/serving.py: the benchmark network as a bare classifier beside the
-whole `serving_default` of an export, here of one model for each kind of score,
-with ten classes at batch 32. Scores of features read 2,048 of them; banks hold
+whole `serving_default` of an export, here of one model for each kind of score
+(of logits, of features, of a bank), with ten classes at batch 32. Scores of features read 2,048 of them; banks hold
 10,000 examples. Writes benchmarks/results/serving_scores.json.
 """
 
@@ -20,13 +20,7 @@ from cac_tf import scores
 from cac_tf.run_folder import environment
 
 RESULT = serving.FOLDER / "results" / "serving_scores.json"
-SCORES = (
-    "gamma",
-    "class_z_score",
-    "vim",
-    "mahalanobis",
-    "deep_nearest_neighbours",
-)
+SCORES = ("class_z_score", "vim", "deep_nearest_neighbours")
 NUM_CLASSES, BATCH, REQUESTS = 10, 32, 60
 EXAMPLES = 10_000
 
