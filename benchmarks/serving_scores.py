@@ -5,8 +5,9 @@
 
 As benchmarks/serving.py: the benchmark network as a bare classifier beside the
 whole `serving_default` of an export, here of one model for each kind of score
-(of logits, of features, of a bank), with ten classes at batch 32. Scores of features read 2,048 of them; banks hold
-10,000 examples. Writes benchmarks/results/serving_scores.json.
+(of logits, of features, of a bank), with ten classes at batch 32. There are
+2,048 features; the bank holds 10,000 examples. Writes
+benchmarks/results/serving_scores.json.
 """
 
 import os
