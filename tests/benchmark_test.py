@@ -103,7 +103,7 @@ def test_results_survive_the_file(tmp_path):
     ("change", "message"),
     [
         (lambda text: text.replace("oscr", "area"), "different: area, oscr"),
-        (lambda text: text.replace("\n2,", "\n1,"), "format 2.*different: 1"),
+        (lambda text: text.replace("\n3,", "\n1,"), "format 3.*different: 1"),
         (lambda text: text.replace("0.5", "half"), "damaged row"),
         (lambda text: text[: text.rindex(",")], "damaged row: it is cut off"),
         (lambda text: "nothing", "not written by this version"),

@@ -6,7 +6,7 @@
 
 Trains one of two ordinary Keras classifiers by cross-entropy on scikit-learn's
 digits, some of them left out: a functional model that ends in a softmax, or
-MobileNet of `keras.applications`. Then, without training anything, it gives
+MobileNetV2 of `keras.applications`. Then, without training anything, it gives
 the classifier a rejection score, a threshold, a report and a SavedModel. The
 part to copy is `add_rejection`.
 """
@@ -19,7 +19,7 @@ import keras
 import cac_tf
 from cac_tf.reporting import write_report
 
-SCORES = ("max_softmax", "energy", "mahalanobis", "vim")
+SCORES = ("max_softmax", "energy", "deep_nearest_neighbours")
 
 
 def functional_classifier(num_classes):
@@ -35,13 +35,13 @@ def functional_classifier(num_classes):
 
 
 def mobilenet_classifier(num_classes):
-    """The same by MobileNet, from random weights."""
+    """The same by MobileNetV2, from random weights."""
     images = keras.Input((8, 8, 1), name="images")
     x = keras.layers.Resizing(32, 32)(images)
     x = keras.layers.Rescaling(1 / 127.5, offset=-1)(x)
     x = keras.layers.Concatenate()([x, x, x])
-    network = keras.applications.MobileNet(
-        input_shape=(32, 32, 3), alpha=0.25, weights=None, classes=num_classes
+    network = keras.applications.MobileNetV2(
+        input_shape=(32, 32, 3), alpha=0.35, weights=None, classes=num_classes
     )
     return keras.Model(images, network(x))
 
@@ -76,7 +76,7 @@ def main(arguments=None):
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--network", choices=NETWORKS, default="functional")
-    parser.add_argument("--score", default="vim")
+    parser.add_argument("--score", default="deep_nearest_neighbours")
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--output_dir", default="runs/any_classifier")
     flags = parser.parse_args(arguments)
@@ -96,7 +96,7 @@ def main(arguments=None):
     os.makedirs(flags.output_dir, exist_ok=True)
     evaluation = add_rejection(classifier, data, flags.score, flags.output_dir)
     for name, measures in evaluation.metrics["scores"].items():
-        print(f"AUROC by {name:>12}: {measures['auroc']:.4f}")
+        print(f"AUROC by {name:>23}: {measures['auroc']:.4f}")
     print(f"Report: {os.path.join(flags.output_dir, 'report.html')}")
     return evaluation
 

@@ -11,7 +11,7 @@ from tests.conftest import load_script
 
 @pytest.mark.parametrize(
     ("network", "epochs", "auroc"),
-    [("functional", 15, 0.9), ("mobilenet", 25, 0.75)],
+    [("functional", 15, 0.9), ("mobilenet", 25, 0.6)],
 )
 def test_a_trained_classifier_rejects(network, epochs, auroc, tmp_path):
     import tensorflow as tf
@@ -25,14 +25,13 @@ def test_a_trained_classifier_rejects(network, epochs, auroc, tmp_path):
         ]
     )
     metrics = evaluation.metrics
-    assert metrics["score"] == "vim"
+    assert metrics["score"] == "deep_nearest_neighbours"
     assert metrics["auroc"] > auroc
-    assert metrics["true_positive_rate"] > 0.85
+    assert metrics["true_positive_rate"] > 0.8
     assert set(metrics["scores"]) == {
         "max_softmax",
         "energy",
-        "mahalanobis",
-        "vim",
+        "deep_nearest_neighbours",
     }
     assert "<h2>Scores</h2>" in (tmp_path / "out" / "report.html").read_text()
     model = cac_tf.load_model(tmp_path / "out" / "model.keras")

@@ -698,8 +698,8 @@ def test_two_views_on_the_command_line(finished, tmp_path):
     assert not out.exists()
     rng = np.random.default_rng(0)
     path = tmp_path / "made.npz"
-    labels = np.arange(120) % 3
-    images = rng.integers(0, 60, (120, 8, 8, 1))
+    labels = np.arange(600) % 3
+    images = rng.integers(0, 60, (600, 8, 8, 1))
     images += 90 * labels[:, None, None, None]
     np.savez(path, x_train=images, y_train=labels)
     arguments = [f"--dataset={path}", "--known_classes=0,1", "--epochs=1"]
