@@ -198,7 +198,7 @@ def fitted_scores(model, dataset, rules, batch_size=256):
         problems = {
             rule.name: "it needs features, and the model has none to find"
             for rule in rules
-            if "features" in rule.NEEDS
+            if rule.reads_features
         }
     for held_out, examples in (
         (False, dataset.train),
@@ -232,7 +232,7 @@ def _outputs_of_test_data(model, dataset, rules, batch_size):
     """
     parts = collections.defaultdict(list)
     seconds = {}
-    with_features = any("features" in rule.NEEDS for rule in rules)
+    with_features = any(rule.reads_features for rule in rules)
 
     def network(images):
         return model.iterate_outputs(
@@ -247,7 +247,7 @@ def _outputs_of_test_data(model, dataset, rules, batch_size):
             parts["logits"].append(outputs["logits"])
             parts["min_distance"].append(outputs["distances"].min(axis=-1))
             for rule in rules:
-                values = [outputs[name] for name in rule.NEEDS]
+                values = rule.arguments_of(outputs)
                 parts["unknown_score", rule.name].append(
                     rule.of_arrays(*values)
                 )

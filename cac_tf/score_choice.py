@@ -92,9 +92,8 @@ def _unknown_scores(model, rules, images):
     for outputs, *_ in model.iterate_outputs(
         images,
         with_score=False,
-        with_features=any("features" in rule.NEEDS for rule in rules),
+        with_features=any(rule.reads_features for rule in rules),
     ):
         for rule in rules:
-            values = (outputs[name] for name in rule.NEEDS)
-            parts[rule.name].append(rule.of_arrays(*values))
+            parts[rule.name].append(rule.of_arrays(*rule.arguments_of(outputs)))
     return {name: np.concatenate(part) for name, part in parts.items()}

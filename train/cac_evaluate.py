@@ -99,7 +99,9 @@ def main(values):
     compared = command_line.scores_to_compare(values, method)
     data_settings = _data_settings(values, config)
     dataset = command_line.load_dataset(data_settings)
-    methods.check_views(dataset.name, values.views)
+    # How a model was trained that has no augmentation of ours is not known.
+    flip = getattr(model.augmentation, "flip", 1.0)
+    methods.check_views(values.views, dataset.name, flip)
     model, is_changed = _prepared(values, model, dataset)
     evaluation = evaluate(model, dataset, method.name, compared)
     folder = RunFolder.open(
@@ -130,11 +132,6 @@ def _prepared(values, model, dataset):
     score, views = values.score or model.score.name, model.views
     if values.views is not None:
         views = command_line.views(values.views)
-    if values.views == "flip" and getattr(model.augmentation, "flip", 1) == 0:
-        raise ValueError(
-            "--views=flip is for models that were trained with mirror images; "
-            "this one was not."
-        )
     if score not in (model.score.name, command_line.AUTO):
         model, is_changed = model.with_score(score, views), True
     elif views != model.views:

@@ -154,12 +154,7 @@ def configure(values):
             f"--evaluate_every has no effect with --score={score}, which is "
             "fitted after the training; leave it out."
         )
-    methods.check_views(name, values.views)
-    if values.views == "flip" and not recipe.flip:
-        raise ValueError(
-            "--views=flip is for models that are trained with mirror images; "
-            "with --flip=0 they are not."
-        )
+    methods.check_views(values.views, name, recipe.flip)
     if not 0.0 < values.true_positive_rate < 1.0:
         raise ValueError(
             "--true_positive_rate must be in (0, 1); got "

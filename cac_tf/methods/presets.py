@@ -156,20 +156,28 @@ def preset(dataset):
     return _PRESETS.get(dataset, photographs)()
 
 
-def check_views(dataset, views):
-    """Raises ValueError where mirror images may belong to another class.
+def check_views(views, dataset, flip):
+    """Raises ValueError for two views of what has no mirror images.
 
     Args:
-        dataset: name of the data set.
         views: as of `OpenSetClassifier`.
+        dataset: name of the data set.
+        flip: probability of a mirror image in the training.
 
     Example:
 
-    >>> check_views("cifar10", "flip")
-    >>> check_views("mnist", None)
+    >>> check_views("flip", "cifar10", flip=0.5)
+    >>> check_views(None, "mnist", flip=0.0)
     """
-    if views == "flip" and preset(dataset).get("flip") == 0.0:
+    if views != "flip":
+        return
+    if preset(dataset).get("flip") == 0.0:
         raise ValueError(
             f"{dataset} is not for mirror images, which change its classes: "
             "leave --views out."
+        )
+    if not flip:
+        raise ValueError(
+            "--views=flip is for models that are trained with mirror images; "
+            "with --flip=0 they are not."
         )

@@ -304,7 +304,7 @@ class OpenSetClassifier(keras.Model):
         shape = _build(self.backbone, shape)
         self.distance_head.build(shape)
         self.rejection_score.build(shape)
-        if self.features_layer is not None or "features" in self.score.NEEDS:
+        if self.features_layer is not None or self.score.reads_features:
             self._features()  # Not to be found out after the training.
         self.built = True
 
@@ -376,7 +376,7 @@ class OpenSetClassifier(keras.Model):
             ValueError: features are wanted and cannot be found.
         """
         outputs = {}
-        if with_features or (with_score and "features" in self.score.NEEDS):
+        if with_features or (with_score and self.score.reads_features):
             both, _ = self._features()
             features, logits = self._of_views(inputs, False, both, single_view)
             outputs["features"] = flat(features)
@@ -387,9 +387,8 @@ class OpenSetClassifier(keras.Model):
         outputs["logits"], outputs["distances"] = logits, distances
         outputs["gamma"] = self.rejection_score(distances)
         if with_score:
-            outputs["unknown_score"] = self.score(
-                *(outputs[name] for name in self.score.NEEDS)
-            )
+            values = self.score.arguments_of(outputs)
+            outputs["unknown_score"] = self.score(*values)
             outputs["nearest_class_id"] = self.score.nearest_class(outputs)
         return outputs
 
@@ -1048,6 +1047,11 @@ class OpenSetClassifier(keras.Model):
         >>> bool(np.mean(model.predict_open_set(x).is_unknown) <= 0.05)
         True
         """
+        if len(getattr(classifier, "inputs", None) or [None]) != 1:
+            raise ValueError(
+                f"The classifier takes {len(classifier.inputs)} inputs; an "
+                "OpenSetClassifier takes one."
+            )
         model = cls(
             without_softmax(classifier),
             class_names,
@@ -1056,11 +1060,6 @@ class OpenSetClassifier(keras.Model):
             features_layer=features_layer,
             views=views,
         )
-        if len(getattr(classifier, "inputs", None) or [None]) != 1:
-            raise ValueError(
-                f"The classifier takes {len(classifier.inputs)} inputs; an "
-                "OpenSetClassifier takes one."
-            )
         # (A subclassed model does not know it: the first data say.)
         shape = getattr(classifier, "input_shape", None)
         if preprocessing is None and shape is not None:

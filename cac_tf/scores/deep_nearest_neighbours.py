@@ -15,16 +15,9 @@ class DeepNearestNeighbours(NearestExamplesScore):
     distance of unit vectors: the same order.)
 
     Args:
-        neighbours: k, at least 1.
-        bank_size: examples that the bank holds at most, evenly by class.
-            Saved and exported with the model: 4 bytes for each of an
-            example's features.
-        **kwargs: of `keras.layers.Layer`.
-
-    Raises:
-        ValueError: k out of range; in `fit`, a bank that memory cannot hold,
-            that has fewer examples than k, or a bank_size below the number of
-            classes.
+        neighbours: k.
+        bank_size: this, further arguments and errors as of
+            `NearestExamplesScore`.
 
     Example:
 

@@ -23,7 +23,7 @@ class Fitting:
     @property
     def needs_features(self):
         """Whether a score that is still to be fitted reads features."""
-        return any("features" in score.NEEDS for score in self._kept)
+        return any(score.reads_features for score in self._kept)
 
     def add(self, batch):
         """Takes a `KnownBatch`."""

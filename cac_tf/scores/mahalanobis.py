@@ -76,14 +76,14 @@ class Mahalanobis(Score):
         covariance = moment.about(centre) - (
             (offsets.T * (counts / moment.count)) @ offsets
         )
-        features, labels = sample.arrays()
-        lengths = np.sum((np.float64(features) - means[labels]) ** 2, axis=-1)
-        shrinkage = _shrinkage(covariance, np.mean(lengths**2), moment.count)
         if not np.trace(covariance) > 1e-9 * np.trace(moment.about(centre)):
             raise ValueError(
                 "The Mahalanobis distance needs examples that differ within "
                 "their classes; here each class has one, or all are equal."
             )
+        features, labels = sample.arrays()
+        lengths = np.sum((np.float64(features) - means[labels]) ** 2, axis=-1)
+        shrinkage = _shrinkage(covariance, np.mean(lengths**2), moment.count)
         if moment.count < width:
             warnings.warn(
                 f"The covariance of {width} features was estimated from only "

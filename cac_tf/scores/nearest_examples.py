@@ -15,13 +15,21 @@ class NearestExamplesScore(Score):
     """A score of the cosine similarity to the k-th most similar example.
 
     Features are compared with a bank of training examples, the same number
-    of each class. A subclass defines `from_similarity`.
+    of each class. A subclass defines `from_similarity(similarity, *others)`,
+    which makes the unknown score, (B,), of that similarity, (B,), and of the
+    values of `NEEDS` but for the features, its last.
 
     Args:
         neighbours: k, at least 1.
-        bank_size: examples that the bank holds at most. Saved and exported
-            with the model: 4 bytes for each of an example's features.
+        bank_size: examples that the bank holds at most, evenly by class.
+            Saved and exported with the model: 4 bytes for each of an
+            example's features.
         **kwargs: of `keras.layers.Layer`.
+
+    Raises:
+        ValueError: k out of range; in `fit`, a bank that memory cannot hold,
+            that has fewer examples than k, or a bank_size below the number of
+            classes.
     """
 
     IS_FITTED_TO_DATA = True
@@ -34,15 +42,6 @@ class NearestExamplesScore(Score):
                 f"({bank_size}); got {neighbours}."
             )
         self.neighbours, self.bank_size = int(neighbours), int(bank_size)
-
-    def from_similarity(self, similarity, *others):
-        """The unknown score, (B,).
-
-        Args:
-            similarity: (B,) cosine similarity to the k-th most similar one.
-            *others: values of `NEEDS` but for the features, its last.
-        """
-        raise NotImplementedError
 
     def start_fit(self, num_classes):
         if num_classes > self.bank_size:

@@ -116,6 +116,15 @@ class Score(keras.layers.Layer):
         """Whether the centres have a part in the score."""
         return bool(set(_OF_CENTRES) & set(self.NEEDS))
 
+    @property
+    def reads_features(self):
+        """Whether the backbone must give its features beside the logits."""
+        return "features" in self.NEEDS
+
+    def arguments_of(self, outputs):
+        """What a call takes, out of a classifier's outputs by name."""
+        return [outputs[name] for name in self.NEEDS]
+
     def nearest_class(self, outputs):
         """(B,) int32: the class that an input has if it is not rejected.
 

@@ -43,6 +43,10 @@ def mobilenet_classifier(num_classes):
     network = keras.applications.MobileNetV2(
         input_shape=(32, 32, 3), alpha=0.35, weights=None, classes=num_classes
     )
+    for layer in network.layers:
+        if isinstance(layer, keras.layers.BatchNormalization):
+            # Of 0.999 the averages need thousands of steps.
+            layer.momentum = 0.9
     return keras.Model(images, network(x))
 
 

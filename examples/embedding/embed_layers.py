@@ -32,7 +32,12 @@ def build_backbone(size, weights):
             return keras.applications.MobileNetV2(weights="imagenet", **options)
         except Exception as error:  # Keras raises a bare one.
             print(f"No ImageNet weights ({error}); starting from random ones.")
-    return keras.applications.MobileNetV2(weights=None, **options)
+    backbone = keras.applications.MobileNetV2(weights=None, **options)
+    for layer in backbone.layers:
+        if isinstance(layer, keras.layers.BatchNormalization):
+            # Of 0.999 the averages need thousands of steps.
+            layer.momentum = 0.9
+    return backbone
 
 
 def build_model(num_classes, size, weights="imagenet"):

@@ -3,7 +3,10 @@ import base64
 import dataclasses
 import io
 import json
+import os
 import re
+import shutil
+import subprocess
 
 import numpy as np
 import PIL.Image
@@ -16,6 +19,9 @@ from cac_tf.evaluation import _measures
 from cac_tf.reporting import TrainingProgress
 from cac_tf.reporting import figures
 from cac_tf.reporting import write_report
+from tests.conftest import ROOT
+
+JSDOM = ROOT / "build" / "node" / "node_modules" / "jsdom"
 
 
 def example(rng, num_unknown=30, threshold=0.5, names=("cat", "dog", "cow")):
@@ -182,6 +188,65 @@ def test_the_threshold_that_can_be_dragged(rng, tmp_path):
     assert axis["logarithmic"] and 0 < axis["left"] < axis["right"] < 1
     assert axis["low"] <= scores.min() * 1.001
     assert axis["high"] >= scores.max() * 0.999
+
+
+@pytest.mark.skipif(
+    not (JSDOM.exists() and shutil.which("node")),
+    reason="needs Node.js and: npm install --no-save --prefix build/node jsdom",
+)
+@pytest.mark.parametrize("is_logarithmic", [True, False])
+def test_the_page_follows_the_threshold(is_logarithmic, rng, tmp_path):
+    """Counts and pictures, by the page's own script, against NumPy."""
+    evaluation, dataset = example(rng)
+    if not is_logarithmic:
+        evaluation = dataclasses.replace(
+            evaluation, unknown_score=evaluation.unknown_score - 1.0
+        )
+    axis = numbers_of(page_of(tmp_path, evaluation, dataset))["axis"]
+    assert axis["logarithmic"] == is_logarithmic
+    scale = np.log if is_logarithmic else np.asarray
+    inverse = np.exp if is_logarithmic else np.asarray
+    low, high = scale(axis["low"]), scale(axis["high"])
+    places = [0.25, 0.6, 0.95, 0.8]
+    width = axis["right"] - axis["left"]
+    moves = [1000 * places[0], 1000 * places[1]]
+    moves += [["drag", axis["left"] + width * place] for place in places[2:]]
+    thetas = [0.5, *(float(inverse(low + p * (high - low))) for p in places)]
+
+    script = ROOT / "tests" / "reporting" / "drag_threshold.cjs"
+    said = subprocess.run(
+        ["node", script, tmp_path / "report.html", json.dumps(moves)],
+        env={**os.environ, "NODE_PATH": str(JSDOM.parent)},
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    known = evaluation.is_known
+    scores = evaluation.unknown_score
+    for state, theta in zip(json.loads(said), thetas, strict=True):
+        assert state["value"] == pytest.approx(theta, rel=1e-3)
+        kept = scores <= theta
+        right = kept & known & evaluation.is_correct
+        share = 100 * right.sum() / max((kept & known).sum(), 1)
+        assert state["counts"].startswith(
+            f"Known: {(kept & known).sum()} of {known.sum()} kept ("
+        )
+        assert f"; of the kept ones {share:.1f} % are" in state["counts"]
+        assert (
+            f"Unknown: {(~kept & ~known).sum()} of {(~known).sum()} rejected ("
+        ) in state["counts"]
+        # The six nearest on either side.
+        ordered = np.sort(scores)
+        border = kept.sum()
+        for side, expected in (
+            ("kept", ordered[max(0, border - 6) : border]),
+            ("rejected", ordered[border : border + 6]),
+        ):
+            np.testing.assert_array_equal(np.float32(state[side]), expected)
+        place = (scale(theta) - low) / (high - low)
+        assert state["line"] == pytest.approx(
+            100 * (axis["left"] + place * width), abs=1e-3
+        )
 
 
 def test_pictures_of_many_examples_are_spread_over_the_scores(
