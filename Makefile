@@ -3,8 +3,9 @@
 PYTHON ?= python3
 # Optional extras that tests use: `make EXTRAS=dev,torch test` has PyTorch too.
 EXTRAS ?= dev
-# Test files go to two processes: many tests use one core.
-PARALLEL := -n 2 --dist loadfile
+# Test files go to two processes: many tests use one core. In their order:
+# by itself xdist leaves the longest, which are files of one test, to the end.
+PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 BIN := .venv/bin
 CPP := $(wildcard benchmarks/*.cc tests/serving/*.cc ops/*/*.cc ops/*/*.h ops/*/*.inc ops/*/*.cu \
     tests/ops/*/*.cc tests/ops/*/*.h)

@@ -54,7 +54,6 @@ REFERENCE = {
         "max_logit": 0.86869,
     },
 }
-_OWN_SCORES = ("gamma", "min_distance", "max_logit")
 # Which images are averaged moves what depends on class means.
 TOLERANCE = {
     name: 2e-3 if "class_means" in name else 1e-3 for name in REFERENCE["mnist"]
@@ -68,17 +67,16 @@ def _run(binary, *arguments):
     binary.main(values)
 
 
-def measure(dataset, folder, further_scores=()):
+def measure(dataset, folder):
     """Imports and evaluates one data set's trial 0.
 
     Args:
         dataset: key of `CHECKPOINTS`.
         folder: for the runs.
-        further_scores: names of scores to evaluate as well.
 
     Returns:
-        Dict with the names of `REFERENCE` and of the further scores, and the
-        kept share of known test images at the theta calibrated for 0.95.
+        Dict with the names of `REFERENCE`, and the kept share of known test
+        images at the theta calibrated for 0.95.
     """
     checkpoint = pathlib.Path(os.environ["CAC_TF_OFFICIAL_DIR"])
     checkpoint /= CHECKPOINTS[dataset]
@@ -96,7 +94,6 @@ def measure(dataset, folder, further_scores=()):
         f"--checkpoint={checkpoint}",
         f"--output_dir={folder}/imported",
     )
-    further = ["--scores=" + ",".join([*_OWN_SCORES, *further_scores])]
     found = {}
     for centres, flag in (
         ("anchors", "--norecentre"),
@@ -107,8 +104,6 @@ def measure(dataset, folder, further_scores=()):
             f"--model={folder}/imported/model.keras",
             f"--output_dir={folder}/{centres}",
             flag,
-            # The last evaluation is of class means.
-            *(further if flag == "--recentre" else ()),
         )
         metrics = read_metrics(f"{folder}/{centres}")
         for score, measures in metrics["scores"].items():
@@ -118,7 +113,6 @@ def measure(dataset, folder, further_scores=()):
         "accuracy": by_logit["accuracy"],
         **{name: found[name] for name in found if name in REFERENCE[dataset]},
         "max_logit": by_logit["auroc"],
-        **{name: metrics["scores"][name]["auroc"] for name in further_scores},
         "true_positive_rate": metrics["true_positive_rate"],
     }
 
