@@ -48,7 +48,7 @@ def test_trains_on_a_folder_and_exports(example, folder, tmp_path, capsys):
     answering = example.main(
         [
             *("--images", str(folder), "--export_to", str(tmp_path / "out")),
-            *("--size", "32", "--epochs", "2", "--weights", "random"),
+            *("--size", "32", "--epochs", "25", "--weights", "random"),
         ]
     )
     assert "Classes: digit 0, digit 1." in capsys.readouterr().out
@@ -62,10 +62,12 @@ def test_trains_on_a_folder_and_exports(example, folder, tmp_path, capsys):
     )
     served = np.load(tmp_path / "served.npz")
     expected = answering.predict(images, verbose=0)
-    np.testing.assert_allclose(served["gamma"], expected["gamma"], rtol=1e-3)
-    # Theta is the score of an example, which may round to either side of it.
     theta = answering.get_layer("class_id").threshold
-    is_clear = abs(expected["gamma"].min(axis=1) / theta - 1) > 1e-3
+    np.testing.assert_allclose(
+        served["gamma"], expected["gamma"], rtol=1e-3, atol=1e-3 * theta
+    )
+    # Theta is the score of an example, which may round to either side of it.
+    is_clear = abs(expected["gamma"].min(axis=1) / theta - 1) > 1e-2
     assert is_clear.mean() > 0.8
     np.testing.assert_array_equal(
         served["class_id"][is_clear], expected["class_id"][is_clear]
