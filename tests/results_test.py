@@ -115,7 +115,18 @@ def test_released_weights_of_mnist(tmp_path):
         validation=first(dataset.validation, 3_000),
     )
     model, rules = benchmark.fitted(model, dataset)
+    rules = [*rules, scores.get("min_distance")]
     measured, _ = benchmark.measure(model, rules, dataset, None)
+    check_released_weights(
+        load_benchmark("released_weights"),
+        "mnist",
+        {
+            **measured,
+            "gamma_class_means": measured["gamma"],
+            "gamma_anchors": measured["gamma, anchors"],
+            "min_distance_class_means": measured["min_distance"],
+        },
+    )
     for name, expected in benchmark.reference("mnist").items():
         assert measured[name] == pytest.approx(
             expected, abs=benchmark.TOLERANCE[name]
