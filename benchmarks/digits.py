@@ -3,7 +3,7 @@
 
     python benchmarks/digits.py
 
-Writes benchmarks/results/digits.json; the README's table shows it.
+Writes benchmarks/results/digits.json; docs/benchmarks.md has the table.
 """
 
 import pathlib
@@ -15,8 +15,10 @@ import numpy as np
 from cac_tf import atomic_files
 from cac_tf import methods
 from cac_tf.data import load_open_set_dataset
-from cac_tf.evaluation import evaluate
-from cac_tf.run_folder import environment
+from cac_tf.experiments.environment import environment
+from cac_tf.experiments.evaluation import evaluate
+from cac_tf.training import Runtime
+from cac_tf.training import TrainingRun
 
 RESULT = pathlib.Path(__file__).parent / "results" / "digits.json"
 TRIALS = range(5)
@@ -24,18 +26,18 @@ SEEDS = (0, 1, 2)
 
 
 def run_trial(trial, seed):
-    """Trains, calibrates and evaluates one trial as `cac-train` does.
+    """Trains, calibrates and evaluates one trial, as `cac-train` does.
 
     Returns:
         The metrics, with `seed` and the training's `seconds`.
     """
     dataset = load_open_set_dataset("digits", trial=trial)
     method = methods.get("cac")
-    recipe = method.recipe(**methods.preset("digits"))
+    recipe = method.recipe(**method.preset("digits"))
     started = time.monotonic()
-    model = method.build_model(dataset, recipe, seed)
     with tempfile.TemporaryDirectory() as folder:
-        method.train(model, dataset, recipe, seed, f"{folder}/checkpoint.npz")
+        run = TrainingRun(Runtime(seed), folder)
+        model = method.train(dataset, recipe, run)
     seconds = time.monotonic() - started
     model.calibrate(dataset.validation.images, true_positive_rate=0.95)
     return {

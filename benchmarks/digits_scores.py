@@ -4,8 +4,8 @@
     python benchmarks/digits_scores.py
 
 Trains CAC and cross-entropy by the same recipe and writes
-benchmarks/results/digits_scores.json; the README's table shows it. For each
-model it also says which score `--score=auto` would have chosen.
+benchmarks/results/digits_scores.json; docs/benchmarks.md has the table. For
+each model it also says which score `--score=auto` would have chosen.
 """
 
 import pathlib
@@ -17,11 +17,14 @@ from cac_tf import atomic_files
 from cac_tf import methods
 from cac_tf import scores
 from cac_tf.data import load_open_set_dataset
-from cac_tf.evaluation import evaluate
-from cac_tf.run_folder import environment
-from cac_tf.score_choice import choose_score
+from cac_tf.experiments.environment import environment
+from cac_tf.experiments.evaluation import evaluate
+from cac_tf.experiments.score_choice import choose_score
+from cac_tf.training import Runtime
+from cac_tf.training import TrainingRun
 
 RESULT = pathlib.Path(__file__).parent / "results" / "digits_scores.json"
+METHODS = ("cac", "cross_entropy")
 TRIALS = range(5)
 SEED = 0
 
@@ -35,10 +38,10 @@ def run_trial(name, trial):
     """
     dataset = load_open_set_dataset("digits", trial=trial)
     method = methods.get(name)
-    recipe = method.recipe(**methods.preset("digits"))
-    model = method.build_model(dataset, recipe, SEED)
+    recipe = method.recipe(**method.preset("digits"))
     with tempfile.TemporaryDirectory() as folder:
-        method.train(model, dataset, recipe, SEED, f"{folder}/checkpoint.npz")
+        run = TrainingRun(Runtime(SEED), folder)
+        model = method.train(dataset, recipe, run)
     metrics = evaluate(model, dataset, name, scores.names()).metrics
     return {
         "scores": metrics["scores"],
@@ -50,7 +53,7 @@ def run_trial(name, trial):
 def main():
     """Runs everything and writes the result."""
     runs = {}
-    for name in methods.names():
+    for name in METHODS:
         for trial in TRIALS:
             runs.setdefault(name, []).append(run_trial(name, trial))
             aurocs = {

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What files for LiteRT and ONNX Runtime keep of a model, on digits.
+"""How well files for LiteRT and ONNX Runtime preserve a model, on digits.
 
     python benchmarks/edge_formats.py
 
 Trains the five `neal` trials on scikit-learn's digits as `cac-train` does,
 writes each model as float LiteRT, int8 LiteRT (dynamic range) and ONNX, and
 compares their answers for all test images with those of the SavedModel: sizes,
-AUROC, accuracy, largest differences, decisions that are not the same.
+AUROC, accuracy, largest differences, and decisions that differ.
 """
 
 import os
@@ -19,10 +19,12 @@ import tensorflow as tf
 from cac_tf import atomic_files
 from cac_tf import methods
 from cac_tf.data import load_open_set_dataset
+from cac_tf.experiments.environment import environment
 from cac_tf.export import write_litert
 from cac_tf.export import write_onnx
 from cac_tf.metrics import auroc
-from cac_tf.run_folder import environment
+from cac_tf.training import Runtime
+from cac_tf.training import TrainingRun
 
 RESULT = pathlib.Path(__file__).parent / "results" / "edge_formats.json"
 TRIALS = range(5)
@@ -31,9 +33,9 @@ TRIALS = range(5)
 def train(dataset, folder):
     """A calibrated model by the preset's recipe, seed 0."""
     method = methods.get("cac")
-    recipe = method.recipe(**methods.preset("digits"))
-    model = method.build_model(dataset, recipe, 0)
-    method.train(model, dataset, recipe, 0, os.path.join(folder, "checkpoint"))
+    recipe = method.recipe(**method.preset("digits"))
+    run = TrainingRun(Runtime(0), os.path.join(folder, "checkpoints"))
+    model = method.train(dataset, recipe, run)
     model.calibrate(dataset.validation.images, true_positive_rate=0.95)
     return model
 
@@ -64,11 +66,11 @@ def compare(answer, reference, labels, path):
     """Size, quality, and how far the answers are from the SavedModel's."""
     is_known = labels >= 0
     score = answer["unknown_score"]
-    nearest = answer["nearest_class_id"]
+    predicted = answer["predicted_class_id"]
     return {
         "bytes": os.path.getsize(path),
         "auroc": auroc(score[is_known], score[~is_known]),
-        "accuracy": float((nearest == labels)[is_known].mean()),
+        "accuracy": float((predicted == labels)[is_known].mean()),
         "largest_difference": {
             name: float(np.abs(answer[name] - reference[name]).max())
             for name in ("distances", "gamma", "probabilities")

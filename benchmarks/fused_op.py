@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fused CAC loss beside stock operations and PyTorch: time and memory.
+"""The fused CAC loss, stock operations and PyTorch: time and memory.
 
 python benchmarks/fused_op.py
 
-Loss and its gradient by the logits, one thread, everything in one process and
-in turns: every round calls each of the variants once, in random order; first
-those that are fast, then the slow ones. Then the bare C++ core
-beside a memcpy of as many bytes, with one thread and two, and the memory that
-a call takes. Takes about ten minutes; needs PyTorch and g++. Writes
-results/fused_op.json; benchmarks/tables.py makes the README's table of it.
+Times the loss and its gradient with respect to the logits on one thread. All
+variants run in one process and in turns: every round calls each of them once,
+in random order; first the fast ones, then the slow ones. Then times the bare
+C++ core against a memcpy of as many bytes, with one thread and two, and
+measures the memory that a call takes. Takes about ten minutes; needs PyTorch
+and g++. Writes results/fused_op.json, from which benchmarks/tables.py makes
+its tables.
 """
 
 import contextlib
@@ -30,7 +31,7 @@ SECONDS_OF_A_SHAPE = 30.0
 ROUNDS = (15, 400)
 MEMORY_SHAPE = (1024, 10000)
 FUSED = ("fused, tf.function", "fused, XLA")
-# The forms that people write, as long as they can be waited for.
+# The forms that people write, where they do not take too long.
 LARGEST_CLASS_COUNT = {
     "direct differences, stock, tf.function": 200,
     "matrix product, stock, XLA": 1000,
@@ -176,12 +177,12 @@ def measure(rows, classes):
             result = run()  # Traced here, once for all.
         run()
         if "empty" not in name:
-            # Near an anchor other forms are less exact; see the README.
+            # Near an anchor other forms are less exact; see docs/benchmarks.md.
             np.testing.assert_allclose(result[0], reference, rtol=1e-4)
     copy = np.empty_like(logits)
     variants["memcpy"] = lambda: np.copyto(copy, logits)
     seconds = {}
-    # What takes long empties the caches for what comes after it.
+    # A slow variant empties the caches for those that come after it.
     slow = {name for name in variants if name in LARGEST_CLASS_COUNT}
     for group in (variants.keys() - slow, slow | {FUSED[0]}):
         times = _in_turns({name: variants[name] for name in sorted(group)})
@@ -197,7 +198,7 @@ def measure(rows, classes):
 
 
 def _in_turns(variants):
-    """Seconds of every variant, each called once a round in random order."""
+    """Seconds of every variant, each called once per round in random order."""
     order = np.random.default_rng(0)
     seconds = {name: [] for name in variants}
     started = time.perf_counter()
@@ -252,7 +253,7 @@ def measure_core(folder):
 def peak_growth(stock):
     """Bytes by which loss and gradient raise the peak of resident memory."""
     rows, classes = MEMORY_SHAPE
-    # A first call, of the same function on few rows, loads all that is needed.
+    # A first call of the function, on few rows, loads everything it needs.
     small, large = batch(2, classes), batch(rows, classes)
 
     import tensorflow as tf
@@ -289,7 +290,7 @@ def _resident(name):
 
 
 def measure_memory():
-    """Peak growth of the fused and of the stock way, in (B, N) arrays."""
+    """Peak growth with fused and with stock operations, in (B, N) arrays."""
     array = 4 * np.prod(MEMORY_SHAPE)
     growth = {}
     for kind in ("fused", "stock"):
@@ -337,7 +338,7 @@ def main():
 
     from cac_tf import atomic_files
     from cac_tf import ops as fused_ops
-    from cac_tf.run_folder import environment
+    from cac_tf.experiments.environment import environment
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
     if fused_ops.binding() is None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from cac_tf import atomic_files
 from cac_tf.data import load_open_set_dataset
-from cac_tf.run_folder import environment
+from cac_tf.experiments.environment import environment
 
 RESULT = pathlib.Path(__file__).parent / "results" / "input_throughput.json"
 BATCH, ROUNDS = 128, 5

@@ -4,7 +4,7 @@
     python benchmarks/keep_run.py runs/mnist_trial0 mnist_trial0
 
 The run may be unfinished: then its learning curve so far is kept, from its
-checkpoint.
+checkpoints.
 """
 
 import json
@@ -15,9 +15,9 @@ import sys
 import numpy as np
 
 from cac_tf import atomic_files
-from cac_tf.run_folder import RunFolder
-from cac_tf.run_folder import read_config
-from cac_tf.run_folder import read_metrics
+from cac_tf.experiments.run_folder import RunFolder
+from cac_tf.experiments.run_folder import read_config
+from cac_tf.experiments.run_folder import read_metrics
 from cac_tf.training import TrainingRecord
 
 RESULTS = pathlib.Path(__file__).parent / "results"
@@ -28,25 +28,35 @@ def _history(folder):
     if os.path.exists(path):
         with open(path, encoding="utf-8") as file:
             return json.load(file), None
-    with np.load(folder.checkpoint, allow_pickle=False) as file:
-        record = json.loads(str(file["record"]))
-    record = TrainingRecord(**record)
-    return record.finite_history, round(record.seconds, 1)
+    # Of trainings after one another, in the order of their last epochs.
+    paths = sorted(
+        pathlib.Path(folder.checkpoints).glob("*.npz"),
+        key=lambda path: path.stat().st_mtime_ns,
+    )
+    history, seconds = [], 0.0
+    for path in paths:
+        with np.load(path, allow_pickle=False) as file:
+            record = TrainingRecord(**json.loads(str(file["record"])))
+        history += [
+            {"training": path.stem, **logs} for logs in record.finite_history
+        ]
+        seconds += record.seconds
+    return history, round(seconds, 1)
 
 
-def keep(path, name):
+def keep(path, name, results=RESULTS):
     """Writes config, metrics and history of a run as one file."""
     folder = RunFolder(path)
     config = read_config(path)
     # A path of the machine that it ran on.
-    del config["settings"]["data_dir"]
+    config["settings"]["data"].pop("data_dir", None)
     history, seconds = _history(folder)
     content = {**config, "history": history}
     if folder.is_finished:
         content["metrics"] = read_metrics(path)
     else:
         content["seconds"] = seconds
-    atomic_files.write_json(RESULTS / f"{name}.json", content)
+    atomic_files.write_json(results / f"{name}.json", content)
 
 
 if __name__ == "__main__":

@@ -6,12 +6,12 @@
 The benchmark network as a bare classifier (pixels to logits, one output)
 beside the whole `serving_default` of an export: checks of the input,
 distances to class means, scores, decision, eleven outputs. Both are
-SavedModels, loaded and asked by a C++ program as TensorFlow Serving does, one
-thread on one core, in turns. Where a process happens to put its memory makes
-a few per cent, so several processes are started, in both orders, and the
-median of theirs is kept; bare beside bare is the control. Then
-`encoded_images` beside TensorFlow's own decoding, which fails the whole batch
-on one bad file.
+SavedModels. A C++ program loads and calls them as TensorFlow Serving does, on
+one thread of one core, in turns. The place of a process's memory changes times
+by a few per cent, so several processes are started, in both orders, and the
+median over them counts; bare against bare is the control. Then
+`encoded_images` is compared with TensorFlow's own decoding, which fails the
+whole batch on one bad file.
 """
 
 import io
@@ -26,7 +26,7 @@ import PIL.Image
 
 import cac_tf
 from cac_tf import atomic_files
-from cac_tf.run_folder import environment
+from cac_tf.experiments.environment import environment
 
 FOLDER = pathlib.Path(__file__).parent
 SOURCE = FOLDER / "serving_latency.cc"
@@ -81,7 +81,7 @@ def export_bare(model, folder):
     spec = tf.TensorSpec((None, 32, 32, 3), tf.float32, name="images")
     archive.add_endpoint(
         "serving_default",
-        lambda images: {"logits": model.logits(images)},
+        lambda images: {"logits": model.network(images)["logits"]},
         [spec],
     )
     archive.write_out(folder, verbose=False)
@@ -98,7 +98,7 @@ def export_plain_decoding(model, folder):
 
     def serve(images):
         pixels = tf.map_fn(decode, images, fn_output_signature=tf.float32)
-        return {"logits": model.logits(pixels)}
+        return {"logits": model.network(pixels)["logits"]}
 
     archive = keras.export.ExportArchive()
     archive.track(model)
@@ -126,7 +126,7 @@ def seconds_of(program, data, batch, requests, pair):
 
 
 def compare(program, data, batch, requests, bare, served):
-    """Milliseconds of both at p50 and p99, and what the second takes more."""
+    """Milliseconds of both at p50 and p99, and the second's extra cost."""
     runs = []
     for _ in range(PAIRS):
         runs.append(seconds_of(program, data, batch, requests, [bare, served]))
@@ -150,7 +150,7 @@ def compare(program, data, batch, requests, bare, served):
 
 
 def write_photographs(path, count):
-    """JPEG files of 640 x 480 pixels, one a record."""
+    """JPEG files of 640 x 480 pixels, one per record."""
     import tensorflow as tf
 
     rng = np.random.default_rng(0)

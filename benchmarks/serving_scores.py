@@ -18,10 +18,10 @@ import serving
 
 from cac_tf import atomic_files
 from cac_tf import scores
-from cac_tf.run_folder import environment
+from cac_tf.experiments.environment import environment
 
 RESULT = serving.FOLDER / "results" / "serving_scores.json"
-SCORES = ("class_z_score", "vim", "deep_nearest_neighbours")
+SCORES = ("class_z_score", "vim", "knn")
 NUM_CLASSES, BATCH, REQUESTS = 10, 32, 60
 EXAMPLES = 10_000
 
@@ -32,8 +32,8 @@ def main():
     rng = np.random.default_rng(0)
     images = rng.uniform(0, 255, (EXAMPLES, 32, 32, 3)).astype("float32")
     model = serving.classifier(NUM_CLASSES)
-    # An untrained network gives one class to all noise: labels as it says,
-    # but for enough of each class.
+    # An untrained network predicts one class for all noise: its predictions
+    # are the labels, except for enough of each class.
     labels = np.arange(EXAMPLES) % NUM_CLASSES
     logits = 9.0 * np.eye(NUM_CLASSES)[labels]
     logits += rng.normal(0, 1, logits.shape)
@@ -41,7 +41,7 @@ def main():
     problems = model.fit_scores(rules, images, labels, batch_size=250)
     for rule in rules:
         if rule.name in problems:
-            # Those of the logits alone; how the statistics are is no matter.
+            # Those of the logits only; the statistics' values do not matter.
             rule.fit(labels, logits=logits)
     with tempfile.TemporaryDirectory() as folder:
         program = os.path.join(folder, "serving_latency")

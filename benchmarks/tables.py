@@ -1,13 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The README's tables, from the committed results.
+"""The tables of the README and of docs/, from the committed results.
 
-python benchmarks/tables.py
+    python benchmarks/tables.py
+
+A table stands below a line `<!-- table: NAME -->`, where NAME is one of
+`TABLES`. This script replaces every such table by the current one.
 """
 
 import json
 import pathlib
+import re
 
-RESULTS = pathlib.Path(__file__).parent / "results"
+from cac_tf.reporting.benchmark_table import mean_of_trials
+
+ROOT = pathlib.Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
 
 
 def digits_table():
@@ -27,7 +34,7 @@ def digits_table():
             for t in trials
         ]
         mean = result["mean_by_seed"][str(seed)]
-        cells.append(f"**{mean['auroc']:.3f}** / {mean['accuracy']:.3f}")
+        cells.append(f"{mean['auroc']:.3f} / {mean['accuracy']:.3f}")
         lines.append(f"| {seed} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -50,25 +57,60 @@ def vehicles_animals_table():
 
 
 def released_weights_table():
-    """The authors' released weights: ours beside their own code's, Markdown."""
-    result = json.loads((RESULTS / "released_weights.json").read_text())
+    """CAC's trial 0: ours beside the authors' own network, Markdown."""
+    runs = json.loads((RESULTS / "released_scores.json").read_text())["runs"]
     names = {
         "accuracy": "accuracy",
-        "gamma_class_means": "gamma, class means",
-        "gamma_anchors": "gamma, anchors",
-        "min_distance_class_means": "min d, class means",
+        "gamma": "gamma, class means",
+        "gamma, anchors": "gamma, anchors",
         "max_logit": "−max logit",
     }
     lines = [
         f"| trial 0 | {' | '.join(names.values())} |",
         "| --- |" + " --- |" * len(names),
     ]
-    for dataset, values in result["datasets"].items():
+    for dataset in ("mnist", "cifar10", "cifar+10"):
+        if f"{dataset} cac 0" not in runs:
+            continue
+        column = runs[f"{dataset} cac 0"]["columns"][dataset]
         cells = [
-            f"{values['measured'][name]:.4f} ({values['reference'][name]:.4f})"
+            f"{column['measured'][name]:.4f} ({column['reference'][name]:.4f})"
             for name in names
         ]
         lines.append(f"| {dataset} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+# Trainings and scores of the README's table.
+README_ROWS = (
+    ("cac", "gamma"),
+    ("cac", "max_logit"),
+    ("cac", "vim"),
+    ("cross_entropy", "max_softmax"),
+    ("cross_entropy", "max_logit"),
+    ("cross_entropy", "vim"),
+)
+
+
+def readme_table():
+    """The authors' released weights in short, in Markdown."""
+    values, _ = _released_scores()
+    columns = ("mnist", "cifar10", "cifar+10", "cifar+50")
+    lines = [
+        f"| training, score | {' | '.join(columns)} |",
+        "| --- |" + " ---: |" * len(columns),
+    ]
+    for training, name in README_ROWS:
+        if (training, name) not in values:
+            continue
+        row = values[training, name]
+        # The deviations are in docs/benchmarks.md.
+        cells = [
+            mean_of_trials(row.get(column), with_spread=False)
+            for column in columns
+        ]
+        label = training.replace("_", "-")
+        lines.append(f"| {label}, `{name}` | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -89,7 +131,7 @@ def benchmark_runs_table():
     result = json.loads((RESULTS / "cifar10_trial0_curve.json").read_text())
     history = result["history"]
     lines.append(
-        f"| cifar10, on its way | {len(history)} of 200 "
+        f"| cifar10, unfinished | {len(history)} of 200 "
         f"| {history[-1]['test_auroc']:.3f} "
         f"| {history[-1]['test_accuracy']:.4f} | – |"
     )
@@ -139,7 +181,8 @@ def fused_op_table():
         ]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     speed_ups = [f"{r['speed_up']:.2f}" for r in result["ratios"].values()]
-    lines.append(f"| **fused to best stock form** | {' | '.join(speed_ups)} |")
+    title = "**speed-up over the best stock form**"
+    lines.append(f"| {title} | {' | '.join(speed_ups)} |")
     return "\n".join(lines)
 
 
@@ -189,7 +232,7 @@ def edge_formats_table():
     trials = list(json.loads(path.read_text())["trials"].values())
     lines = [
         "| format | kilobytes | AUROC of the trials | mean | largest "
-        "difference of gamma | other decisions |",
+        "difference of gamma | changed decisions |",
         "| --- | ---: | --- | ---: | ---: | ---: |",
     ]
     for name in ("SavedModel", "LiteRT", "ONNX", "LiteRT, int8"):
@@ -207,28 +250,94 @@ def edge_formats_table():
     return "\n".join(lines)
 
 
+def _released_scores():
+    """By training and score: the trials' values by column; and the columns."""
+    runs = json.loads((RESULTS / "released_scores.json").read_text())["runs"]
+    values = {}
+    for run in runs.values():
+        for column, found in run["columns"].items():
+            for name, value in found["measured"].items():
+                row = values.setdefault((run["training"], name), {})
+                row.setdefault(column, []).append(value)
+    columns = dict.fromkeys(c for run in runs.values() for c in run["columns"])
+    return values, tuple(columns)
+
+
 def released_scores_table():
-    """AUROC of every score on the released weights, in Markdown."""
-    result = json.loads((RESULTS / "released_scores.json").read_text())
-    columns = result["columns"]
+    """AUROC of every score on the released weights, in Markdown.
+
+    Means over the trials, with their standard deviation.
+    """
+    values, columns = _released_scores()
     lines = [
-        f"| trial 0 | {' | '.join(columns)} |",
+        f"| training, score | {' | '.join(columns)} |",
         "| --- |" + " ---: |" * len(columns),
     ]
-    names = list(next(iter(columns.values()))["measured"])
-    for name in names:
-        values = [column["measured"][name] for column in columns.values()]
-        best = [
-            name != "accuracy"
-            and value
-            == max(v for k, v in column["measured"].items() if k != "accuracy")
-            for value, column in zip(values, columns.values(), strict=True)
-        ]
-        cells = [
-            f"**{value:.4f}**" if is_best else f"{value:.4f}"
-            for value, is_best in zip(values, best, strict=True)
-        ]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+    for (training, name), row in sorted(values.items(), key=_by_training):
+        cells = [mean_of_trials(row.get(column)) for column in columns]
+        name = _NO_SCORES.get(name, name)
+        lines.append(f"| {training}, {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+# What the table has besides AUROC, and what it says of it.
+_NO_SCORES = {
+    "accuracy": "(accuracy)",
+    "true_positive_rate": "(known images accepted)",
+}
+
+
+def _by_training(item):
+    (training, name), _ = item
+    return training, name not in _NO_SCORES, name
+
+
+def beside_pytorch_ood_table():
+    """Fitting and scoring beside pytorch-ood, in Markdown."""
+    result = json.loads((RESULTS / "beside_pytorch_ood.json").read_text())
+    lines = [
+        "| score | fit, ms (pytorch-ood) | ratio | score, ms (pytorch-ood) "
+        "| ratio | agreement |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for name, row in result["scores"].items():
+        cells = []
+        for what in ("fit", "score"):
+            if f"{what}, ratio" not in row:
+                cells += ["", ""]
+                continue
+            ours, theirs = (
+                1000 * row[f"{what}, {whose} (s)"]
+                for whose in ("ours", "pytorch-ood")
+            )
+            cells += [
+                f"{ours:,.1f} ({theirs:,.1f})",
+                f"{row[f'{what}, ratio']:.2f}",
+            ]
+        agreement = f"{row['agreement']:.0e}" if "agreement" in row else "–"
+        lines.append(f"| {name} | {' | '.join(cells)} | {agreement} |")
+    return "\n".join(lines)
+
+
+def near_far_table():
+    """AUROC, near and far unknown images, in Markdown."""
+    runs = json.loads((RESULTS / "near_far.json").read_text())["runs"]
+    lines = [
+        "| weights, unknown images | gamma | max_logit | max_softmax | vim "
+        "| knn | accepted at theta |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for key, run in runs.items():
+        for name, found in run["unknown"].items():
+            cells = [
+                f"{found['auroc'][score]:.3f}"
+                for score in ("gamma", "max_logit", "max_softmax", "vim", "knn")
+            ]
+            accepted = f"{found['accepted at theta']:.0%}".replace("%", " %")
+            lines.append(
+                f"| {key.replace('_', '-')}, {name} | {' | '.join(cells)} "
+                f"| {accepted} |"
+            )
     return "\n".join(lines)
 
 
@@ -247,7 +356,7 @@ def digits_scores_table():
             trials = ", ".join(
                 f"{run['scores'][score]['auroc']:.3f}" for run in runs[method]
             )
-            cells.append(f"**{mean[method][score]['auroc']:.3f}** ({trials})")
+            cells.append(f"{mean[method][score]['auroc']:.3f} ({trials})")
         lines.append(f"| {score} | {' | '.join(cells)} |")
     cells = [
         ", ".join(f"{r['scores'][r['chosen']]['auroc']:.3f}" for r in own)
@@ -272,19 +381,66 @@ def serving_scores_table():
     return "\n".join(lines)
 
 
-if __name__ == "__main__":
-    print(
-        digits_table(),
-        vehicles_animals_table(),
-        released_weights_table(),
-        benchmark_runs_table(),
-        throughput_table(),
-        fused_op_table(),
-        fused_core_table(),
-        serving_table(),
-        edge_formats_table(),
-        released_scores_table(),
-        digits_scores_table(),
-        serving_scores_table(),
-        sep="\n\n",
+def between_commits_table():
+    """Time of this code by that of an older commit, in Markdown."""
+    work = json.loads((RESULTS / "between_commits.json").read_text())["work"]
+    lines = [
+        "| work | new / old, median | quartiles |",
+        "| --- | ---: | ---: |",
+    ]
+    for name, row in work.items():
+        low, median, high = row["new_by_old_quartiles"]
+        lines.append(f"| {name} | {median:.2f} | {low:.2f} to {high:.2f} |")
+    return "\n".join(lines)
+
+
+TABLES = {
+    "beside_pytorch_ood": beside_pytorch_ood_table,
+    "near_far": near_far_table,
+    "between_commits": between_commits_table,
+    "benchmark_runs": benchmark_runs_table,
+    "digits": digits_table,
+    "digits_scores": digits_scores_table,
+    "edge_formats": edge_formats_table,
+    "fused_core": fused_core_table,
+    "fused_op": fused_op_table,
+    "readme": readme_table,
+    "released_scores": released_scores_table,
+    "released_weights": released_weights_table,
+    "serving": serving_table,
+    "serving_scores": serving_scores_table,
+    "throughput": throughput_table,
+    "vehicles_animals": vehicles_animals_table,
+}
+_MARKED_TABLE = re.compile(r"(<!-- table: (\w+) -->\n)(?:\|.*\n)*")
+
+
+def pages():
+    """The Markdown files that may hold tables."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def names_in(text):
+    """Names of the tables that a page shows."""
+    return [match[2] for match in _MARKED_TABLE.finditer(text)]
+
+
+def with_current_tables(text):
+    """A page with every marked table made anew from the results."""
+    return _MARKED_TABLE.sub(
+        lambda match: f"{match[1]}{TABLES[match[2]]()}\n", text
     )
+
+
+def main():
+    """Brings the tables of all pages up to date."""
+    for page in pages():
+        text = page.read_text("utf-8")
+        current = with_current_tables(text)
+        if current != text:
+            page.write_text(current, "utf-8")
+            print(f"updated {page.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training steps per second: this library beside PyTorch, on one machine.
+"""Training steps per second: this library and PyTorch, on one machine.
 
     python benchmarks/training_throughput.py
 
 The benchmark network with 6 classes, batch 128 of 32x32 images, CAC loss, SGD
-with momentum and L2, without augmentation but where a row says so. PyTorch
+with momentum and L2, without augmentation unless a row says so. PyTorch
 runs the same network with the loss as the paper's authors formulate it
 (distances from an expanded float64 tensor, the other classes picked by a loop
 in Python), and with channels-last memory as a stronger peer. Each variant is a
@@ -62,7 +62,7 @@ def keras_step(precision, options):
 
     keras.config.set_dtype_policy(precision)
     if "keras_batch_norm" in options:
-        module = sys.modules["cac_tf.models.network_parts"]
+        module = sys.modules["cac_tf.models.networks.network_parts"]
         module.BatchNormalization = keras.layers.BatchNormalization
     augmentation = None
     if "augmentation" in options:
@@ -146,7 +146,7 @@ def _batch():
 
 
 def worker(name):
-    """Times steps whenever a line comes in."""
+    """Times steps whenever a line arrives."""
     backend, precision, options = VARIANTS[name]
     make = torch_step if backend == "torch" else keras_step
     step = make(precision, options)
@@ -183,7 +183,7 @@ def _start(name):
 def main():
     """Measures all variants in turns and writes the result."""
     from cac_tf import atomic_files
-    from cac_tf.run_folder import environment
+    from cac_tf.experiments.environment import environment
 
     workers = {name: _start(name) for name in VARIANTS}
     seconds = {name: [] for name in VARIANTS}

@@ -5,7 +5,7 @@ r"""The paper's Figure 1 on real photographs, by `cac-train`.
         [--seed=1 --output_dir=runs/vehicles_animals_1 ...]
 
 Known: train, bus, bicycle; unknown and never seen in training: bear, possum
-(CIFAR-100 images, 500 a class for training, 100 a class for testing). The
+(CIFAR-100 images, 500 per class for training, 100 per class for testing). The
 archive cifar100_vehicles_animals.tar is unpacked to a temporary folder; the
 run goes to runs/vehicles_animals, and its numbers and settings to
 benchmarks/results/vehicles_animals_seed<seed>.json.
@@ -33,7 +33,7 @@ def main(arguments):
         pathlib.Path(os.environ["CAC_TF_IMAGES_DIR"])
         / "cifar100_vehicles_animals.tar"
     )
-    # A fixed place: the folder's path is part of a run's configuration.
+    # A fixed path: the folder is part of a run's configuration.
     folder = pathlib.Path(tempfile.gettempdir()) / "vehicles_animals"
     if not folder.exists():
         with (

@@ -9,16 +9,27 @@ _CHECKOUT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 if os.path.exists(os.path.join(_CHECKOUT, "train", "cac_train.py")):
     __path__.append(_CHECKOUT)
 
-from cac_tf import calibration
-from cac_tf import data
-from cac_tf import evaluation
-from cac_tf import export
-from cac_tf import layers
-from cac_tf import losses
-from cac_tf import metrics
-from cac_tf import models
-from cac_tf import ops
-from cac_tf import scores
-from cac_tf.models import OpenSetClassifier
-from cac_tf.models import load_model
+from cac_tf import beside_keras
+from cac_tf import lazy
 from cac_tf.version import __version__
+
+lazy.package(
+    __name__,
+    {
+        "batch": [],
+        "data": [],
+        "decision": [],
+        "experiments": [],
+        "export": [],
+        "layers": [],
+        "losses": [],
+        "methods": [],
+        "metrics": [],
+        "models": ["OpenSetClassifier", "load_model"],
+        "ops": [],
+        "reporting": [],
+        "scores": [],
+        "training": [],
+    },
+)
+beside_keras.import_classes()

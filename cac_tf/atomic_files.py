@@ -7,7 +7,8 @@ import os
 import shutil
 import tempfile
 
-_PREFIX = ".writing-"
+# Nobody else's files begin with this, so they may be deleted.
+_PREFIX = ".cac_tf-writing-"
 
 
 @contextlib.contextmanager
@@ -67,7 +68,7 @@ def new_folder(path):
 
 
 def is_leftover(name):
-    """Whether a file or folder of this name was being written when killed."""
+    """Whether a file or folder of this name was left by a killed write."""
     return name.startswith(_PREFIX)
 
 
@@ -90,16 +91,23 @@ def write_json(path, value):
 
 
 def write_text(path, text):
-    """Writes `text` as UTF-8."""
+    """Writes `text` as UTF-8.
+
+    Names of files may hold bytes that are no UTF-8, which Python keeps as lone
+    surrogates. These are written as escapes, e.g. \\udcff, which JSON reads
+    as what they were.
+    """
     with (
         replacing(path) as temporary,
-        open(temporary, "w", encoding="utf-8") as file,
+        open(
+            temporary, "w", encoding="utf-8", errors="backslashreplace"
+        ) as file,
     ):
         file.write(text)
 
 
 def _umask():
-    """The process's umask: tempfile makes entries for their owner alone."""
+    """The process's umask: tempfile makes entries only for their owner."""
     value = os.umask(0)
     os.umask(value)
     return value

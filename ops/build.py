@@ -11,8 +11,8 @@ CUDA devices where `nvcc` is found. Settings come from the environment:
 * `CAC_TF_CUDA_ARCHS`: architectures to compile for, "80 90" by default; the
   last one also as PTX, for later devices.
 
-What cannot be built leaves out itself alone, and is said; the exit status is
-then 1, or 0 with `--if_possible`.
+If a part cannot be built, only this part is left out, and a message says so.
+The exit status is then 1, or 0 with `--if_possible`.
 """
 
 import concurrent.futures
@@ -58,7 +58,7 @@ def find_nvcc():
 
 
 def nvcc_release(nvcc):
-    """The release of a CUDA compiler, as it tells itself."""
+    """The release of a CUDA compiler, as it reports it."""
     return _run([nvcc, "--version"]).strip().splitlines()[-1]
 
 
@@ -93,7 +93,7 @@ def cuda_architectures():
 
 
 def _cuda_library_folder(nvcc):
-    """Where the CUDA runtime lies, as the compiler itself tells."""
+    """Where the CUDA runtime is, as the compiler reports it."""
     result = subprocess.run(
         [nvcc, "-dryrun", "-c", "-x", "cu", os.devnull],
         capture_output=True,
@@ -107,7 +107,7 @@ def _cuda_library_folder(nvcc):
             for folder in ("targets/x86_64-linux/lib", "lib64", "lib"):
                 if (top / folder / "libcudart_static.a").exists():
                     return top / folder
-    raise BuildError(f"{nvcc} does not tell where its runtime library is.")
+    raise BuildError(f"{nvcc} does not say where its runtime library is.")
 
 
 def _tensorflow_steps(cxx, objects, defines):
@@ -120,7 +120,7 @@ def _tensorflow_steps(cxx, objects, defines):
         *tf.sysconfig.get_compile_flags(),
     ]
     external = pathlib.Path(tf.sysconfig.get_include()) / "external"
-    # What headers of the compiler include by names of its own build.
+    # XLA's headers include these by the paths of their own build.
     xla_flags = [
         f"-I{external / folder}"
         for folder in (
@@ -183,7 +183,7 @@ def _compiler():
 
 
 def _run_all(steps):
-    """Runs compilations side by side; each makes the file that it is for."""
+    """Runs compilations in parallel; each makes its own file."""
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         list(
             pool.map(
@@ -200,7 +200,7 @@ def _compile_core(cxx, objects):
 
 
 def _compile_kernels(cxx, nvcc, objects):
-    """The CUDA kernels, and what they are linked with."""
+    """The CUDA kernels, and the libraries that they are linked with."""
     kernels = _SOURCES / "core" / "anchored_cac_gpu.cu"
     target = objects / "gpu.o"
     step = [
@@ -213,7 +213,7 @@ def _compile_kernels(cxx, nvcc, objects):
 
 
 def _build_library(name, cxx, shared, with_cuda, objects):
-    """One backend's library; it takes its place when it is complete."""
+    """Builds one backend's library, which is moved into place when complete."""
     try:
         module = importlib.import_module(f"cac_tf.ops.{name}_binding")
         text = loader.built_for(module.framework(), with_cuda)
@@ -274,7 +274,7 @@ def build(names, nvcc=None, report=print):
 
 
 def main(argv):
-    """Builds, and says what was built or why not."""
+    """Builds, and reports what was built, or why not."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
 

@@ -11,11 +11,7 @@ import numpy as np
 
 from cac_tf.ops import loader
 
-_HANDLERS = (
-    "CacTfAnchoredCacLoss",
-    "CacTfAnchoredCacLossGrad",
-    "CacTfDecideFromLogits",
-)
+_HANDLERS = ("CacTfAnchoredCacLoss", "CacTfAnchoredCacLossGrad")
 _library = None
 _row_state_size = None
 
@@ -56,10 +52,10 @@ def _register(name, symbol, platform):
     jax.ffi.register_ffi_target(name, handler, platform=platform)
 
 
-def _call(name, outputs, *inputs, vmap_method="broadcast_all", **attributes):
-    # Rows stand alone, so a further axis of all inputs only makes more rows.
+def _call(name, outputs, *inputs, **attributes):
+    # Rows are independent, so a further axis of all inputs only adds rows.
     attributes = {key: np.float32(value) for key, value in attributes.items()}
-    call = jax.ffi.ffi_call(name, outputs, vmap_method=vmap_method)
+    call = jax.ffi.ffi_call(name, outputs, vmap_method="broadcast_all")
     return call(*inputs, **attributes)
 
 
@@ -69,7 +65,7 @@ def _float32(*shape):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
 def _loss_and_state(logits, labels, magnitude, anchor_weight):
-    """`LossTerms`, and what the gradient needs to know of every row."""
+    """`LossTerms`, and what the gradient needs to know about every row."""
     rows = logits.shape[:-1]
     *terms, row_state = _call(
         "CacTfAnchoredCacLoss",
@@ -157,35 +153,3 @@ def anchored_cac_loss(labels, logits, magnitude, anchor_weight, validate):
         logits, labels, float(magnitude), float(anchor_weight)
     )
     return terms
-
-
-def decide_from_logits(logits, centres, threshold, magnitude):
-    """All of an open-set answer, in one call.
-
-    Args:
-        logits: (B, D) float32.
-        centres: (N, D) float32, or None for anchors.
-        threshold: float32 scalar or (B,).
-        magnitude: length of the anchors, a Python float.
-
-    Returns:
-        Distances, softmin and gamma, (B, N) float32; unknown score (B,)
-        float32; nearest class and decision, (B,) int32.
-    """
-    rows, width = logits.shape
-    classes = width if centres is None else centres.shape[0]
-    if centres is None:
-        centres = jnp.zeros((0, width), jnp.float32)
-    ids = jax.ShapeDtypeStruct((rows,), jnp.int32)
-    matrix = _float32(rows, classes)
-    return tuple(
-        _call(
-            "CacTfDecideFromLogits",
-            [matrix, matrix, matrix, _float32(rows), ids, ids],
-            logits,
-            centres,
-            threshold,
-            vmap_method="sequential",
-            magnitude=magnitude,
-        )
-    )

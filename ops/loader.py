@@ -44,7 +44,7 @@ def set_enabled(enabled):
 
 
 def set_stock_loss(function):
-    """Gives the loss in stock operations, for second derivatives.
+    """Sets the loss in stock operations, which second derivatives use.
 
     Args:
         function: (labels, logits, magnitude) to (anchor, tuplet) losses.
@@ -62,8 +62,8 @@ def stock_loss(labels, logits, magnitude):
 def stock_operations():
     """A context in which everything is traced with stock operations.
 
-    For graphs that must run where the library is not. Of this thread only:
-    for the replicas of `tf.distribute`, `set_enabled(False)` is the switch.
+    For graphs that must run without the library. It applies only to this
+    thread: for the replicas of `tf.distribute`, use `set_enabled(False)`.
 
     Example:
 
@@ -82,10 +82,10 @@ def stock_operations():
 def binding():
     """The module with the fused operations of this backend, or None.
 
-    None where they are switched off, not built, built for another release,
-    where the backend has no binding, and where there is an accelerator that
-    the library was not built for. A library that is there but cannot be used
-    is warned about once.
+    None if they are switched off, not built, or built for another release, if
+    the backend has no binding, or if there is an accelerator that the library
+    was not built for. A library that exists but cannot be used gives one
+    warning.
     """
     is_disabled = os.environ.get("CAC_TF_DISABLE_FUSED_OPS", "0")
     if is_disabled not in ("", "0") or not _is_enabled or _stock_only.get():
@@ -111,15 +111,15 @@ def binding_for(logits):
 
 
 def library_path(name):
-    """Where the library of a binding lies once it is built."""
+    """Path of the library of a binding, once it is built."""
     return FOLDER / f"anchored_cac_{name}.so"
 
 
 def built_for(framework, with_cuda):
     """The text inside a library that says what it was built for.
 
-    Looked for before the library is loaded: one that was built for another
-    release of TensorFlow could bring the process down.
+    It is looked for before the library is loaded: a library that was built for
+    another release of TensorFlow could crash the process.
 
     Args:
         framework: name, and release if a library fits only that one.
@@ -148,7 +148,7 @@ def _load(backend):
     except Exception as error:
         warnings.warn(
             f"The fused operations in {path.name} cannot be used: {error}. "
-            "Stock operations take their place. To build them anew: "
+            "Stock operations take their place. To build them again: "
             "python -m cac_tf.ops.build",
             stacklevel=3,
         )

@@ -60,31 +60,6 @@ def anchored_cac_loss(labels, logits, magnitude, anchor_weight, validate):
     return LossTerms(outputs.loss, outputs.anchor, outputs.tuplet)
 
 
-def decide_from_logits(logits, centres, threshold, magnitude):
-    """All of an open-set answer, in one operation.
-
-    Args:
-        logits: (B, D) float32.
-        centres: (N, D) float32, or None for anchors.
-        threshold: float32 scalar or (B,).
-        magnitude: length of the anchors, a Python float.
-
-    Returns:
-        Distances, softmin and gamma, (B, N) float32; unknown score (B,)
-        float32; nearest class and decision, (B,) int32.
-    """
-    if centres is None:
-        centres = tf.zeros((0, logits.shape[1]))
-    return tuple(
-        _operations.cac_tf_decide_from_logits(
-            logits=logits,
-            centres=centres,
-            threshold=threshold,
-            magnitude=magnitude,
-        )
-    )
-
-
 @tf.RegisterGradient("CacTf>AnchoredCacLoss")
 def _loss_gradient(operation, loss, anchor, tuplet, _):
     logits, labels = operation.inputs

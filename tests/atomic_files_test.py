@@ -59,9 +59,9 @@ def test_a_failed_folder_leaves_nothing(tmp_path):
 
 
 def test_leftovers_of_a_kill_are_removed(tmp_path):
-    (tmp_path / "serving" / ".writing-abc").mkdir(parents=True)
-    (tmp_path / "serving" / ".writing-abc" / "saved_model.pb").touch()
-    (tmp_path / ".writing-xyz.npz").touch()
+    (tmp_path / "serving" / ".cac_tf-writing-abc").mkdir(parents=True)
+    (tmp_path / "serving" / ".cac_tf-writing-abc" / "saved_model.pb").touch()
+    (tmp_path / ".cac_tf-writing-xyz.npz").touch()
     (tmp_path / "mine.npz").touch()
     atomic_files.remove_leftovers(tmp_path)
     names = {p.name for p in tmp_path.rglob("*")}

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures for all tests."""
 
+import functools
 import importlib.util
 import os
 import pathlib
@@ -15,6 +16,8 @@ import cac_tf
 from tests import execution
 
 ROOT = pathlib.Path(__file__).parent.parent
+# Importing it registers a method, which only its own processes should know.
+collect_ignore = ["conformance/plugin"]
 
 
 @pytest.fixture(params=execution.MODES)
@@ -33,6 +36,8 @@ def _fixed_seed():
     keras.utils.set_random_seed(0)
 
 
+# Loaded twice, a script would define its flags twice.
+@functools.cache
 def load_benchmark(name):
     """A script in benchmarks/ as a module."""
     return load_script(ROOT / "benchmarks" / f"{name}.py")

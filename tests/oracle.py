@@ -18,7 +18,7 @@ def distances(logits, centres):
 
 
 def tuplet_loss(labels, d):
-    """log(1 + sum over j != y of e^(d_y - d_j)), equation 3."""
+    """log(1 + sum over j != y of e^(d_y - d_j)), equation 2."""
     losses = []
     for y, row in zip(labels, d, strict=True):
         exponents = np.array(
@@ -76,7 +76,7 @@ def served_answer(logits, centres, theta, class_names, version, valid):
         "label": np.array([*class_names, "unknown"])[class_id],
         "is_unknown": is_unknown,
         "unknown_score": scores.min(axis=1),
-        "nearest_class_id": np.int32(nearest),
+        "predicted_class_id": np.int32(nearest),
         "gamma": scores,
         "distances": d,
         "probabilities": softmin(d),

@@ -5,46 +5,60 @@ Example: cac-evaluate --model=runs/digits/model.keras --output_dir=runs/again
 
 Without --dataset, the data are those that the model was trained on, read
 from config.json beside it. Writes metrics.json, scores.npz and report.html;
-and model.keras, if what was evaluated is no longer what --model holds.
+and model.keras, if the evaluated model is no longer the one in --model.
 """
 
 import os
+import shlex
 
 from absl import flags
 
-from cac_tf import methods
-from cac_tf.evaluation import evaluate
-from cac_tf.methods.known_data import fit_score
-from cac_tf.methods.known_data import fit_to_known_data
-from cac_tf.methods.known_data import recentre
-from cac_tf.models import load_model
-from cac_tf.run_folder import RunFolder
-from cac_tf.run_folder import data_summary
-from cac_tf.run_folder import read_config
+from cac_tf import experiments
 from cac_tf.train import command_line
+from cac_tf.train import flag_kinds
+from cac_tf.train import quiet
+from cac_tf.train import terminal
 
 
 def define_flags(values):
     """Defines the flags of `cac-evaluate`."""
     command_line.define_data_flags(values)
-    flags.DEFINE_string("model", None, "The .keras file.", flag_values=values)
-    flags.DEFINE_string(
-        "output_dir", None, "Folder for the results.", flag_values=values
+    command_line.define_model_flag(values)
+    flag_kinds.define_text(
+        values,
+        "output_dir",
+        None,
+        "Folder for the results.",
     )
     flags.DEFINE_bool(
         "recentre",
         False,
-        "Take the class means of the training images as centres, as after "
+        "Use the class means of the training images as centres, as after "
         "training.",
         flag_values=values,
     )
     command_line.define_score_flags(values, "Default: the model's own.")
-    flags.DEFINE_float(
+    flag_kinds.define_number(
+        values,
         "true_positive_rate",
         None,
-        "Calibrate theta anew on the known validation images. Default: the "
-        "model's own theta; 0.95 where it has none, or where --recentre, "
-        "another --score or other --views made it invalid.",
+        "Calibrate theta again on the known validation images. Default: the "
+        "model's own theta; 0.95 if it has none, or if --recentre, "
+        "another --score or another --tta made it invalid.",
+        above=0,
+        below=1,
+    )
+    flag_kinds.define_number(
+        values,
+        "threshold",
+        None,
+        "Theta, instead of --true_positive_rate.",
+    )
+    flags.DEFINE_list(
+        "unknown_data",
+        [],
+        "Further unknown test images, each set measured by itself: "
+        "tfds:<name>, folder:<path> of image files, or npz:<path>.",
         flag_values=values,
     )
     flags.DEFINE_bool(
@@ -56,11 +70,7 @@ def define_flags(values):
     flags.mark_flags_as_required(["model", "output_dir"], flag_values=values)
 
 
-# Where neither the model nor a flag says which theta to use.
-_TRUE_POSITIVE_RATE = 0.95
-
-
-def _data_settings(values, config):
+def _data(values):
     if values.dataset is not None:
         return command_line.data_settings(values)
     given = [
@@ -68,91 +78,44 @@ def _data_settings(values, config):
     ]
     if given:
         raise ValueError(f"{', '.join(given)} needs --dataset too.")
-    if config is None:
-        raise ValueError(
-            f"There is no run's config.json beside {values.model}, so the "
-            "data must be named: pass --dataset."
-        )
-    return {name: config["settings"][name] for name in command_line.DATA_FLAGS}
+    return None
 
 
-def _config_beside(model):
-    """The `config.json` of the run that a model belongs to, or None."""
-    folder = os.path.dirname(model)
-    if not os.path.exists(os.path.join(folder, "config.json")):
-        return None
-    return read_config(folder)
+def _tta(values):
+    if values.tta is None:
+        return experiments.SAME
+    return command_line.tta(values.tta)
 
 
 def main(values):
     """Loads model and data, evaluates, reports."""
-    if os.path.realpath(values.output_dir) == os.path.realpath(
-        os.path.dirname(values.model)
-    ):
-        raise ValueError(
-            "--output_dir is the folder of the model itself, whose results "
-            "would be lost; choose another one."
-        )
-    model = load_model(values.model)
-    config = _config_beside(values.model)
-    method = methods.get(config["settings"]["method"] if config else "cac")
-    compared = command_line.scores_to_compare(values, method)
-    data_settings = _data_settings(values, config)
-    dataset = command_line.load_dataset(data_settings)
-    # How a model was trained that has no augmentation of ours is not known.
-    flip = getattr(model.augmentation, "flip", 1.0)
-    methods.check_views(values.views, dataset.name, flip)
-    model, is_changed = _prepared(values, model, dataset)
-    evaluation = evaluate(model, dataset, method.name, compared)
-    folder = RunFolder.open(
-        values.output_dir,
-        {
-            **data_settings,
-            "model": values.model,
-            "model_sha256": command_line.file_sha256(values.model),
-            "method": method.name,
-            "recentre": values.recentre,
-            "score": model.score.name,
-            "views": model.views or "one",
-            "scores": list(compared),
-            "true_positive_rate": values.true_positive_rate,
-        },
-        data_summary(dataset),
-        overwrite=values.overwrite,
+    config = experiments.EvaluationConfig(
+        command_line.model_file(values),
+        data=_data(values),
+        recentre=values.recentre,
+        score=values.score,
+        tta=_tta(values),
+        scores=values.scores,
+        true_positive_rate=values.true_positive_rate,
+        threshold=values.threshold,
+        unknown_data=tuple(values.unknown_data),
     )
-    if is_changed:
-        # What was evaluated is what can be shipped.
-        model.save(folder.file("model.keras"))
-    command_line.write_results(folder, evaluation, dataset, model.centres)
-
-
-def _prepared(values, model, dataset):
-    """The model with the score, views, centres and theta asked for."""
-    is_changed = False
-    score, views = values.score or model.score.name, model.views
-    if values.views is not None:
-        views = command_line.views(values.views)
-    if score not in (model.score.name, command_line.AUTO):
-        model, is_changed = model.with_score(score, views), True
-    elif views != model.views:
-        model, is_changed = model.with_score(model.score, views), True
-    if values.recentre and score == command_line.AUTO:
-        recentre(model, dataset)
-        is_changed = True
-    elif values.recentre:
-        fit_to_known_data(model, dataset)
-        is_changed = True
-    elif not model.score.is_fitted and score != command_line.AUTO:
-        fit_score(model, dataset)
-    if score == command_line.AUTO:
-        model, is_changed = command_line.with_chosen_score(model, dataset), True
-    rate = values.true_positive_rate
-    if model.threshold is None and rate is None:
-        rate = _TRUE_POSITIVE_RATE
-    if rate is not None:
-        model.calibrate(dataset.validation.images, true_positive_rate=rate)
-        is_changed = True
-    return model, is_changed
+    quiet.load_keras()
+    evaluated = experiments.evaluate_saved(
+        config,
+        values.output_dir,
+        overwrite=values.overwrite,
+        tell=terminal.tell,
+    )
+    folder = evaluated.folder
+    own = os.path.exists(folder.file("model.keras"))
+    model = folder.path if own else values.model
+    export = ["cac-export", f"--model={model}", "--output_dir=serving"]
+    terminal.print_results(
+        evaluated.evaluation.metrics,
+        folder,
+        {"Export this model": shlex.join(export)},
+    )
 
 
 def run():

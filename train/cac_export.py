@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cac-export: writes a saved open-set classifier for where it will be used.
+"""cac-export: writes a saved open-set classifier in a format for deployment.
 
 Example: cac-export --model=runs/digits/model.keras --output_dir=serving/digits
 
@@ -13,12 +13,14 @@ import os
 from absl import flags
 
 from cac_tf import export
-from cac_tf.models import load_model
+from cac_tf import models
 from cac_tf.train import command_line
+from cac_tf.train import flag_kinds
+from cac_tf.train import quiet
 
 _FILES = {"litert": "model.tflite", "onnx": "model.onnx"}
 _FORMATS = ("tf_serving", *_FILES)
-# Flags of one format alone.
+# Flags that only one format has.
 _ONLY_FOR = {
     "name": "tf_serving",
     "batch_sizes": "tf_serving",
@@ -29,33 +31,46 @@ _ONLY_FOR = {
 
 def define_flags(values):
     """Defines the flags of `cac-export`."""
-    flags.DEFINE_string("model", None, "The .keras file.", flag_values=values)
-    flags.DEFINE_string(
+    command_line.define_model_flag(values)
+    flag_kinds.define_text(
+        values,
         "output_dir",
         None,
-        "The model's folder: for TF Serving, the one it polls.",
-        flag_values=values,
+        "The model's folder; for TF Serving, the folder that it polls.",
     )
-    flags.DEFINE_integer(
+    flag_kinds.define_whole(
+        values,
         "version",
         1,
         "Number of the version's folder; an existing one is never overwritten.",
-        flag_values=values,
+        at_least=1,
+        # TensorFlow Serving's largest.
+        at_most=2**63 - 1,
     )
-    flags.DEFINE_enum(
-        "format", "tf_serving", _FORMATS, "What to write.", flag_values=values
+    flag_kinds.define_choice(
+        values,
+        "format",
+        "tf_serving",
+        _FORMATS,
+        "What to write.",
     )
     flags.DEFINE_bool(
         "allow_uncalibrated",
         False,
-        "Export a model without a threshold too: it rejects nothing.",
+        "Also export a model without a threshold: it rejects nothing.",
         flag_values=values,
     )
-    flags.DEFINE_string(
+    flag_kinds.define_number(
+        values,
+        "threshold",
+        None,
+        "Theta of the exported model. Default: the model's own.",
+    )
+    flag_kinds.define_text(
+        values,
         "name",
         None,
-        "For tf_serving: the model's name there. Default: the folder's.",
-        flag_values=values,
+        "For tf_serving: the model's name. Default: the folder's name.",
     )
     flags.DEFINE_list(
         "batch_sizes",
@@ -66,20 +81,21 @@ def define_flags(values):
         + ".",
         flag_values=values,
     )
-    flags.DEFINE_integer(
+    flag_kinds.define_whole(
+        values,
         "max_image_pixels",
         None,
-        "For tf_serving: largest height times width of an encoded image; what "
-        f"claims more is not decoded. Default: {export.DEFAULT_MAX_PIXELS}.",
-        lower_bound=1,
-        flag_values=values,
+        "For tf_serving: largest height times width of an encoded image; a "
+        f"larger one is not decoded. Default: {export.DEFAULT_MAX_PIXELS}.",
+        at_least=1,
+        at_most=2**31 - 1,
     )
-    flags.DEFINE_enum(
+    flag_kinds.define_choice(
+        values,
         "quantize",
         None,
         ["dynamic_range"],
-        "For litert: keep large weights as int8.",
-        flag_values=values,
+        "For litert: store large weights as int8.",
     )
     flags.mark_flags_as_required(["model", "output_dir"], flag_values=values)
 
@@ -99,7 +115,11 @@ def main(values):
         options[name] = value
     if "batch_sizes" in options:
         options["batch_sizes"] = _whole_numbers(options["batch_sizes"])
-    model = load_model(values.model)
+    path = command_line.model_file(values)
+    quiet.load_keras()
+    model = models.load_model(path)
+    if values.threshold is not None:
+        model.set_threshold(values.threshold)
     if values.format == "tf_serving":
         path = export.write_model_folder(
             model, values.output_dir, values.version, **options

@@ -4,113 +4,111 @@
 Example: cac-train --dataset=cifar10 --trial=0 --output_dir=runs/cifar10
 
 Writes model.keras, metrics.json, scores.npz, report.html and serving/1 into
---output_dir. Interrupted, the same command goes on from the last finished
-epoch; finished, it says so.
+--output_dir. After an interruption, the same command goes on from the last
+finished epoch; if the run is finished, it says so. --config=<a run's
+config.json> repeats that run.
 """
 
+import json
 import os
-import re
-import shutil
+import shlex
 import sys
 
-import keras
 from absl import flags
 
+from cac_tf import data
+from cac_tf import experiments
+from cac_tf import lazy
 from cac_tf import methods
-from cac_tf import scores
-from cac_tf.data import dump_arrays
-from cac_tf.data import has_class_split
-from cac_tf.data.npz_arrays import origin_of
-from cac_tf.evaluation import evaluate
-from cac_tf.export import write_model_folder
-from cac_tf.reporting import TrainingProgress
-from cac_tf.run_folder import RunFolder
-from cac_tf.run_folder import data_summary
+from cac_tf.experiments.config import PRECISIONS
 from cac_tf.train import command_line
+from cac_tf.train import flag_kinds
+from cac_tf.train import quiet
+from cac_tf.train import terminal
+
+keras = lazy.module("keras")
 
 
 def define_flags(values):
     """Defines the flags of `cac-train`."""
     command_line.define_data_flags(values)
     command_line.define_recipe_flags(values)
-    flags.DEFINE_enum(
+    flag_kinds.define_choice(
+        values,
         "method",
         "cac",
         methods.names(),
-        "How the model is trained.",
-        flag_values=values,
+        "The method: how the model is trained.",
     )
-    command_line.define_score_flags(values, "Default: the method's, one.")
-    flags.DEFINE_string(
+    command_line.define_score_flags(values, "Default: the method's; no tta.")
+    flag_kinds.define_text(
+        values,
+        "config",
+        None,
+        "A run's config.json: repeats that run. Goes only with --output_dir, "
+        "--overwrite and --tensorboard.",
+    )
+    flag_kinds.define_text(
+        values,
         "output_dir",
         None,
         "Folder of the run. Default: runs/ and the names of data set, trial "
         "and method.",
-        flag_values=values,
     )
-    flags.DEFINE_string(
+    flag_kinds.define_text(
+        values,
         "dump_arrays",
         None,
         "Write the data to this .npz file instead of training; "
         "--dataset=<that file> then gives the same experiment on a machine "
         "without TensorFlow or the data set.",
-        flag_values=values,
     )
-    flags.DEFINE_integer(
+    flag_kinds.define_whole(
+        values,
         "seed",
         0,
-        "Of everything random; the same seed gives the same weights.",
-        lower_bound=0,
-        flag_values=values,
+        "Seed of everything random; the same seed gives the same weights, "
+        "with the same number of threads.",
+        at_least=0,
+        at_most=2**32 - 1,
     )
-    flags.DEFINE_integer(
+    flag_kinds.define_whole(
+        values,
         "evaluate_every",
         0,
-        "Evaluate on the test data every so many epochs, around anchors, for "
+        "Evaluate on the test data every N epochs, around anchors, for "
         "a learning curve in history.json and the report; nothing is chosen "
-        "by it. 0: only at the end.",
-        lower_bound=0,
-        flag_values=values,
+        "by this. 0: only at the end.",
+        at_least=0,
+        at_most=10**6,
     )
-    flags.DEFINE_float(
+    flag_kinds.define_number(
+        values,
         "true_positive_rate",
         0.95,
-        "Theta keeps this share of the known validation images.",
-        flag_values=values,
+        "Theta accepts this share of the known validation images.",
+        above=0,
+        below=1,
     )
-    flags.DEFINE_enum(
+    flag_kinds.define_choice(
+        values,
         "precision",
         "float32",
-        ["float32", "mixed_bfloat16", "mixed_float16"],
+        PRECISIONS,
         "Keras dtype policy of the backbone.",
+    )
+    flags.DEFINE_bool(
+        "tensorboard",
+        False,
+        "Write logs for TensorBoard into the run's folder tensorboard/.",
         flag_values=values,
     )
     flags.DEFINE_bool(
         "overwrite",
         False,
-        "Delete what an earlier run left in --output_dir and start afresh.",
+        "Delete what an earlier run left in --output_dir and start again.",
         flag_values=values,
     )
-    flags.mark_flag_as_required("dataset", flag_values=values)
-
-
-def _dump(values, data_settings):
-    own = {*command_line.DATA_FLAGS, "dump_arrays"}
-    ignored = [
-        name for name in sorted(_names_of_flags() - own) if values[name].present
-    ]
-    if ignored:
-        raise ValueError(
-            f"--{ignored[0]} has no effect with --dump_arrays, which trains "
-            "nothing; leave it out."
-        )
-    if not values.dump_arrays.endswith(".npz"):
-        raise ValueError(
-            f"--dump_arrays must end in .npz; got {values.dump_arrays}."
-        )
-    dataset = command_line.load_dataset(data_settings)
-    dump_arrays(values.dump_arrays, dataset)
-    print(f"{values.dump_arrays}: {dataset.counts}")
 
 
 def _names_of_flags():
@@ -119,143 +117,149 @@ def _names_of_flags():
     return set(values)
 
 
-def _default_folder(values):
+def _refuse_others(values, own, why):
+    """Raises ValueError for a given flag that is not among a few."""
+    ignored = [
+        name for name in sorted(_names_of_flags() - own) if values[name].present
+    ]
+    if ignored:
+        raise ValueError(f"--{ignored[0]} has no effect {why}; leave it out.")
+
+
+def _dump(values, settings):
+    _refuse_others(
+        values,
+        {*command_line.DATA_FLAGS, "dump_arrays"},
+        "with --dump_arrays, which trains nothing",
+    )
+    if not values.dump_arrays.endswith(".npz"):
+        raise ValueError(
+            f"--dump_arrays must end in .npz; got {values.dump_arrays}."
+        )
+    dataset = data.load_open_set_dataset(**settings)
+    for note in dataset.notes:
+        terminal.tell("note", note)
+    data.dump_arrays(values.dump_arrays, dataset)
+    print(f"{values.dump_arrays}: {dataset.counts}")
+
+
+def _default_folder(config):
     """E.g. runs/cifar10_trial0 or runs/digits_trial2_cross_entropy."""
-    name = os.path.basename(values.dataset).removesuffix(".npz")
-    parts = [name, values.split_family]
-    if has_class_split(values.dataset) and values.known_classes is None:
-        parts.append(f"trial{values.trial or 0}")
-    if values.method != "cac":
-        parts.append(values.method)
+    given = config.data
+    name = os.path.basename(given["dataset"]).removesuffix(".npz")
+    parts = [name, given.get("split_family")]
+    has_split = data.has_class_split(given["dataset"])
+    if has_split and given.get("known_classes") is None:
+        parts.append(f"trial{given.get('trial') or 0}")
+    if config.method != "cac":
+        parts.append(config.method)
     return os.path.join("runs", "_".join(filter(None, parts)))
 
 
 def configure(values):
-    """What the flags ask for.
+    """The `ExperimentConfig` that flags ask for.
 
     Args:
         values: parsed flags.
 
-    Returns:
-        The method, the recipe, and the settings as `config.json` keeps them.
-
     Raises:
         ValueError: a flag out of its range or without effect.
     """
-    method = methods.get(values.method)
-    # Dumped arrays are trained as the data set that they come from.
-    name = origin_of(values.dataset) or values.dataset
-    recipe = command_line.recipe_of_flags(values, method, name)
-    score = values.score or method.scores[0]
-    if values.evaluate_every and (
-        score == command_line.AUTO or scores.get(score).IS_FITTED_TO_DATA
-    ):
-        raise ValueError(
-            f"--evaluate_every has no effect with --score={score}, which is "
-            "fitted after the training; leave it out."
+    if values.config is not None or values.evaluate_every:
+        quiet.load_keras()  # Its backend, or the class of a score, decides.
+    if values.config is not None:
+        _refuse_others(
+            values,
+            {"config", "output_dir", "overwrite", "tensorboard"},
+            "with --config, which sets everything",
         )
-    methods.check_views(values.views, name, recipe.flip)
-    if not 0.0 < values.true_positive_rate < 1.0:
-        raise ValueError(
-            "--true_positive_rate must be in (0, 1); got "
-            f"{values.true_positive_rate}."
+        return experiments.ExperimentConfig.from_dict(
+            _settings_in(values.config)
         )
-    return (
-        method,
-        recipe,
-        {
-            **command_line.data_settings(values),
-            "method": method.name,
-            "score": score,
-            "views": values.views or "one",
-            "scores": list(command_line.scores_to_compare(values, method)),
-            **recipe.in_force,
-            "seed": values.seed,
-            "evaluate_every": values.evaluate_every,
-            "true_positive_rate": values.true_positive_rate,
-            "precision": values.precision,
-            "backend": keras.backend.backend(),
-        },
+    if not values.dataset:
+        raise ValueError("--dataset must name a data set (or pass --config).")
+    return experiments.ExperimentConfig(
+        method=values.method, **settings_of(values)
+    )
+
+
+def settings_of(values):
+    """Arguments of `ExperimentConfig` that flags decide, without the method."""
+    return {
+        "data": command_line.data_settings(values),
+        "recipe": command_line.given_recipe(values),
+        "score": values.score,
+        "tta": command_line.tta(values.tta),
+        "scores": values.scores,
+        "seed": values.seed,
+        "evaluate_every": values.evaluate_every,
+        "true_positive_rate": values.true_positive_rate,
+        "precision": values.precision,
+    }
+
+
+def _settings_in(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            content = json.load(file)
+        found = content["format"]
+        if found == experiments.FORMAT:
+            return content["settings"]
+    except FileNotFoundError as error:
+        raise ValueError(f"--config={path}: there is no such file.") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"--config={path} is not a run's config.json: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    raise ValueError(
+        f"--config={path} was not written by this version of cac_tf (its "
+        f"format is {found}, this version's {experiments.FORMAT})."
     )
 
 
 def main(values):
     """Runs the whole way, from data to a served model."""
-    data_settings = command_line.data_settings(values)
     if values.dump_arrays is not None:
-        _dump(values, data_settings)
+        if not values.dataset:
+            raise ValueError("--dump_arrays needs --dataset.")
+        _dump(values, command_line.data_settings(values))
         return
-    method, recipe, settings = configure(values)
-    path = values.output_dir or _default_folder(values)
-    keras.config.set_dtype_policy(values.precision)
-    if not values.overwrite:
-        earlier = RunFolder.find(path, settings)
-        if earlier and earlier.is_finished:
-            print(f"{earlier.path} holds this run, finished.")
-            print("To run it again: --overwrite.")
-            return
-    # What is wrong with data or recipe is found before anything is written.
-    dataset = command_line.load_dataset(data_settings)
-    is_chosen_later = settings["score"] == command_line.AUTO
-    model = method.build_model(
-        dataset,
-        recipe,
-        values.seed,
-        None if is_chosen_later else settings["score"],
-        command_line.views(settings["views"]),
+    config = configure(values)
+    quiet.load_keras()
+    trained = experiments.train(
+        config,
+        values.output_dir or _default_folder(config),
+        overwrite=values.overwrite,
+        tensorboard=values.tensorboard,
+        tell=terminal.tell,
     )
-    folder = RunFolder.open(
-        path, settings, data_summary(dataset), values.overwrite
-    )
-    steps_per_epoch = -(-dataset.train.size // recipe.batch_size)
-
-    def learning_curve(model, epoch):
-        if not values.evaluate_every or epoch % values.evaluate_every:
-            return {}
-        measures = evaluate(model, dataset, method.name).metrics
-        return {
-            f"test_{name}": measures[name]
-            for name in ("auroc", "accuracy")
-            if measures[name] is not None
-        }
-
-    record = method.train(
-        model,
-        dataset,
-        recipe,
-        values.seed,
-        folder.checkpoint,
-        callbacks=[TrainingProgress(recipe.most_epochs, steps_per_epoch)],
-        after_epoch=learning_curve,
-    )
-    if is_chosen_later:
-        model = command_line.with_chosen_score(model, dataset)
-    model.calibrate(
-        dataset.validation.images,
-        true_positive_rate=values.true_positive_rate,
-    )
-    model.save(folder.file("model.keras"))
-    evaluation = evaluate(model, dataset, method.name, settings["scores"])
-    if keras.backend.backend() == "tensorflow":
-        # What an interrupted attempt left is of this same run.
-        shutil.rmtree(folder.serving, ignore_errors=True)
-        name = os.path.basename(os.path.abspath(folder.path))
-        write_model_folder(
-            model,
-            folder.serving,
-            version=1,
-            name=re.sub(r"[^\w.-]", "_", name, flags=re.ASCII),
-        )
-    else:
+    folder = trained.folder
+    if trained.evaluation is None:
+        print(f"{folder.path} holds this run, finished.")
+        print("To run it again: --overwrite.")
+        return
+    if keras.backend.backend() != "tensorflow":
         print(
             "note: no SavedModel was written, because export needs "
             "TensorFlow. There: cac-export --model="
             f"{folder.file('model.keras')} --output_dir={folder.serving}",
             file=sys.stderr,
         )
-    command_line.write_results(
-        folder, evaluation, dataset, model.centres, record
+    following = {}
+    if os.path.exists(folder.serving):
+        following["How to serve it"] = folder.file("serving", "README.md")
+    following["Ask it"] = shlex.join(
+        ["cac-predict", f"--model={folder.path}", "photo.jpg"]
     )
+    again = f"{os.path.normpath(folder.path)}_scores"
+    following["Compare all scores"] = shlex.join(
+        [
+            *("cac-evaluate", f"--model={folder.path}"),
+            *("--scores=all", f"--output_dir={again}"),
+        ]
+    )
+    terminal.print_results(trained.evaluation.metrics, folder, following)
 
 
 def run():

@@ -16,13 +16,13 @@ _TRAINING_SHARE = 0.8
 def authors_training_index(labels, counts_before):
     """Which training images of a data set the authors trained on.
 
-    They shuffle the images of each class with Python's generator, seeded
-    once, data set after data set.
+    They shuffle the images of each class with Python's generator, which is
+    seeded once, before the first data set.
 
     Args:
         labels: (n,) class ids in the published order of the data set.
-        counts_before: images a class of the data sets that they split before
-            this one, in their order.
+        counts_before: images per class of the data sets that they split
+            before this one, in their order.
 
     Returns:
         (n,) bool, True for training, False for validation.

@@ -1,19 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark's known and unknown classes, five trials a data set.
+"""The benchmark's known and unknown classes, five trials per data set.
 
 `neal` are the splits of Neal et al. (ECCV 2018), which Table 1 of the paper
 uses; `miller2020` the random splits of the authors' released weights (Tables
-4 and 5). Numbers of different families must not be mixed in one table.
+4 and 5). `random<n>` draws n known classes and as many unknown ones, e.g.
+`random5`: the openness is the same for every n (the paper's figure of growing
+numbers of classes). Numbers of different families must not be mixed in one
+table.
 """
 
 import functools
 import importlib.resources
 import json
+import random
+import re
 import typing
 
-# Data set names of the command line -> names in class_splits.json. Digits
-# are digits: scikit-learn's small ones are split like MNIST.
-_SPLIT_NAMES = {
+from cac_tf.registry import did_you_mean
+
+# Data set names of the command line -> names in class_splits.json.
+# Scikit-learn's small digits are split like MNIST.
+SPLIT_NAMES = {
     "digits": "MNIST",
     "mnist": "MNIST",
     "svhn": "SVHN",
@@ -23,6 +30,15 @@ _SPLIT_NAMES = {
     "cifar+50": "CIFAR+50",
     "tinyimagenet": "TinyImageNet",
 }
+# How many classes a family `random<n>` draws from.
+_NUM_CLASSES = {
+    "digits": 10,
+    "mnist": 10,
+    "svhn": 10,
+    "cifar10": 10,
+    "tinyimagenet": 200,
+}
+_TRIALS = 5
 
 
 class ClassSplit(typing.NamedTuple):
@@ -51,7 +67,7 @@ def split_families():
 
 def has_class_split(dataset):
     """Whether the benchmark splits the classes of this data set."""
-    return dataset in _SPLIT_NAMES
+    return dataset in SPLIT_NAMES
 
 
 def class_split(dataset, split_family="neal", trial=0):
@@ -59,7 +75,7 @@ def class_split(dataset, split_family="neal", trial=0):
 
     Args:
         dataset: e.g. "mnist".
-        split_family: "neal" or "miller2020".
+        split_family: "neal", "miller2020", or "random<n>" with a number n.
         trial: 0 to 4.
 
     Returns:
@@ -73,24 +89,56 @@ def class_split(dataset, split_family="neal", trial=0):
 
     >>> class_split("mnist", trial=0).known
     (0, 1, 2, 4, 5, 9)
+    >>> class_split("mnist", "random2", trial=1)
+    ClassSplit(known=(1, 6), unknown=(2, 9))
     """
-    if dataset not in _SPLIT_NAMES:
+    if dataset not in SPLIT_NAMES:
         raise ValueError(
             f"There is no class split for data set {dataset!r}; there are "
-            f"splits for: {', '.join(_SPLIT_NAMES)}. For others, name the "
+            f"splits for: {', '.join(SPLIT_NAMES)}. For others, name the "
             "known classes."
         )
+    drawn = re.fullmatch(r"random([1-9]\d{0,3})", split_family)
+    if drawn:
+        return _random_split(dataset, int(drawn[1]), trial)
     if split_family not in _families():
         raise ValueError(
-            f"There is no split family {split_family!r}; there are: "
-            f"{', '.join(_families())}."
+            f"There is no split family {split_family!r}"
+            f"{did_you_mean(split_family, _families())} There are: "
+            f"{', '.join(_families())}, and random<n> with n known and n "
+            "unknown classes."
         )
-    trials = _families()[split_family][_SPLIT_NAMES[dataset]]
-    if not 0 <= trial < len(trials):
-        raise ValueError(
-            f"There is no trial {trial} of {dataset} in {split_family}; "
-            f"trials go from 0 to {len(trials) - 1}."
-        )
+    trials = _families()[split_family][SPLIT_NAMES[dataset]]
+    _check_trial(trial, len(trials), dataset, split_family)
     return ClassSplit(
         tuple(trials[trial]["known"]), tuple(trials[trial]["unknown"])
+    )
+
+
+def _check_trial(trial, number, dataset, split_family):
+    if not 0 <= trial < number:
+        raise ValueError(
+            f"There is no trial {trial} of {dataset} in {split_family}; "
+            f"trials go from 0 to {number - 1}."
+        )
+
+
+def _random_split(dataset, size, trial):
+    split_family = f"random{size}"
+    _check_trial(trial, _TRIALS, dataset, split_family)
+    total = _NUM_CLASSES.get(dataset)
+    if total is None:
+        raise ValueError(
+            f"{dataset} has its unknown classes from another data set, so "
+            f"split_family={split_family} is not for it."
+        )
+    if not 2 <= size <= total // 2:
+        raise ValueError(
+            f"split_family={split_family}: of the {total} classes of {dataset} "
+            f"2 to {total // 2} can be known, and as many unknown."
+        )
+    draw = random.Random(f"{dataset} {size} {trial}")
+    classes = draw.sample(range(total), 2 * size)
+    return ClassSplit(
+        tuple(sorted(classes[:size])), tuple(sorted(classes[size:]))
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One image file, of whatever kind, to pixels of one size and colour mode."""
+"""From an image file of any kind to pixels of one size and colour mode."""
 
 import io
 
@@ -16,7 +16,7 @@ _KINDS = {
 
 
 def read_image(source, image_size=None, channels=3):
-    """Decodes an image, all frames but the first left out.
+    """Decodes an image; of several frames, only the first.
 
     Args:
         source: path of the file, or its bytes.
@@ -31,7 +31,6 @@ def read_image(source, image_size=None, channels=3):
     Raises:
         Exception: of any kind, as Pillow's decoders raise them.
     """
-    kinds = []
     if isinstance(source, bytes):
         source = io.BytesIO(source)
     with PIL.Image.open(source) as image:
@@ -40,15 +39,38 @@ def read_image(source, image_size=None, channels=3):
             # Pillow would clip 16 bits at 255 instead of scaling them.
             high_byte = (np.asarray(image) >> 8).astype("uint8")
             image = PIL.Image.fromarray(high_byte)
-        if image.mode != _MODES[channels]:
-            has_alpha = image.mode in ("RGBA", "LA", "PA")
-            kind = "alpha" if has_alpha else image.mode
-            kinds.append(_KINDS.get(kind, "of another colour mode"))
-            image = image.convert(_MODES[channels])
-        if image_size is not None and image.size != (image_size, image_size):
-            kinds.append("of another size")
-            image = image.resize(
-                (image_size, image_size), PIL.Image.Resampling.BILINEAR
-            )
-        pixels = np.asarray(image)
+        return _converted(image, image_size, channels)
+
+
+def as_pixels(array, image_size=None, channels=3):
+    """The pixels of one image as `read_image` would give them.
+
+    Args:
+        array: (H, W), (H, W, 1) or (H, W, 3) uint8 array.
+        image_size, channels: as in `read_image`.
+
+    Returns:
+        As `read_image`.
+    """
+    image = PIL.Image.fromarray(array.squeeze(-1) if _is_grey(array) else array)
+    return _converted(image, image_size, channels)
+
+
+def _is_grey(array):
+    return array.ndim == 3 and array.shape[-1] == 1
+
+
+def _converted(image, image_size, channels):
+    kinds = []
+    if image.mode != _MODES[channels]:
+        has_alpha = image.mode in ("RGBA", "LA", "PA")
+        kind = "alpha" if has_alpha else image.mode
+        kinds.append(_KINDS.get(kind, "of another colour mode"))
+        image = image.convert(_MODES[channels])
+    if image_size is not None and image.size != (image_size, image_size):
+        kinds.append("of another size")
+        image = image.resize(
+            (image_size, image_size), PIL.Image.Resampling.BILINEAR
+        )
+    pixels = np.asarray(image)
     return pixels.reshape(*pixels.shape[:2], channels), kinds

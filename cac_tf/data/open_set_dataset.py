@@ -1,20 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One open-set experiment's data, whatever their source."""
+"""The data of one open-set experiment, from any source."""
 
 import dataclasses
 import functools
-import hashlib
-import os
+import itertools
 import typing
 
 import numpy as np
-from sklearn import model_selection
 
-from cac_tf.layers.image_preprocessing import channel_statistics
-from cac_tf.metrics.open_set import openness
+from cac_tf import layers
+from cac_tf import lazy
+from cac_tf import metrics
+from cac_tf.data.fingerprint import fingerprint
+from cac_tf.data.pixel_scale import on_one_scale
+from cac_tf.labels import UNKNOWN
+from cac_tf.labels import UNKNOWN_NAME
+from cac_tf.labels import check_class_names
 
-# Of a source without a test part, this share of each known class is set
-# apart; of what is left for training, the other share for validation.
+model_selection = lazy.module("sklearn.model_selection")
+
+# If a source has no test part, this share of each known class is set apart
+# for it; of the rest, the other share is set apart for validation.
 TEST_FRACTION = 0.3
 VALIDATION_FRACTION = 0.2
 
@@ -31,6 +37,19 @@ class Examples(typing.NamedTuple):
         choose = getattr(self.images, "subset", self.images.__getitem__)
         return Examples(choose(rows), self.labels[rows])
 
+    def joined(self, other):
+        """These examples, followed by others of the same kind.
+
+        Arrays are copied; images that are streamed are not read.
+        """
+        join = getattr(self.images, "joined", None)
+        images = (
+            np.concatenate([self.images[:], other.images[:]])
+            if join is None
+            else join(other.images)
+        )
+        return Examples(images, np.r_[self.labels, other.labels])
+
     @property
     def size(self):
         return len(self.labels)
@@ -42,7 +61,9 @@ class OpenSetDataset:
 
     Labels of `train`, `validation` and `known_test` are positions in
     `class_names`; labels of `unknown_test` are positions in
-    `unknown_class_names`. Unknown classes appear in `unknown_test` alone.
+    `unknown_class_names`. Unknown classes appear only in `unknown_test`.
+    `negatives` are images of further classes, which a method may train on as
+    unknown; their label is -1. Most experiments have none.
     """
 
     name: str
@@ -57,6 +78,20 @@ class OpenSetDataset:
     split_family: str | None = None
     trial: int | None = None
     notes: tuple = ()  # what was converted, skipped or assumed
+    negatives: Examples | None = None  # None becomes empty ones
+
+    def __post_init__(self):
+        counts = np.bincount(self.train.labels, minlength=len(self.class_names))
+        if np.any(counts == 0) or len(counts) > len(self.class_names):
+            raise ValueError(
+                "Every known class needs training examples, and every label "
+                f"of them a class. Examples by label: {counts.tolist()}; "
+                f"classes: {listed(self.class_names)}."
+            )
+        if self.negatives is None:
+            none = self.train.take(slice(0, 0))
+            # The class is frozen.
+            object.__setattr__(self, "negatives", none)
 
     @property
     def image_shape(self):
@@ -66,35 +101,33 @@ class OpenSetDataset:
     @property
     def openness(self):
         """Openness of the experiment (equation 10)."""
-        return openness(len(self.class_names), len(self.unknown_class_names))
+        return metrics.openness(
+            len(self.class_names), len(self.unknown_class_names)
+        )
 
     @property
     def counts(self):
-        """Number of examples of each part."""
-        return {
+        """Number of examples of each part; "negatives" if there are any."""
+        counts = {
             "train": self.train.size,
             "validation": self.validation.size,
             "known_test": self.known_test.size,
             "unknown_test": self.unknown_test.size,
         }
+        if self.negatives.size:
+            counts["negatives"] = self.negatives.size
+        return counts
 
-    @property
-    def validation_digest(self):
-        """SHA-256 of the validation images and labels: which were chosen."""
-        digest = hashlib.sha256(self.validation.labels.tobytes())
-        images = self.validation.images
-        for part in getattr(images, "sources", images):
-            if isinstance(part, os.PathLike):
-                # An image that is decoded later is known by its file.
-                part = part.read_bytes()
-            digest.update(part if isinstance(part, bytes) else part.tobytes())
-        return digest.hexdigest()
+    @functools.cached_property
+    def digests(self):
+        """SHA-256 of the images and labels of each part in `counts`."""
+        return {part: fingerprint(getattr(self, part)) for part in self.counts}
 
-    # Once: it reads all training images.
+    # Computed once, because it reads all training images.
     @functools.cached_property
     def channel_statistics(self):
         """Mean and std of the training images' channels, scale [0, 1]."""
-        return channel_statistics(self.train.images)
+        return layers.channel_statistics(self.train.images)
 
 
 def stratified_split(examples, fraction, seed):
@@ -103,7 +136,7 @@ def stratified_split(examples, fraction, seed):
     Args:
         examples: `Examples`.
         fraction: share of the second part, in (0, 1).
-        seed: of the choice.
+        seed: seed of the choice.
 
     Returns:
         `Examples` of 1 - fraction and of fraction.
@@ -161,12 +194,14 @@ def make_open_set_dataset(
     unknown=None,
     unknown_class_names=None,
     unknown_classes=None,
+    negative_classes=(),
+    white=None,
     **fields,
 ):
     """Divides labelled images into the parts of an open-set experiment.
 
     Args:
-        name: of the data set.
+        name: name of the data set.
         train: `Examples` with the source's class ids, positions in
             `class_names`.
         class_names: name of every class of the source, known and unknown.
@@ -177,25 +212,32 @@ def make_open_set_dataset(
         validation: `Examples`, or None: then `validation_fraction` of each
             known class's training images is set apart. Unknown classes in
             it are left out.
-        split_seed: of both choices.
+        split_seed: seed of both choices.
         test_fraction, validation_fraction: shares in (0, 1).
         unknown: `Examples` of another source whose classes are the unknown
             ones, or None: then they are the classes of this source that are
             not known.
         unknown_class_names: name of every class of `unknown`.
-        unknown_classes: ids of the unknown classes; None for all there are.
+        unknown_classes: ids of the unknown classes; None for all there are
+            (of the same source: that are neither known nor negative).
+        negative_classes: ids of the classes whose images in `train` become
+            `negatives`; those in other parts are left out.
+        white: the value of a white pixel in arrays; None: found from the
+            values, see `pixel_scale.on_one_scale`. All images get values
+            0...255, and `notes` say so.
         **fields: further fields of `OpenSetDataset`.
 
     Returns:
         `OpenSetDataset`.
 
     Raises:
-        ValueError: fewer than two known classes, the same one twice, one
-            that does not exist or has too few images.
+        ValueError: fewer than two known classes, a class listed twice or for
+            two purposes, one that does not exist or has too few images, two
+            classes with one name, values that cannot be pixels.
 
     Example:
 
-    >>> images = np.zeros((60, 2, 2, 1), "uint8")
+    >>> images = np.full((60, 2, 2, 1), 255, "uint8")
     >>> dataset = make_open_set_dataset(
     ...     "made",
     ...     Examples(images, np.arange(60) % 3),
@@ -207,30 +249,54 @@ def make_open_set_dataset(
     >>> dataset.counts
     {'train': 22, 'validation': 6, 'known_test': 12, 'unknown_test': 20}
     """
-    known = list(known_classes)
-    if len(known) < 2:
-        raise ValueError(
-            f"At least two known classes are needed; got {len(known)}. "
-            f"Classes of {name}: {', '.join(class_names)}."
-        )
-    if len(set(known)) != len(known):
-        names = ", ".join(class_names[i] for i in known)
-        raise ValueError(f"A known class is listed twice: {names}.")
-    for value, option in (
-        (test_fraction, "test_fraction"),
-        (validation_fraction, "validation_fraction"),
-    ):
-        if not 0.0 < value < 1.0:
-            raise ValueError(f"{option} must be in (0, 1); got {value!r}.")
+    known, negative = list(known_classes), list(negative_classes)
+    check_class_names(class_names, name)
+    check_known(known, class_names, name)
+    if len(set(negative)) != len(negative):
+        names = listed(class_names[i] for i in negative)
+        raise ValueError(f"A negative class is listed twice: {names}.")
+    check_disjoint(
+        class_names,
+        known=known,
+        negative=negative,
+        unknown=unknown_classes or () if unknown is None else (),
+    )
+    check_split(split_seed, test_fraction, validation_fraction)
+    sources = {
+        "train": train,
+        "validation": validation,
+        "test": test,
+        "unknown": unknown,
+        "negatives": fields.get("negatives"),
+    }
+    sources, notes = _on_one_scale(sources, white)
+    train, validation, test, unknown, negatives = sources.values()
+    if negatives is not None:
+        fields["negatives"] = negatives
+    fields["notes"] = (*fields.get("notes", ()), *notes)
     known_train = _relabelled(train, known)
-    _check_no_class_is_empty(known_train, known, class_names, name)
+    _check_no_class_is_empty(known_train, known, class_names, name, "known")
+    if negative:
+        negatives = _relabelled(train, negative)
+        _check_no_class_is_empty(
+            negatives, negative, class_names, name, "negative"
+        )
+        fields["negatives"] = as_negatives(negatives.images)
     if unknown is None:
         unknown = train if test is None else test
         unknown_class_names = class_names
-        candidates = _ids_present(unknown.labels, known)
+        candidates = _ids_present(unknown.labels, [*known, *negative])
     else:
+        check_class_names(unknown_class_names, f"the unknown part of {name}")
         candidates = _ids_present(unknown.labels, [])
     unknown_ids = _chosen(unknown_classes, candidates, unknown_class_names)
+    both = {class_names[i] for i in known} & {
+        unknown_class_names[i] for i in unknown_ids
+    }
+    if both:
+        raise ValueError(
+            f"These classes are both known and unknown: {listed(sorted(both))}."
+        )
     unknown_test = _relabelled(unknown, unknown_ids)
     if test is None:
         known_train, known_test = _named_split(
@@ -267,6 +333,100 @@ def make_open_set_dataset(
     )
 
 
+def _on_one_scale(parts, white):
+    """`Examples` of all parts with values 0...255, and notes."""
+    images, notes = on_one_scale(
+        {name: part and part.images for name, part in parts.items()}, white
+    )
+    scaled = {
+        name: part and part._replace(images=images[name])
+        for name, part in parts.items()
+    }
+    return scaled, notes
+
+
+_MOST_LISTED = 20
+
+
+def listed(names):
+    """Names as a text, not more of them than a person reads.
+
+    Example:
+
+    >>> listed(str(i) for i in range(1000))[-21:]
+    '18, 19 and 980 others'
+    """
+    names = list(names)
+    text = ", ".join(names[:_MOST_LISTED])
+    more = len(names) - _MOST_LISTED
+    return f"{text} and {more} others" if more > 0 else text
+
+
+def check_known(known, class_names, name):
+    """Refuses ids of known classes that no model can be trained on.
+
+    Example:
+
+    >>> check_known([1], ["cat", "dog"], "pets")
+    Traceback (most recent call last):
+    ValueError: At least two known classes are needed; got 1. Classes of \
+pets: cat, dog.
+    """
+    if len(known) < 2:
+        raise ValueError(
+            f"At least two known classes are needed; got {len(known)}. "
+            f"Classes of {name}: {listed(class_names)}."
+        )
+    if len(set(known)) != len(known):
+        names = listed(class_names[i] for i in known)
+        raise ValueError(f"A known class is listed twice: {names}.")
+    if UNKNOWN_NAME in (class_names[i] for i in known):
+        raise ValueError(
+            f"A known class cannot be called {UNKNOWN_NAME!r}: that is the "
+            "answer for inputs of no known class."
+        )
+
+
+def check_split(split_seed, test_fraction, validation_fraction):
+    """Refuses a seed or shares by which no part can be set apart."""
+    for value, option in (
+        (test_fraction, "test_fraction"),
+        (validation_fraction, "validation_fraction"),
+    ):
+        if not 0.0 < value < 1.0:
+            raise ValueError(f"{option} must be in (0, 1); got {value!r}.")
+    if not 0 <= split_seed < 2**32:
+        raise ValueError(
+            f"split_seed must be a whole number in 0...{2**32 - 1}; got "
+            f"{split_seed!r}."
+        )
+
+
+def check_disjoint(class_names, **ids):
+    """Refuses classes listed for two purposes, e.g. known and unknown.
+
+    Example:
+
+    >>> check_disjoint(["cat", "dog"], known=[0, 1], unknown=[1])
+    Traceback (most recent call last):
+    ValueError: These classes are both known and unknown: dog.
+    """
+    for (one, ids_of_one), (other, ids_of_other) in itertools.combinations(
+        ids.items(), 2
+    ):
+        both = sorted(set(ids_of_one) & set(ids_of_other))
+        if both:
+            names = listed(class_names[i] for i in both)
+            raise ValueError(
+                f"These classes are both {one} and {other}: {names}."
+            )
+
+
+def as_negatives(images):
+    """`Examples` of images that belong to no class, with labels -1."""
+    return Examples(images, np.full(len(images), UNKNOWN, "int64"))
+
+
 def _relabelled(examples, ids):
     """Examples of the classes `ids`, with positions in `ids` as labels."""
     position = {int(class_id): index for index, class_id in enumerate(ids)}
@@ -280,7 +440,7 @@ def _ids_present(labels, known):
 
 
 def _chosen(wanted, candidates, class_names):
-    """The unknown classes asked for; all candidates by default."""
+    """The wanted unknown classes; all candidates by default."""
     if wanted is None:
         return candidates
     if len(set(wanted)) != len(wanted):
@@ -296,15 +456,13 @@ def _chosen(wanted, candidates, class_names):
     return list(wanted)
 
 
-def _check_no_class_is_empty(examples, known, class_names, name):
-    counts = np.bincount(examples.labels, minlength=len(known))
-    empty = [
-        class_names[i] for i, c in zip(known, counts, strict=True) if c == 0
-    ]
+def _check_no_class_is_empty(examples, ids, class_names, name, kind):
+    counts = np.bincount(examples.labels, minlength=len(ids))
+    empty = [class_names[i] for i, c in zip(ids, counts, strict=True) if c == 0]
     if empty:
         raise ValueError(
-            f"These known classes of {name} have no training image: "
-            f"{', '.join(empty)}."
+            f"These {kind} classes of {name} have no training image: "
+            f"{listed(empty)}."
         )
 
 

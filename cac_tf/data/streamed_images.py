@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Images that are decoded when they are needed, for data beyond memory."""
 
+import hashlib
+
 import numpy as np
 
 from cac_tf.data.image_file import read_image
@@ -10,20 +12,22 @@ MOST_BYTES_IN_MEMORY = 1 << 30
 
 
 def exceeds_memory(count, image_size, channels):
-    """Whether so many decoded images are better streamed."""
+    """Whether this many decoded images should be streamed."""
     return count * image_size**2 * channels > MOST_BYTES_IN_MEMORY
 
 
 class StreamedImages:
     """Image files that look like an (n, H, W, C) uint8 array.
 
-    Indexing decodes the images asked for; `subset` chooses among them without
+    Indexing decodes the chosen images; `subset` chooses among them without
     decoding. Training reads them through `dataset`.
 
     Args:
         sources: sequence of paths, or of files' bytes.
         image_size: height and width that images are resampled to.
         channels: 3 for RGB, 1 for grey.
+        digests: sequence of the SHA-256 of each file, in bytes, where they
+            are known; None: they are computed when they are asked for.
 
     Example:
 
@@ -37,9 +41,9 @@ class StreamedImages:
     np.float64(7.0)
     """
 
-    def __init__(self, sources, image_size, channels=3):
-        self.sources = np.empty(len(sources), object)
-        self.sources[:] = sources
+    def __init__(self, sources, image_size, channels=3, digests=None):
+        self.sources = _objects(sources)
+        self._digests = None if digests is None else _objects(digests)
         self._image_size, self._channels = image_size, channels
 
     @property
@@ -62,7 +66,22 @@ class StreamedImages:
     def subset(self, rows):
         """`StreamedImages` of some of the images."""
         return StreamedImages(
-            self.sources[rows], self._image_size, self._channels
+            self.sources[rows],
+            self._image_size,
+            self._channels,
+            None if self._digests is None else self._digests[rows],
+        )
+
+    def file_digests(self):
+        """The SHA-256 of each file, in bytes."""
+        if self._digests is None:
+            self._digests = _objects([file_digest(s) for s in self.sources])
+        return list(self._digests)
+
+    def joined(self, other):
+        """`StreamedImages` of these and of others of the same size."""
+        return StreamedImages(
+            [*self.sources, *other.sources], self._image_size, self._channels
         )
 
     def dataset(self, labels, batch_size):
@@ -75,12 +94,12 @@ class StreamedImages:
         except ImportError as error:
             raise ValueError(
                 "Images are streamed through tf.data, for which TensorFlow "
-                "must be installed. Without it, pass --nostream."
+                "must be installed. Without it, load them with stream=False."
             ) from error
 
         def decode(row, label):
-            # Without state, and so in parallel even where operations must
-            # be deterministic.
+            # Stateless, and so in parallel even where operations must be
+            # deterministic.
             image = tf.numpy_function(
                 self.__getitem__, [row], tf.uint8, stateful=False
             )
@@ -94,3 +113,18 @@ class StreamedImages:
             .batch(batch_size)
             .prefetch(tf.data.AUTOTUNE)
         )
+
+
+def file_digest(source):
+    """The SHA-256 of a file, given its path or its bytes."""
+    if isinstance(source, bytes):
+        return hashlib.sha256(source).digest()
+    with open(source, "rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
+
+
+def _objects(values):
+    """A 1-D array of Python objects, which NumPy does not look into."""
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array

@@ -1,74 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Image classification data sets of TensorFlow Datasets."""
+"""Reading image classification data sets of TensorFlow Datasets."""
 
-import typing
+import glob
+import os
 
 import numpy as np
 
 from cac_tf.data.image_file import read_image
 from cac_tf.data.open_set_dataset import Examples
+from cac_tf.data.reachability import unreachable
+from cac_tf.data.sources.source import names_of_datasets
+from cac_tf.data.sources.source import what_is_taken
 from cac_tf.data.streamed_images import StreamedImages
 from cac_tf.data.streamed_images import exceeds_memory
+from cac_tf.registry import did_you_mean
 
 _FILES_AT_ONCE = 1024
 
 
-class TfdsImages(typing.NamedTuple):
-    """What a TFDS data set holds; `test` may be None."""
-
-    class_names: tuple
-    train: Examples
-    test: Examples | None
-    notes: tuple
-
-
-def load_tfds_images(name, data_dir=None, image_size=None, stream=None):
-    """Reads the train and test splits of a TFDS data set.
-
-    Args:
-        name: any TFDS name whose features have an `image` and a `label`.
-        data_dir: TFDS directory; by default TFDS' own (`TFDS_DATA_DIR`).
-        image_size: height and width to resample to; None keeps the images'
-            own size, which must then be the same for all.
-        stream: as in `read_split`.
-
-    Returns:
-        `TfdsImages`; images uint8. `test` is the split "test", else
-        "validation", else None.
-
-    Raises:
-        ValueError: an unknown name, no `image` or `label`, images of
-            different sizes without `image_size`, or data that are damaged,
-            or not there and cannot be downloaded.
-    """
-    builder = prepared_builder(name, data_dir)
-    splits = builder.info.splits
-    test_split = next((s for s in ("test", "validation") if s in splits), None)
-    notes = []
-    if test_split == "validation":
-        notes.append("the split 'validation' serves as test data")
-    options = {"image_size": image_size, "stream": stream}
-    return TfdsImages(
-        class_names=class_names(builder),
-        train=read_split(builder, "train", **options),
-        test=read_split(builder, test_split, **options) if test_split else None,
-        notes=tuple(notes),
-    )
-
-
 def prepared_builder(name, data_dir=None):
-    """The TFDS builder of an image classification set, its data prepared.
+    """The TFDS builder of an image classification set, with prepared data.
 
     Raises:
-        ValueError: as `load_tfds_images`.
+        ValueError: an unknown name, no `image` or `label`, or data that are
+            missing and cannot be downloaded.
     """
+    if os.path.isdir(name):
+        raise ValueError(
+            f"{name!r} is a folder, not the name of a data set. For its "
+            f"images: dataset='folder', data_dir={name!r}."
+        )
     try:
         import tensorflow_datasets as tfds
     except ImportError as error:
         raise ValueError(
-            f"{name!r} is taken for a TFDS data set (it is not digits, folder "
-            "or a path ending in .npz), and for these tensorflow-datasets and "
-            "tensorflow must be installed."
+            f"{name!r} is taken to be a TFDS data set, and for these "
+            "tensorflow-datasets and tensorflow must be installed. There are: "
+            f"{what_is_taken()}."
         ) from error
     # TFDS finds the name once the module was imported.
     import cac_tf.data.tiny_imagenet  # noqa: F401
@@ -76,9 +44,11 @@ def prepared_builder(name, data_dir=None):
     try:
         builder = tfds.builder(name, data_dir=data_dir)
     except tfds.core.DatasetNotFoundError as error:
+        raise ValueError(_no_such_name(name)) from error
+    except Exception as error:  # A name with a version or settings in it.
         raise ValueError(
-            f"TFDS has no data set {name!r} (nor is it digits, folder or "
-            f"npz). {str(error).splitlines()[0]}"
+            f"{name!r} names no data set of TFDS: {str(error).splitlines()[0]} "
+            f"There are: {what_is_taken()}."
         ) from error
     features = builder.info.features
     if "image" not in features or "label" not in features:
@@ -88,24 +58,73 @@ def prepared_builder(name, data_dir=None):
         )
     if not isinstance(features["label"], tfds.features.ClassLabel):
         raise ValueError(
-            f"The label of TFDS data set {name!r} is no class label, but "
+            f"The label of TFDS data set {name!r} is not a class label, but "
             f"{features['label']!r}."
+        )
+    away = _unreachable(builder)
+    if away:
+        raise ValueError(
+            _not_there(builder, f"no connection to {', '.join(away)}")
         )
     try:
         builder.download_and_prepare()
     except Exception as error:
-        raise ValueError(_not_there(builder, error)) from error
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(_not_there(builder, reason)) from error
     return builder
 
 
-def _not_there(builder, error):
+def _no_such_name(name):
+    import tensorflow_datasets as tfds
+
+    names = [
+        *names_of_datasets(),
+        *tfds.list_builders(with_community_datasets=False),
+    ]
+    return (
+        f"TFDS has no data set {name!r}{did_you_mean(name, names)} There are: "
+        f"{what_is_taken()}."
+    )
+
+
+def _unreachable(builder):
+    """The servers that are needed to make a data set and do not answer.
+
+    TFDS would try them again for minutes.
+    """
+    if os.path.exists(builder.data_dir):
+        return []
+    downloads = os.path.join(builder.data_dir_root, "downloads")
+    if os.path.exists(os.path.join(downloads, "manual")):
+        return []
+    urls = builder.url_infos or dict.fromkeys(getattr(builder, "URLS", ()))
+    there = [
+        path
+        for pattern in ("*", os.path.join("*", "*"))
+        for path in glob.glob(os.path.join(glob.escape(downloads), pattern))
+        if os.path.isfile(path)
+    ]
+    sizes = {os.path.getsize(path) for path in there}
+    suffixes = {os.path.splitext(path)[1] for path in there}
+
+    def is_there(url, info):
+        if info is None:
+            return os.path.splitext(url)[1] in suffixes
+        return info.size in sizes
+
+    return unreachable(
+        url for url, info in urls.items() if not is_there(url, info)
+    )
+
+
+def _not_there(builder, reason):
     lines = [
         f"TFDS data set {builder.name!r} is not in {builder.data_dir} and "
-        f"could not be made ({type(error).__name__}: {error}). Without a "
+        f"could not be made ({reason}). Without a "
         "network, put a prepared copy there (dataset_info.json, "
         f"features.json and {builder.name}-<split>.tfrecord-* from a machine "
-        "that has it), or pass --data_dir (or set TFDS_DATA_DIR) to a TFDS "
-        "directory that holds one."
+        "that has it), or a TFDS directory that holds one as "
+        "data_dir (or TFDS_DATA_DIR)."
     ]
     if builder.MANUAL_DOWNLOAD_INSTRUCTIONS:
         text = " ".join(builder.MANUAL_DOWNLOAD_INSTRUCTIONS.split())
@@ -118,7 +137,15 @@ def class_names(builder):
     return tuple(builder.info.features["label"].names)
 
 
-def read_split(builder, split, classes=None, image_size=None, stream=None):
+def test_split(builder):
+    """Name of the split with test images, or None."""
+    splits = builder.info.splits
+    return next((s for s in ("test", "validation") if s in splits), None)
+
+
+def read_split(
+    builder, split, classes=None, image_size=None, stream=None, channels=None
+):
     """Reads a split of a prepared TFDS data set.
 
     Args:
@@ -129,6 +156,7 @@ def read_split(builder, split, classes=None, image_size=None, stream=None):
             own.
         stream: whether to keep the images encoded and decode them when they
             are used; None decides by the memory that they would need.
+        channels: 3 for RGB, 1 for grey; None keeps those of the data set.
 
     Returns:
         `Examples`, in the order of the files.
@@ -143,7 +171,9 @@ def read_split(builder, split, classes=None, image_size=None, stream=None):
             f"{', '.join(builder.info.splits)}."
         )
     sources, labels = _encoded(builder, split, classes)
-    channels = 1 if builder.info.features["image"].shape[-1] == 1 else 3
+    if channels is None:
+        is_grey = builder.info.features["image"].shape[-1] == 1
+        channels = 1 if is_grey else 3
     if stream is None:
         size = image_size or builder.info.features["image"].shape[0]
         stream = bool(size) and exceeds_memory(len(sources), size, channels)
@@ -154,7 +184,7 @@ def read_split(builder, split, classes=None, image_size=None, stream=None):
     decoded = [read_image(s, image_size, channels)[0] for s in sources]
     if len({image.shape for image in decoded}) > 1:
         raise ValueError(
-            f"The images of {builder.name} differ in shape; pass --image_size."
+            f"The images of {builder.name} differ in shape; give image_size."
         )
     return Examples(np.stack(decoded), labels)
 

@@ -24,7 +24,7 @@ _CITATION = """\
 class TinyImagenet(tfds.core.GeneratorBasedBuilder):
     """200 classes of ImageNet at 64x64 pixels.
 
-    500 training and 50 validation images a class (the test images have no
+    500 training and 50 validation images per class (the test images have no
     labels and are left out). Labels follow the alphabetical order of the
     wnids; a class's name is its wnid and the first of its words, e.g.
     "n01443537 goldfish". Files stay as they are, grey ones included; they
@@ -33,9 +33,10 @@ class TinyImagenet(tfds.core.GeneratorBasedBuilder):
     """
 
     VERSION = tfds.core.Version("1.0.0")
+    URLS = (_URL,)
     RELEASE_NOTES: typing.ClassVar = {"1.0.0": "First version."}
     MANUAL_DOWNLOAD_INSTRUCTIONS = f"""\
-    Nothing is needed where there is a network. Without one, put either
+    Nothing is needed with network access. Without it, put either
     {_FOLDER}.zip (from {_URL}) or the folder {_FOLDER} that it unpacks to
     into the manual folder, by default <data_dir>/downloads/manual.
     """

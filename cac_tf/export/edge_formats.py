@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """An open-set classifier as one file, for LiteRT and ONNX Runtime.
 
-Each file takes `images`, (B, ...) float32 raw inputs, and gives what
-`serving_default` of a SavedModel gives, `is_valid` included. Files cannot
-refuse an input by a message: sizes are the runtime's business. A model that
-computes in half precision is written in float32, as these runtimes have no
-such convolutions on a CPU; its scores then move by what half precision rounds.
+Each file takes `images`, (B, ...) raw inputs (float32, or the whole numbers
+that the model takes), and gives what `serving_default` of a SavedModel gives,
+`is_valid` included. Files cannot
+refuse an input with a message: the runtime checks sizes. A model that computes
+in half precision is written in float32, as these runtimes have no such
+convolutions on a CPU; its scores then change by the rounding of half precision.
 """
 
 import importlib
@@ -32,11 +33,11 @@ def write_litert(
 
     Args:
         model: `OpenSetClassifier` with a valid theta.
-        path: of the file, which must end in `.tflite`; replaced if it exists.
+        path: file to write, ending in `.tflite`; replaced if it exists.
         version: number that every answer carries as `model_version`.
         quantize: None, or "dynamic_range": large weights of the backbone are
-            kept as int8, a quarter of the size. Distances and scores change
-            a little then, and theta is not calibrated anew.
+            kept as int8, a quarter of the size. This changes distances and
+            scores slightly; theta is not calibrated again.
         allow_uncalibrated: whether a model without theta is exported with the
             largest float32 in its place, so that nothing is rejected.
 
@@ -61,7 +62,17 @@ def write_litert(
         raise ValueError(
             f'quantize must be None or "dynamic_range"; got {quantize!r}.'
         )
-    function, specs = _graph(model, version, allow_uncalibrated)
+    _write(path, litert(*_graph(model, version, allow_uncalibrated), quantize))
+
+
+def litert(function, specs, quantize=None):
+    """A function of tensors as the bytes of a LiteRT file.
+
+    Args:
+        function: from tensors to a dict of tensors.
+        specs: list of a `tf.TensorSpec` for each argument.
+        quantize: as in `write_litert`.
+    """
     import tensorflow as tf
 
     archive = keras.export.ExportArchive()
@@ -71,8 +82,7 @@ def write_litert(
         converter = tf.lite.TFLiteConverter.from_saved_model(folder)
         if quantize:
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
-        content = converter.convert()
-    _write(path, content)
+        return converter.convert()
 
 
 def write_onnx(model, path, *, version=0, allow_uncalibrated=False):
@@ -80,7 +90,7 @@ def write_onnx(model, path, *, version=0, allow_uncalibrated=False):
 
     Args:
         model: `OpenSetClassifier` with a valid theta.
-        path: of the file, which must end in `.onnx`; replaced if it exists.
+        path: file to write, ending in `.onnx`; replaced if it exists.
         version: number that every answer carries as `model_version`.
         allow_uncalibrated: whether a model without theta is exported with the
             largest float32 in its place, so that nothing is rejected.
@@ -92,7 +102,19 @@ def write_onnx(model, path, *, version=0, allow_uncalibrated=False):
         RuntimeError: Keras runs on another backend than TensorFlow.
     """
     path = _check_suffix(path, ".onnx")
-    function, specs = _graph(model, version, allow_uncalibrated)
+    _write(path, onnx(*_graph(model, version, allow_uncalibrated)))
+
+
+def onnx(function, specs):
+    """A function of tensors as the bytes of an ONNX file.
+
+    Args:
+        function: from tensors to a dict of tensors.
+        specs: list of a `tf.TensorSpec` for each argument.
+
+    Raises:
+        ImportError: tf2onnx is not installed.
+    """
     try:
         convert = importlib.import_module("tf2onnx.convert")
     except ImportError as error:
@@ -110,7 +132,7 @@ def write_onnx(model, path, *, version=0, allow_uncalibrated=False):
         )
     for tensor in (*graph.graph.input, *graph.graph.output):
         tensor.type.tensor_type.shape.dim[0].dim_param = "batch"
-    _write(path, graph.SerializeToString())
+    return graph.SerializeToString()
 
 
 def _check_suffix(path, suffix):
@@ -135,7 +157,9 @@ def _graph(model, version, allow_uncalibrated):
         outputs = scored(model, images, answering)
         return answer(model, outputs, answering)
 
-    spec = tf.TensorSpec((None, *input_shape(model)), tf.float32, name="images")
+    spec = tf.TensorSpec(
+        (None, *input_shape(model)), model.raw_input_dtype, name="images"
+    )
     return serve, [spec]
 
 
@@ -165,9 +189,10 @@ def _with_float32_policies(config):
 
 
 def _select(context, node, name, args):
-    """`tf.where` as ONNX has it.
+    """`tf.where` in the form of ONNX.
 
-    tf2onnx multiplies by 0 and 1 instead, where NaN and infinity stay.
+    tf2onnx multiplies by 0 and 1 instead, which does not remove NaN and
+    infinity.
     """
     node.type = "Where"
 

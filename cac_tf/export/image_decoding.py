@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JPEG, PNG and WebP files to pixels, inside of a TensorFlow graph."""
+"""From JPEG, PNG and WebP files to pixels, inside a TensorFlow graph."""
 
 from cac_tf.export.row_by_row import map_rows
 
@@ -18,9 +18,9 @@ def decode_images(encoded, height, width, channels, max_pixels, file_of=None):
 
     Like the images of a folder in training: bilinear with antialiasing,
     rounded to whole numbers; an alpha channel is dropped, and the EXIF
-    orientation of a JPEG is followed (of the other kinds it is not). A WebP
-    with several frames is refused, because TensorFlow's decoder writes beyond
-    its memory on some.
+    orientation of a JPEG is followed (that of other kinds is not). A WebP with
+    several frames is refused, because TensorFlow's decoder writes beyond its
+    memory on some.
 
     Args:
         encoded: (B,) string tensor, B >= 1: contents of JPEG, PNG or WebP
@@ -28,8 +28,8 @@ def decode_images(encoded, height, width, channels, max_pixels, file_of=None):
         height, width: size of the images returned.
         channels: 3 for RGB, 1 for grey.
         max_pixels: a file whose header claims more is not decoded.
-        file_of: takes a row of `encoded` and gives the file in it, or raises
-            when it runs; None where rows are files.
+        file_of: takes a row of `encoded` and returns the file in it, or
+            raises when it runs; None if rows are files.
 
     Returns:
         (B, height, width, channels) float32 in 0...255, and (B,) bool:
@@ -54,7 +54,7 @@ def decode_images(encoded, height, width, channels, max_pixels, file_of=None):
 
 
 def _decode(file, height, width, channels, max_pixels):
-    """One file to pixels; raises on a bad one."""
+    """From one file to pixels; raises on a bad one."""
     import tensorflow as tf
 
     header = _bytes(tf.strings.substr(file, 0, _HEADER_BYTES), _HEADER_BYTES)
@@ -67,10 +67,10 @@ def _decode(file, height, width, channels, max_pixels):
             (is_png, lambda: _png_size(header)),
             (is_webp, lambda: _webp_size(header)),
         ],
-        # Of other kinds nothing is known, so they count as too large.
+        # Nothing is known of other kinds, so they count as too large.
         default=lambda: tf.constant([2**31, 2**31], tf.int64),
     )
-    # What is too large becomes an empty file, which no decoder touches.
+    # A file that is too large becomes empty, which no decoder touches.
     # (Each side first: their product may overflow.)
     has_sides = tf.reduce_all((claimed > 0) & (claimed <= max_pixels))
     fits = has_sides & (tf.reduce_prod(claimed) <= max_pixels)
@@ -132,7 +132,7 @@ def _has(header, start, magic):
 
 
 def _number(header, places):
-    """The bytes at these places, the most significant first."""
+    """The bytes at these positions, the most significant first."""
     value = 0
     for place in places:
         value = value * 256 + header[place]

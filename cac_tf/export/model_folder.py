@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folder that TF Serving polls: one sub-folder a version."""
+"""The folder that TF Serving polls: one sub-folder per version."""
 
 import json
 import numbers
@@ -8,16 +8,18 @@ import re
 import string
 import tempfile
 
+import numpy as np
+
 from cac_tf import atomic_files
 from cac_tf.export import warm_up
+from cac_tf.export.defaults import DEFAULT_BATCH_SIZES
+from cac_tf.export.defaults import DEFAULT_MAX_PIXELS
 from cac_tf.export.saved_model import answering_of
 from cac_tf.export.saved_model import save_into
-from cac_tf.export.signatures import DEFAULT_MAX_PIXELS
 from cac_tf.export.signatures import IMAGE_FEATURE
 from cac_tf.export.signatures import VECTOR_FEATURE
 from cac_tf.export.signatures import input_shape
 
-DEFAULT_BATCH_SIZES = (1, 8, 32)
 _README = os.path.join(os.path.dirname(__file__), "model_folder.md")
 # Where the server's image expects models.
 _MOUNTED_AT = "/models"
@@ -37,33 +39,35 @@ def write_model_folder(
 
     The folder is all that a server needs: `<version>/` with the SavedModel,
     `assets/labels.txt` and warm-up requests; `models.config` and
-    `batching.config`, which are left as they are where they exist; and, of
-    the highest version, a `README.md` with the command that starts the server
-    and ready requests in `requests/`.
+    `batching.config`, which are left as they are if they exist; and, for the
+    highest version, a `README.md` with the command that starts the server and
+    ready requests in `requests/`.
 
     A version is written under a temporary name and renamed, so a polling
-    server never sees half a model (it looks at folders with a number for a
-    name only). An existing version is never overwritten.
+    server never sees half a model (it looks only at folders whose name is a
+    number). An existing version is never overwritten.
 
     Every signature takes a batch of rows and answers, for each row,
     `class_id` (-1: unknown), `label` ("unknown" when rejected), `is_unknown`,
-    `unknown_score`, `nearest_class_id`, `gamma`, `distances`,
+    `unknown_score`, `predicted_class_id`, `gamma`, `distances`,
     `probabilities` (softmin), `threshold`, `model_version` and `is_valid`:
 
     * `serving_default`: `images`, (B, H, W, C) float32 pixels in 0...255 (or
-      the raw inputs of a model that does not take images);
+      the raw inputs of a model that does not take images, as float32 or the
+      whole numbers that it takes);
     * `uint8_images`: the same as uint8;
     * `encoded_images`: (B,) JPEG, PNG or WebP files of any size;
     * `with_threshold`: `images` as float32, and `threshold`, (B,) float32;
     * `classify`: `inputs`, (B,) tf.Examples with the feature `image/encoded`
-      (or `features`, where inputs are no images); it answers with `classes`
+      (or `features`, if inputs are not images); it answers with `classes`
       and `scores` as TF Serving's Classify API does.
 
-    (Where the score reads logits, `probabilities` are their softmax.)
+    (Where the score reads no distances, `probabilities` are the softmax of
+    the logits.)
 
-    A row that is no image, or holds NaN or infinity, or whose threshold is
-    not finite or below the score's least value has `is_valid` false and is
-    rejected; other rows do not notice. All numbers are finite.
+    A row that is not an image, or holds NaN or infinity, or whose threshold is
+    not finite or is below the score's smallest value has `is_valid` false and
+    is rejected; other rows are not affected. All numbers are finite.
 
     Args:
         model: `OpenSetClassifier` with a valid theta.
@@ -83,14 +87,14 @@ def write_model_folder(
         Path of the version's folder.
 
     Raises:
-        ValueError: a version that is no positive whole number, batch sizes
-            that do not ascend, a name that cannot stand in an address, a name
+        ValueError: a version that is not a positive whole number, batch sizes
+            that do not ascend, a name that cannot be part of a URL, a name
             or sizes other than those of the folder's configuration, or a
             model that cannot be exported (no valid theta; inputs of no fixed
             size).
         RuntimeError: Keras runs on another backend than TensorFlow, or the
             backbone holds a fused operation, which no server knows.
-        FileExistsError: the version is there already.
+        FileExistsError: the version already exists.
         OSError: the folder cannot be written.
 
     Example:
@@ -117,7 +121,7 @@ def write_model_folder(
     if not re.fullmatch(r"\w[\w.-]*", name, re.ASCII):
         raise ValueError(
             "The name of a served model may hold letters, digits and _ . - "
-            f"only; got {name!r}. Pass name=... (--name)."
+            f"only; got {name!r}. Choose another one with name=<name>."
         )
     target = os.path.join(directory, str(version))
     if os.path.exists(target):
@@ -139,11 +143,16 @@ def write_model_folder(
     with atomic_files.new_folder(target) as temporary:
         signatures = save_into(temporary, model, answering)
         warm_up.write_warm_up_requests(
-            temporary, signatures, shape, name, batch_sizes
+            temporary,
+            signatures,
+            shape,
+            name,
+            batch_sizes,
+            model.raw_input_dtype,
         )
         _write_configurations(directory, name, batch_sizes)
         if version > max(_versions(directory), default=0):
-            _write_requests(directory, signatures, shape)
+            _write_requests(directory, signatures, model)
             _write_readme(
                 directory, model, shape, name, version, signatures, batch_sizes
             )
@@ -155,7 +164,7 @@ def _versions(directory):
 
 
 def _settings(directory, name, batch_sizes):
-    """Name and batch sizes: as asked for, as configured, or the defaults."""
+    """Name and batch sizes: as given, as configured, or the defaults."""
     from google.protobuf import text_format
     from tensorflow_serving.config.model_server_config_pb2 import (
         ModelServerConfig,
@@ -166,12 +175,12 @@ def _settings(directory, name, batch_sizes):
     if text is not None:
         config = text_format.Parse(text, ModelServerConfig())
         names = [model.name for model in config.model_config_list.config]
-        # Of several, this is not known to be any.
+        # With several, it is unknown which one is this.
         configured_name = names[0] if len(names) == 1 else None
     text = _text_of(os.path.join(directory, "batching.config"))
     if text is not None:
         largest = re.search(r"max_batch_size\s*\{\s*value\s*:\s*(\d+)", text)
-        # (The message of this file is in no Python package.)
+        # (No Python package has the message type of this file.)
         sizes = re.findall(r"^\s*allowed_batch_sizes\s*:\s*(\d+)", text, re.M)
         sizes = sizes or ["1", *(largest.groups() if largest else ())]
         configured_sizes = sorted(set(map(int, sizes)))
@@ -182,7 +191,7 @@ def _settings(directory, name, batch_sizes):
         if asked and configured and asked != configured:
             raise ValueError(
                 f"The configuration in {directory} has the {what} "
-                f"{configured!r}, and {asked!r} is asked for. Leave it out, or "
+                f"{configured!r}, but {asked!r} was given. Leave it out, or "
                 "change the configuration first."
             )
     if batch_sizes is None:
@@ -213,7 +222,7 @@ def _check_whole(value, what):
 
 
 def _make_writable(directory):
-    """Makes the folder; raises OSError with its name if nothing can be kept."""
+    """Makes the folder; raises OSError with its name if it is not writable."""
     try:
         os.makedirs(directory, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):
@@ -238,8 +247,8 @@ def _write_configurations(directory, name, batch_sizes):
         model_platform="tensorflow",
     )
     batching = [
-        "# One of the allowed sizes is what a batch is padded to; each was",
-        "# warmed up. num_batch_threads is by default the number of cores.",
+        "# A batch is padded to one of the allowed sizes; each was warmed",
+        "# up. num_batch_threads is by default the number of cores.",
         f"max_batch_size {{ value: {batch_sizes[-1]} }}",
         "batch_timeout_micros { value: 1000 }",
         "max_enqueued_batches { value: 100 }",
@@ -254,20 +263,59 @@ def _write_configurations(directory, name, batch_sizes):
             atomic_files.write_text(path, text)
 
 
-def _write_requests(directory, signatures, shape):
-    """One request a signature, for the REST API."""
+def _write_requests(directory, signatures, model):
+    """One request per signature, for the REST API."""
     folder = os.path.join(directory, "requests")
     os.makedirs(folder, exist_ok=True)
     for signature in signatures:
-        text = json.dumps(warm_up.example_json(signature, shape))
+        request = warm_up.example_json(
+            signature, input_shape(model), model.raw_input_dtype
+        )
+        text = json.dumps(request)
         path = os.path.join(folder, f"{signature}.json")
         atomic_files.write_text(path, text + "\n")
 
 
 def readme_template():
-    """The folder's README, with places for what differs."""
+    """The folder's README, with placeholders for what differs."""
     with open(_README, encoding="utf-8") as file:
         return string.Template(file.read())
+
+
+def _plain(name):
+    """A class name as Markdown that shows it as it is.
+
+    Example:
+
+    >>> print(_plain("traffic_light"), _plain("<b>*"))
+    traffic_light \\<b\\>\\*
+    """
+    # Underscores inside a word mean nothing in Markdown.
+    special = r"[\\`*\[\]<>&|~$]|(?<![^\W_])_|_(?![^\W_])"
+    return re.sub(special, r"\\\g<0>", name)
+
+
+def _rule(model):
+    """When the model rejects an input, in a sentence."""
+    theta = model.threshold
+    if theta is None:
+        return (
+            "**This version is not calibrated: its threshold is the largest "
+            "float32, so no valid input is rejected.** Calibrate the model and "
+            "export a new version."
+        )
+    if np.ndim(theta):
+        own = zip(model.class_names, theta, strict=True)
+        of_classes = ", ".join(
+            f"{_plain(name)} {value:.6g}" for name, value in own
+        )
+        threshold = f"threshold of its predicted class: {of_classes}"
+    else:
+        threshold = f"threshold {theta:.6g}"
+    return (
+        f"An input is rejected when its unknown score ({model.score.name}) "
+        f"exceeds the {threshold}."
+    )
 
 
 def _write_readme(
@@ -275,18 +323,7 @@ def _write_readme(
 ):
     import tensorflow as tf
 
-    if model.threshold is None:
-        rule = (
-            "**This version is not calibrated: its threshold is the largest "
-            "float32, so no valid input is rejected.** Calibrate the model and "
-            "export a new version."
-        )
-    else:
-        rule = (
-            f"An input is unknown when its score ({model.score.name}) exceeds "
-            f"the threshold {model.threshold:.6g}."
-        )
-    shape = " x ".join(map(str, shape))
+    shape, dtype = " x ".join(map(str, shape)), model.raw_input_dtype
     takes_files = "encoded_images" in signatures
     pixels = ", pixels in 0...255" if "uint8_images" in signatures else ""
     example = (
@@ -295,7 +332,7 @@ def _write_readme(
         else f"`{VECTOR_FEATURE}`, {shape} numbers"
     )
     takes = {
-        "serving_default": f"`images`: float32, batch x {shape}{pixels}",
+        "serving_default": f"`images`: {dtype}, batch x {shape}{pixels}",
         "uint8_images": f"`images`: uint8, batch x {shape}",
         "encoded_images": "`images`: a batch of JPEG, PNG or WebP files, of "
         "any size",
@@ -306,8 +343,8 @@ def _write_readme(
     text = readme_template().substitute(
         name=name,
         version=version,
-        rule=rule,
-        classes=", ".join(model.class_names),
+        rule=_rule(model),
+        classes=", ".join(map(_plain, model.class_names)),
         folder=f"{_MOUNTED_AT}/{name}",
         tensorflow=tf.__version__,
         server=f"{tf.__version__.rpartition('.')[0]}.0",
@@ -317,6 +354,6 @@ def _write_readme(
         rows='rows = [open("photo.jpg", "rb").read()]'
         if takes_files
         else f"rows = [...]  # batch x {shape}",
-        dtype="" if takes_files else ", tf.float32",
+        dtype="" if takes_files else f", tf.{dtype}",
     )
     atomic_files.write_text(os.path.join(directory, "README.md"), text)

@@ -2,21 +2,22 @@
 """A function of one row, for a batch in which some rows may be bad."""
 
 
-def map_rows(function, values, shape):
-    """Applies `function` to each row; one that it fails on is marked.
+def map_rows(function, values, shape, dtype="float32"):
+    """Applies `function` to each row; rows on which it fails are marked.
 
     An operation that raises fails a whole request, and in a served batch the
     neighbours of a bad row belong to other clients.
 
     Args:
-        function: takes a scalar string tensor, gives a float32 tensor of
-            `shape`, or raises when it runs.
+        function: takes a scalar string tensor, gives a tensor of `shape` and
+            `dtype`, or raises when it runs.
         values: (B,) string tensor, B >= 1.
         shape: of one result.
+        dtype: of one result.
 
     Returns:
-        (B, *shape) float32, 0 where a row failed, and (B,) bool: whether it
-        did not.
+        (B, *shape), 0 where a row failed, and (B,) bool: whether the
+        row succeeded.
 
     Example:
 
@@ -31,14 +32,14 @@ def map_rows(function, values, shape):
     def numbered(row, value):
         return row, function(value)
 
-    count = tf.size(values)
+    count, zeros = tf.size(values), tf.zeros(shape, dtype)
     # A row that raises is left out. The last one is there for every batch:
     # nothing can be taken out of an empty data set.
     rows = (
         tf.data.Dataset.from_tensor_slices((tf.range(count), values))
         .map(numbered)
         .ignore_errors()
-        .concatenate(tf.data.Dataset.from_tensors((count, tf.zeros(shape))))
+        .concatenate(tf.data.Dataset.from_tensors((count, zeros)))
         .batch(tf.cast(count, tf.int64) + 1)
     )
     options = tf.data.Options()

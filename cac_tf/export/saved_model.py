@@ -5,14 +5,17 @@ import os
 import tempfile
 
 import keras
+import numpy as np
 
 from cac_tf import atomic_files
 from cac_tf import ops as fused_ops
-from cac_tf.export.signatures import DEFAULT_MAX_PIXELS
+from cac_tf.export.defaults import DEFAULT_MAX_PIXELS
 from cac_tf.export.signatures import LARGEST
 from cac_tf.export.signatures import Answering
+from cac_tf.export.signatures import input_shape
 from cac_tf.export.signatures import signatures
-from cac_tf.layers.open_set_decision import UNKNOWN_NAME
+from cac_tf.labels import UNKNOWN_NAME
+from cac_tf.version import __version__
 
 
 def write_saved_model(
@@ -27,12 +30,13 @@ def write_saved_model(
     """Writes a SavedModel with the rejection rule built in.
 
     The graph holds stock TensorFlow operations only. `assets/labels.txt` has
-    the class names, one a line.
+    the class names, one per line, and `assets/model.json` these, theta, the
+    score and the shape of the inputs.
 
     Args:
         model: `OpenSetClassifier` with a valid theta.
-        path: folder to write: made under a temporary name and then renamed,
-            so it is never half there.
+        path: folder to write. It is written under a temporary name and then
+            renamed, so it is never incomplete.
         version: number that every answer carries as `model_version`.
         allow_uncalibrated: whether a model without theta is exported with
             the largest float32 in its place, so that nothing is rejected.
@@ -41,7 +45,8 @@ def write_saved_model(
         verbose: whether Keras prints what it wrote.
 
     Raises:
-        ValueError: no valid theta, or a model that was never built.
+        ValueError: no valid theta, a model that was never built, or weights
+            that are NaN or infinite.
         FileExistsError: `path` exists.
         RuntimeError: Keras runs on another backend than TensorFlow, or the
             backbone holds a compiled function with a fused operation, which
@@ -91,8 +96,8 @@ def save_into(folder, model, answering, verbose=False):
     ):
         labels = os.path.join(assets, "labels.txt")
         atomic_files.write_text(labels, "\n".join(model.class_names) + "\n")
-        # Not looked at by any signature. Keras exports the files of tables
-        # only, not an asset alone.
+        # No signature uses it, but Keras exports only the files of tables,
+        # not an asset by itself.
         holder = tf.Module()
         holder.labels = tf.lookup.StaticHashTable(
             tf.lookup.TextFileInitializer(
@@ -108,8 +113,42 @@ def save_into(folder, model, answering, verbose=False):
         for name, (function, specs) in offered.items():
             archive.add_endpoint(name, function, input_signature=specs)
         archive.write_out(folder, verbose=bool(verbose))
+    atomic_files.write_json(
+        os.path.join(folder, "assets", "model.json"),
+        {
+            "class_names": list(model.class_names),
+            "threshold": answering.theta.tolist(),
+            "score": model.score.name,
+            "input_shape": list(input_shape(model)),
+            "input_dtype": model.raw_input_dtype,
+            "version": answering.version,
+            "cac_tf": __version__,
+        },
+    )
     _finish_graph(folder)
     return list(offered)
+
+
+def graph_of_signature(model, name):
+    """A signature of the SavedModel that a model would become.
+
+    Args:
+        model: `OpenSetClassifier` with a valid theta.
+        name: of the signature.
+
+    Returns:
+        A compiled function, or None where the model has no such signature.
+
+    Raises:
+        ValueError, RuntimeError: as `write_saved_model`.
+    """
+    import tensorflow as tf
+
+    offered = signatures(model, answering_of(model, 0, False))
+    if name not in offered:
+        return None
+    function, specs = offered[name]
+    return tf.function(function, input_signature=specs, autograph=False)
 
 
 def answering_of(
@@ -118,7 +157,8 @@ def answering_of(
     """`Answering` of a model that can be exported.
 
     Raises:
-        ValueError: no valid theta, or a model that was never built.
+        ValueError: no valid theta, a model that was never built, or weights
+            that are NaN or infinite.
         RuntimeError: Keras runs on another backend than TensorFlow.
     """
     if keras.backend.backend() != "tensorflow":
@@ -134,16 +174,33 @@ def answering_of(
     if not model.built:
         raise ValueError("The model is not built yet: fit or call it.")
     model.require_fitted_score()
+    _require_finite_weights(model)
     return Answering(
-        theta,
+        np.float32(theta),
         model.distance_head.current_formula(),
         version,
         max_image_pixels,
     )
 
 
+def _require_finite_weights(model):
+    # (Theta is NaN while there is none, and checked by itself.)
+    of_theta = {id(variable) for variable in model.decision.weights}
+    for variable in model.weights:
+        if id(variable) in of_theta or "float" not in str(variable.dtype):
+            continue
+        values = np.float32(keras.ops.convert_to_numpy(variable))
+        bad = int((~np.isfinite(values)).sum())
+        if bad:
+            raise ValueError(
+                f"The weight {variable.path} is NaN or infinite in {bad} of "
+                f"{values.size} places, so the model cannot be used: train it "
+                "again, with a lower learning rate for example."
+            )
+
+
 def _finish_graph(path):
-    """Names the Classify API's method, and refuses operations of our own."""
+    """Names the Classify API's method, and refuses our own operations."""
     from tensorflow.core.protobuf import saved_model_pb2
 
     file = os.path.join(path, "saved_model.pb")
@@ -154,11 +211,11 @@ def _finish_graph(path):
         _require_stock_operations(meta_graph.graph_def)
         classify = meta_graph.signature_def.get("classify")
         if classify is not None:
-            # TensorFlow names all of them predict.
+            # TensorFlow gives all of them the method "predict".
             classify.method_name = "tensorflow/serving/classify"
     with open(file, "wb") as stream:
         stream.write(saved_model.SerializeToString(deterministic=True))
-    # Made of the file as it was; loaders do without.
+    # It belongs to the file as it was; loaders do not need it.
     os.unlink(os.path.join(path, "fingerprint.pb"))
 
 

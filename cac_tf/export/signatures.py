@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a served model can be asked, and what it answers.
 
-All functions take rows of different clients in one batch, so a row never
+All functions take rows of different clients in one batch, so a bad row never
 fails a request: it comes back with `is_valid` false, rejected, and every
-number in it finite (infinity and NaN are no JSON).
+number in it finite (JSON has no infinity and no NaN).
 """
 
 import typing
@@ -11,16 +11,18 @@ import typing
 import numpy as np
 from keras import ops
 
+from cac_tf import scores
+from cac_tf.decision import rule
 from cac_tf.export.image_decoding import decode_images
 from cac_tf.export.row_by_row import map_rows
-from cac_tf.layers.open_set_decision import UNKNOWN
-from cac_tf.layers.open_set_decision import UNKNOWN_NAME
+from cac_tf.labels import UNKNOWN
+from cac_tf.labels import UNKNOWN_NAME
 from cac_tf.layers.rejection_score import softmin
 
 # Stands for "infinitely far" where an answer must be finite.
 LARGEST = float(np.finfo("float32").max)
-# Twice the pixels of a 4,096 x 4,096 image; 100 MB as decoded bytes.
-DEFAULT_MAX_PIXELS = 2**25
+# Scores that are finite wherever distances are.
+_NEVER_ABOVE_DISTANCES = (scores.Gamma, scores.MinDistance)
 # Features of a tf.Example that the Classify API sends.
 IMAGE_FEATURE = "image/encoded"
 VECTOR_FEATURE = "features"
@@ -29,16 +31,16 @@ VECTOR_FEATURE = "features"
 class Answering(typing.NamedTuple):
     """How a served model answers, apart from its weights."""
 
-    theta: float
+    theta: np.ndarray  # float32, () or (N,), one for each class
     distance_formula: typing.Callable  # of `AnchoredDistance`, traceable
     version: int  # echoed in every row
     max_pixels: int  # of an encoded image
 
 
 def input_shape(model):
-    """(H, W, C) of served images; the size of the network's where it is free.
+    """(H, W, C) of served images; the network's size where theirs is free.
 
-    Of inputs that are no images: their shape.
+    For inputs that are not images: their shape.
     """
     shape = tuple(model.raw_input_shape)
     if len(shape) == 3 and None in shape[:2]:
@@ -55,52 +57,63 @@ def takes_encoded_images(shape):
     return len(shape) == 3 and None not in shape and shape[-1] in (1, 3)
 
 
-def scored(model, images, answering):
-    """What an answer is made of, from raw inputs.
+def scored(model, images, answering, is_allowed=None):
+    """The values that an answer is made of, from raw inputs.
 
     A row with a pixel, or a distance, that is not finite is as far from every
-    class as float32 goes. Its other numbers follow from that, so nothing has
-    to be put right afterwards: at batch 1 every operation counts.
+    class as float32 allows. Its other numbers follow from that, so nothing has
+    to be corrected afterwards: at batch 1 every operation counts.
 
     Args:
         model: `OpenSetClassifier`.
-        images: (B, ...) float32 raw inputs.
+        images: (B, ...) raw inputs, of the model's type.
         answering: `Answering`.
+        is_allowed: None, or (B,) bool: false in rows that are not valid.
 
     Returns:
         Dict of (B, ...) tensors: `distances`, `gamma`, `probabilities`
-        (softmin; softmax of the logits where the score reads logits),
-        `unknown_score`, `nearest_class_id` and `is_valid`.
+        (softmin; softmax of the logits, where each class has one and the
+        score reads no distances),
+        `unknown_score`, `predicted_class_id` and `is_valid`.
     """
     import tensorflow as tf
 
-    pixel_axes = list(range(1, images.shape.rank))
-    valid = {}
-
-    def distances_or_far(logits):
-        distances = answering.distance_formula(logits)
-        # Infinity and NaN show in a sum, in one pass. (So does a sum beyond
-        # 1e38; no network makes sense of such pixels.)
-        total = tf.reduce_sum(images, axis=pixel_axes) + tf.reduce_sum(
-            distances, axis=1
-        )
-        valid["rows"] = tf.abs(total) <= LARGEST
-        return tf.where(valid["rows"][:, tf.newaxis], distances, LARGEST)
-
-    outputs = model.score_outputs(images, distances_or_far)
-    logits = outputs.pop("logits")
-    outputs.pop("features", None)
-    is_valid = valid["rows"]
-    if not model.score.reads_distances:
-        # Such a score knows nothing of the distances.
-        score = outputs["unknown_score"]
+    network_outputs = model.network(images, training=False)
+    logits = network_outputs["logits"]
+    distances = answering.distance_formula(logits)
+    # Infinity and NaN show in a sum, in one pass. (So does a sum beyond 1e38;
+    # no network makes sense of such pixels.)
+    total = tf.reduce_sum(distances, axis=1)
+    if images.dtype.is_floating:
+        pixel_axes = list(range(1, images.shape.rank))
+        total = tf.reduce_sum(images, axis=pixel_axes) + total
+    is_valid = tf.abs(total) <= LARGEST
+    if is_allowed is not None:
+        is_valid &= is_allowed
+    distances = tf.where(is_valid[:, tf.newaxis], distances, LARGEST)
+    gamma = model.rejection_score(distances)
+    outputs = model.with_score_outputs(
+        {**network_outputs, "distances": distances, "gamma": gamma}
+    )
+    score = outputs["unknown_score"]
+    num_classes = distances.shape[-1]
+    if type(model.score) not in _NEVER_ABOVE_DISTANCES:
+        # Such a score may be infinite or NaN where distances are not.
         is_valid &= tf.abs(score) <= LARGEST
-        logits = tf.where(is_valid[:, tf.newaxis], logits, 0.0)
-        outputs["unknown_score"] = tf.where(is_valid, score, LARGEST)
-        outputs["probabilities"] = ops.softmax(logits, axis=-1)
+        score = tf.where(is_valid, score, LARGEST)
+    if model.score.reads_distances or logits.shape[-1] < num_classes:
+        probabilities = softmin(distances)
     else:
-        outputs["probabilities"] = softmin(outputs["distances"])
-    return {**outputs, "is_valid": is_valid}
+        logits = tf.where(is_valid[:, tf.newaxis], logits, 0.0)
+        probabilities = ops.softmax(logits[:, :num_classes], axis=-1)
+    return {
+        "distances": distances,
+        "gamma": gamma,
+        "probabilities": probabilities,
+        "unknown_score": score,
+        "predicted_class_id": outputs["predicted_class_id"],
+        "is_valid": is_valid,
+    }
 
 
 def answer(model, outputs, answering, threshold=None):
@@ -114,26 +127,25 @@ def answer(model, outputs, answering, threshold=None):
 
     Returns:
         Dict of tensors, all (B, ...): `class_id` (-1: unknown), `label`,
-        `is_unknown`, `unknown_score`, `nearest_class_id`, `gamma`,
+        `is_unknown`, `unknown_score`, `predicted_class_id`, `gamma`,
         `distances`, `probabilities`, `threshold`, `model_version`,
         `is_valid`.
     """
     import tensorflow as tf
 
     score, is_valid = outputs["unknown_score"], outputs["is_valid"]
+    predicted = tf.where(is_valid, outputs["predicted_class_id"], UNKNOWN)
     if threshold is None:
-        threshold = tf.fill(tf.shape(score), answering.theta)
-    nearest = tf.where(is_valid, outputs["nearest_class_id"], UNKNOWN)
-    is_unknown = ~(is_valid & (score <= threshold))
-    class_id = tf.where(is_unknown, UNKNOWN, nearest)
-    # In the place of UNKNOWN + 1.
+        threshold = _theta_of_rows(answering.theta, predicted)
+    class_id = rule.decide(score, predicted, threshold, is_valid)
+    # At the position UNKNOWN + 1.
     names = tf.constant([UNKNOWN_NAME, *model.class_names])
     return {
         **outputs,
         "class_id": class_id,
         "label": tf.gather(names, class_id + 1),
-        "is_unknown": is_unknown,
-        "nearest_class_id": nearest,
+        "is_unknown": class_id == UNKNOWN,
+        "predicted_class_id": predicted,
         "threshold": threshold,
         "model_version": tf.fill(
             tf.shape(score), tf.constant(answering.version, tf.int64)
@@ -150,29 +162,41 @@ def signatures(model, answering):
 
     Returns:
         Dict of name -> (function, list of `tf.TensorSpec`), the default one
-        first. Files can be asked only of models on images of one or three
-        channels, whose size is known.
+        first. Only models on images with one or three channels and a known
+        size have signatures that take files.
     """
     import tensorflow as tf
 
     shape = input_shape(model)
-    spec = tf.TensorSpec((None, *shape), tf.float32, name="images")
+    spec = tf.TensorSpec((None, *shape), model.raw_input_dtype, name="images")
     column = tf.TensorSpec((None,), tf.float32, name="threshold")
     texts = tf.TensorSpec((None,), tf.string, name="images")
+    # NaN marks a row that is not valid, at no cost; whole numbers have none.
+    has_nan = spec.dtype.is_floating
+    marks = [] if has_nan else [tf.TensorSpec((None,), tf.bool, name="allowed")]
 
     # One graph of the network for all signatures, not one for each.
-    @tf.function(input_signature=[spec], autograph=False)
-    def network(images):
-        return scored(model, images, answering)
+    @tf.function(input_signature=[spec, *marks], autograph=False)
+    def network(images, is_allowed=None):
+        return scored(model, images, answering, is_allowed)
 
-    def ask(images, threshold=None):
-        return answer(model, network(images), answering, threshold)
+    def ask(images, is_allowed=None, threshold=None):
+        images = tf.cast(images, spec.dtype)
+        if has_nan:
+            if is_allowed is not None:
+                images = _nan_where_not(is_allowed, images)
+            outputs = network(images)
+        else:
+            if is_allowed is None:
+                is_allowed = tf.fill(tf.shape(images)[:1], True)
+            outputs = network(images, is_allowed)
+        return answer(model, outputs, answering, threshold)
 
     def serving_default(images):
         return ask(_checked(images, shape))
 
     def uint8_images(images):
-        return ask(tf.cast(_checked(images, shape), tf.float32))
+        return ask(_checked(images, shape))
 
     def with_threshold(images, threshold):
         images = _checked(images, shape)
@@ -187,25 +211,25 @@ def signatures(model, answering):
         # NaN is not >= anything.
         lowest = 0.0 if model.score.IS_NON_NEGATIVE else -LARGEST
         is_allowed = (threshold >= lowest) & (threshold <= LARGEST)
-        threshold = tf.where(is_allowed, threshold, answering.theta)
-        return ask(_nan_where_not(is_allowed, images), threshold)
+        # A threshold that is not allowed makes its row invalid, and the row
+        # shows this one.
+        shown = answering.theta.flat[0]
+        threshold = tf.where(is_allowed, threshold, shown)
+        return ask(images, is_allowed, threshold)
 
     def decoded(rows, file_of=None):
-        pixels, is_readable = decode_images(
-            rows, *shape, answering.max_pixels, file_of
-        )
-        return _nan_where_not(is_readable, pixels)
+        return decode_images(rows, *shape, answering.max_pixels, file_of)
 
     def encoded_images(images):
-        return ask(decoded(_checked(images, ())))
+        return ask(*decoded(_checked(images, ())))
 
     def classify(inputs):
         inputs = _checked(inputs, ())
         if takes_encoded_images(shape):
-            images = decoded(inputs, _file_of)
+            rows = decoded(inputs, _file_of)
         else:
-            images = _vectors_of(inputs, shape)
-        return _classification(ask(images), model.class_names)
+            rows = _vectors_of(inputs, shape, spec.dtype)
+        return _classification(ask(*rows), model.class_names)
 
     offered = {"serving_default": (serving_default, [spec])}
     if len(shape) == 3:
@@ -220,8 +244,17 @@ def signatures(model, answering):
     return offered
 
 
+def _theta_of_rows(theta, predicted):
+    """(B,) thresholds; in rows that are not valid, the first class's."""
+    import tensorflow as tf
+
+    if theta.ndim:
+        return rule.threshold_of_rows(theta, tf.maximum(predicted, 0))
+    return tf.fill(tf.shape(predicted), theta)
+
+
 def _nan_where_not(is_valid, images):
-    """Images with NaN in rows that are not valid, by which `scored` knows."""
+    """Images with NaN in rows that are not valid, to tell `scored`."""
     import tensorflow as tf
 
     column = tf.reshape(is_valid, (-1, *[1] * (images.shape.rank - 1)))
@@ -229,7 +262,7 @@ def _nan_where_not(is_valid, images):
 
 
 def _file_of(example):
-    """The file in a serialized tf.Example; raises on one of another form."""
+    """The file in a serialized tf.Example; raises if it has another form."""
     import tensorflow as tf
 
     feature = tf.io.FixedLenFeature((), tf.string)
@@ -238,27 +271,29 @@ def _file_of(example):
     ]
 
 
-def _vectors_of(examples, shape):
-    """Raw inputs out of serialized tf.Examples; NaN in the rows of bad ones.
+def _vectors_of(examples, shape, dtype):
+    """Raw inputs from serialized tf.Examples, and which rows are good ones.
 
     Whole numbers of a JSON request arrive as integers.
     """
     import tensorflow as tf
 
-    def parsed_as(dtype):
+    def parsed_as(kind):
         def parse(example):
-            feature = tf.io.FixedLenFeature(shape, dtype)
+            feature = tf.io.FixedLenFeature(shape, kind)
             parsed = tf.io.parse_single_example(
                 example, {VECTOR_FEATURE: feature}
             )
-            return tf.cast(parsed[VECTOR_FEATURE], tf.float32)
+            return tf.cast(parsed[VECTOR_FEATURE], dtype)
 
-        return map_rows(parse, examples, shape)
+        return map_rows(parse, examples, shape, dtype)
 
-    numbers, are_numbers = parsed_as(tf.float32)
     integers, are_integers = parsed_as(tf.int64)
-    # Of either kind the other's row is 0.
-    return _nan_where_not(are_numbers | are_integers, numbers + integers)
+    if not dtype.is_floating:
+        return integers, are_integers
+    numbers, are_numbers = parsed_as(tf.float32)
+    # A row that is of one kind is 0 in the other.
+    return numbers + integers, are_numbers | are_integers
 
 
 def _checked(values, shape):
@@ -277,7 +312,7 @@ def _checked(values, shape):
 
 
 def _classification(answers, class_names):
-    """Classes and scores as the Classify API has them, the decision first.
+    """Classes and scores for the Classify API, the decision first.
 
     "unknown" has the score 1 where the input is rejected, else 0; the known
     classes have their probabilities.
@@ -287,7 +322,7 @@ def _classification(answers, class_names):
     names = tf.constant([UNKNOWN_NAME, *class_names])
     rejected = tf.cast(answers["is_unknown"], tf.float32)[:, tf.newaxis]
     scores = tf.concat([rejected, answers["probabilities"]], axis=1)
-    # The class that was decided for is first, also among equals.
+    # The decided class comes first, even among equals.
     decided = tf.one_hot(answers["class_id"] + 1, len(class_names) + 1)
     order = tf.argsort(
         scores + decided, axis=1, direction="DESCENDING", stable=True

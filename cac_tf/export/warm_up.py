@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests that TF Serving replays before it takes others.
+"""Requests that TF Serving replays before it accepts others.
 
 The first run of a graph is slow: it is optimised and its memory allocated
 then. A server does that with these requests, one for each signature and each
@@ -19,11 +19,14 @@ from cac_tf.export.signatures import takes_encoded_images
 
 # Where TF Serving looks for them in a version's folder.
 FILE = os.path.join("assets.extra", "tf_serving_warmup_requests")
-# A grey pixel; of inputs that are no images, a number like any other.
+# A grey pixel; for inputs that are not images, an arbitrary number, but 0 for
+# whole numbers, which may be places in a table.
 _GREY = 127
 
 
-def write_warm_up_requests(folder, names, shape, model_name, batch_sizes):
+def write_warm_up_requests(
+    folder, names, shape, model_name, batch_sizes, dtype="float32"
+):
     """Writes the requests into the folder of a SavedModel.
 
     Args:
@@ -32,6 +35,7 @@ def write_warm_up_requests(folder, names, shape, model_name, batch_sizes):
         shape: of one input.
         model_name: name under which the model is served.
         batch_sizes: sizes to warm up.
+        dtype: of one input.
 
     Returns:
         Number of requests written.
@@ -41,7 +45,7 @@ def write_warm_up_requests(folder, names, shape, model_name, batch_sizes):
     path = os.path.join(folder, FILE)
     os.makedirs(os.path.dirname(path))
     logs = [
-        request_log(name, shape, model_name, size)
+        request_log(name, shape, model_name, size, dtype)
         for name in names
         for size in batch_sizes
     ]
@@ -51,7 +55,7 @@ def write_warm_up_requests(folder, names, shape, model_name, batch_sizes):
     return len(logs)
 
 
-def request_log(signature, shape, model_name, batch_size):
+def request_log(signature, shape, model_name, batch_size, dtype="float32"):
     """A `PredictionLog` with a request to one signature.
 
     All rows are the same. A `TensorProto` repeats its last value as often as
@@ -63,32 +67,31 @@ def request_log(signature, shape, model_name, batch_size):
     if signature == "classify":
         request = log.classify_log.request
         for _ in range(batch_size):
-            request.input.example_list.examples.append(_example(shape))
+            request.input.example_list.examples.append(_example(shape, dtype))
     else:
         request = log.predict_log.request
-        for name, value in _inputs(signature, shape).items():
+        for name, value in _inputs(signature, shape, dtype).items():
             request.inputs[name].CopyFrom(_filled(value, batch_size))
     request.model_spec.name = model_name
     request.model_spec.signature_name = signature
     return log
 
 
-def example_json(signature, shape):
+def example_json(signature, shape, dtype="float32"):
     """A request with one row, as TF Serving's REST API takes it."""
     spec = {"signature_name": signature}
     if signature == "classify":
         if takes_encoded_images(shape):
             feature = {IMAGE_FEATURE: {"b64": _base64(example_file(shape))}}
         else:
-            feature = {
-                VECTOR_FEATURE: np.full(shape, float(_GREY)).ravel().tolist()
-            }
+            values = _filling(shape, dtype).ravel().tolist()
+            feature = {VECTOR_FEATURE: values}
         return {**spec, "examples": [feature]}
     row = {
         name: {"b64": _base64(value)}
         if isinstance(value, bytes)
         else value.tolist()
-        for name, value in _inputs(signature, shape).items()
+        for name, value in _inputs(signature, shape, dtype).items()
     }
     # A signature with one input takes its value without a name.
     return {**spec, "instances": [row if len(row) > 1 else row["images"]]}
@@ -103,12 +106,19 @@ def example_file(shape):
     return file.getvalue()
 
 
-def _inputs(signature, shape):
+def _filling(shape, dtype):
+    """An input."""
+    is_number = len(shape) == 3 or dtype == "float32"
+    return np.full(shape, _GREY if is_number else 0, dtype)
+
+
+def _inputs(signature, shape, dtype):
     """One row of every input of a signature."""
     if signature == "encoded_images":
         return {"images": example_file(shape)}
-    dtype = "uint8" if signature == "uint8_images" else "float32"
-    inputs = {"images": np.full(shape, _GREY, dtype)}
+    if signature == "uint8_images":
+        dtype = "uint8"
+    inputs = {"images": _filling(shape, dtype)}
     if signature == "with_threshold":
         inputs["threshold"] = np.float32(1.0)
     return inputs
@@ -127,15 +137,19 @@ def _filled(value, batch_size):
     return proto
 
 
-def _example(shape):
+def _example(shape, dtype):
     import tensorflow as tf
 
     if takes_encoded_images(shape):
         values = tf.train.BytesList(value=[example_file(shape)])
         features = {IMAGE_FEATURE: tf.train.Feature(bytes_list=values)}
     else:
-        values = tf.train.FloatList(value=np.full(shape, _GREY).ravel())
-        features = {VECTOR_FEATURE: tf.train.Feature(float_list=values)}
+        values = _filling(shape, dtype).ravel()
+        if dtype == "float32":
+            values = {"float_list": tf.train.FloatList(value=values)}
+        else:
+            values = {"int64_list": tf.train.Int64List(value=values)}
+        features = {VECTOR_FEATURE: tf.train.Feature(**values)}
     return tf.train.Example(features=tf.train.Features(feature=features))
 
 

@@ -10,13 +10,13 @@ def _inverse_affine(rows, columns, crop, angle, flip):
     """Where in the source image the pixels of the output image come from.
 
     Output = rotation(flip(resized crop(source))), so coordinates go through
-    the inverses in the opposite order. All in units where the image spans
-    [-1, 1]; `crop` holds centre and half extent of the window, (B, 1, 1)
+    the inverses in the opposite order. All units are such that the image spans
+    [-1, 1]; `crop` holds the centre and half extent of the window, (B, 1, 1)
     each. Returns source rows and columns, and whether the point lies in the
-    window: what rotation brings in from outside of it is fill.
+    window: points that the rotation brings in from outside are filled.
     """
     centre_row, centre_column, half_height, half_width, aspect = crop
-    # Angles are right only where a unit has the same length on both axes.
+    # Angles are correct only if a unit has the same length on both axes.
     x, y = columns * aspect, rows
     cos, sin = ops.cos(angle), ops.sin(angle)
     x, y = (cos * x + sin * y) / aspect, cos * y - sin * x
@@ -29,20 +29,20 @@ def _inverse_affine(rows, columns, crop, angle, flip):
 class AffineAugmentation(keras.layers.Layer):
     """Random resized crop, horizontal flip and rotation of each image.
 
-    The three are one affine map, and every image is resampled once
-    (bilinear), in gathers that XLA and JAX jit can compile. Inert unless
-    `training=True`. It expects images on the scale of [0, 1] before
-    normalisation: what lies outside the crop after rotation is black (0).
+    The three form one affine map, so every image is resampled only once
+    (bilinear), with gathers that XLA and JAX jit can compile. Inert unless
+    `training=True`. Images must be in [0, 1], before normalisation: what lies
+    outside the crop after rotation becomes black (0).
 
     Args:
         scale: smallest share of the image's area that a crop may have, in
             (0, 1]; crops have the area `uniform(scale, 1)` and the aspect
             ratio `exp(uniform(log 3/4, log 4/3))`, clipped to the image, at
-            a uniform place. 1 leaves the image whole.
+            a uniformly random position. 1 leaves the image whole.
         flip: probability of a horizontal flip, in [0, 1].
         rotation: largest angle in degrees; uniform in [-rotation, rotation].
-        seed: of the random numbers.
-        **kwargs: of `keras.layers.Layer`; `dtype` defaults to float32.
+        seed: seed of the random numbers.
+        **kwargs: passed to `keras.layers.Layer`; `dtype` defaults to float32.
 
     Call arguments:
         images: (B, H, W, C).
@@ -94,8 +94,8 @@ class AffineAugmentation(keras.layers.Layer):
 
     def _random_crop(self, batch, height, width):
         area = self._uniform(batch, self.scale, 1.0)
-        # The ratio is that of the pixels; in units of the image's own sides
-        # the window of a non-square image has another.
+        # This is the ratio in pixels; in units of the image's sides, the
+        # window of a non-square image has another ratio.
         ratio = ops.exp(self._uniform(batch, np.log(3 / 4), np.log(4 / 3)))
         ratio = ratio * (height / width)
         if self.scale == 1.0:
@@ -142,10 +142,10 @@ class AffineAugmentation(keras.layers.Layer):
 
 
 def _bilinear(images, rows, columns):
-    """Samples (B, H, W, C) images at (B, H', W') places, edges repeated.
+    """Samples (B, H, W, C) images at (B, H', W') positions, edges repeated.
 
-    Own gathers instead of `keras.ops.image.map_coordinates`: that treats the
-    batch and channel axes as axes to interpolate, 16 gathers for 4 axes.
+    It does not use `keras.ops.image.map_coordinates`, which also interpolates
+    over the batch and channel axes: 16 gathers for 4 axes.
     """
     batch = ops.shape(images)[0]
     height, width, channels = images.shape[1:]

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Distances from logits to class centres (paper, section 3.1)."""
 
+import typing
+import warnings
+
 import keras
 import numpy as np
 from keras import ops
 
-from cac_tf.precision import full_precision
+from cac_tf import keras_private
+from cac_tf.hyperparameters import MAGNITUDE
+from cac_tf.layers.precision import full_precision
 
 # Up to this many centre coordinates (K * D), all differences are formed
 # directly: exact, and at this size as fast as a matrix product.
@@ -23,7 +28,7 @@ def check_magnitude(magnitude):
 
 
 def _split_dominant(weights):
-    """Where the row's largest weights are, these alone, and all others."""
+    """A mask of the row's largest weights, these alone, and all others."""
     size = ops.abs(weights)
     is_top = ops.equal(size, ops.max(size, axis=-1, keepdims=True, initial=0.0))
     top = ops.where(is_top, weights, 0.0)
@@ -45,19 +50,19 @@ def _sum_without_each(weights):
 
 
 def _divide_by_distance(upstream, distances):
-    """`upstream / distances`; at distance 0 the subgradient 0 is taken."""
+    """`upstream / distances`; at distance 0 the subgradient 0 is used."""
     is_zero = ops.equal(distances, 0.0)
     safe = ops.where(is_zero, 1.0, distances)
     return ops.where(is_zero, 0.0, upstream / safe)
 
 
-def anchored_distances(logits, magnitude=10.0):
+def anchored_distances(logits, magnitude=MAGNITUDE):
     r"""Euclidean distances to the anchors `magnitude * I`, in O(B N).
 
     \\(d_j^2 = \sum_{k \ne j} z_k^2 + (z_j - m)^2\\), so no anchor is ever
-    formed. The sum without j is taken without subtracting a square from the
-    total of squares, therefore distances and gradients keep full relative
-    precision at any closeness to an anchor.
+    formed. The sum without j is not computed by subtracting a square from the
+    total of squares, so distances and gradients keep full relative precision
+    however close they are to an anchor.
 
     Args:
         logits: (B, N) float tensor. Half precision is computed in float32.
@@ -109,10 +114,11 @@ def _distances_to_anchors(z, magnitude):
 def dense_distances(logits, centres):
     """Euclidean distances to any centres.
 
-    Few centres (K * D <= 4096) are compared directly. Above, a matrix product
-    gives all pairs and the four nearest centres of every row are compared
-    directly, because the product loses small distances to cancellation. On a
-    GPU the product follows the framework's TensorFloat-32 setting.
+    Few centres (K * D <= 4096) are compared directly. With more, a matrix
+    product gives the distances of all pairs. The four nearest centres of each
+    row are then compared directly, because the product loses small distances
+    to cancellation. On a GPU the product follows the framework's
+    TensorFloat-32 setting.
 
     Args:
         logits: (B, D) float tensor. Half precision is computed in float32.
@@ -203,32 +209,49 @@ def _product_distances(z, c):
     return ops.sqrt(squared)
 
 
+class Anchors(typing.NamedTuple):
+    """What a loss needs to compute the distances from the logits alone."""
+
+    magnitude: float
+    # Scalar bool tensor: false once class means have replaced the anchors.
+    are_in_force: typing.Any
+
+
 @keras.saving.register_keras_serializable(package="CacTf")
 class AnchoredDistance(keras.layers.Layer):
     """Distances from logits to one centre per known class.
 
     The centres start as anchors, `magnitude` times the unit vectors, and
-    training leaves them there (paper, section 3.1). Afterwards class means
-    may replace them (section 3.3): `assign_class_means`. The centres and the
-    fact whether they are anchors are weights, so they are saved, loaded and
-    exported with the model, and compiled functions see a change at once.
+    training leaves them there (paper, section 3.1). Afterwards
+    `assign_class_means` may replace them by class means. Learnt centres are a
+    trainable weight that starts at the anchors.
 
-    The layer computes in float32 also under a mixed-precision policy.
+    Anchors are not stored, because N classes would need N x N numbers. The
+    flag that says whether the centres are anchors is a weight, and so are the
+    class means once they are assigned. Both are saved, loaded and exported
+    with the model.
+
+    The layer computes in float32 even under a mixed-precision policy.
 
     Args:
-        num_classes: number N of known classes, at least 2.
+        num_classes: number K of centres, at least 2.
         magnitude: length of the anchors (the paper's alpha, 10), > 0.
-        **kwargs: of `keras.layers.Layer`; `dtype` defaults to float32.
+        width: number D of logits; by default K. With fewer logits than
+            centres there are no anchors: class means must be assigned first
+            (learnt centres start in random directions).
+        learnt: whether the centres are trained.
+        **kwargs: passed to `keras.layers.Layer`; `dtype` defaults to float32.
 
     Call arguments:
-        logits: (B, N), no activation.
+        logits: (B, D), no activation.
 
     Returns:
-        (B, N) Euclidean distances (not squared), float32.
+        (B, K) Euclidean distances (not squared), float32.
 
     Raises:
         ValueError: fewer than two classes, a magnitude that is not positive
-            and finite, or logits whose last axis is not `num_classes`.
+            and finite, logits whose last axis is not D, or a call without
+            centres.
 
     Example:
 
@@ -241,67 +264,143 @@ class AnchoredDistance(keras.layers.Layer):
     array([[ 0.    , 12.0416]], dtype=float32)
     """
 
-    def __init__(self, num_classes, magnitude=10.0, **kwargs):
+    def __init__(
+        self,
+        num_classes,
+        magnitude=MAGNITUDE,
+        *,
+        width=None,
+        learnt=False,
+        **kwargs,
+    ):
         kwargs["dtype"] = kwargs.get("dtype") or "float32"
         super().__init__(**kwargs)
         if int(num_classes) != num_classes or num_classes < 2:
             raise ValueError(
-                "num_classes must be a whole number of at least 2 (with one "
-                f"class there is nothing to tell apart); got {num_classes!r}."
+                "num_classes must be a whole number of at least 2 (a single "
+                f"class leaves nothing to distinguish); got {num_classes!r}."
+            )
+        width = num_classes if width is None else width
+        if int(width) != width or width < 1:
+            raise ValueError(
+                f"width must be a whole number of at least 1; got {width!r}."
             )
         check_magnitude(magnitude)
         self.num_classes = int(num_classes)
+        self.width = int(width)
         self.magnitude = float(magnitude)
+        self.learnt = bool(learnt)
+        # Set without Keras' tracking, which already has them as weights.
+        object.__setattr__(self, "_stored", None)
+        # How often weights were added: functions compiled earlier do not
+        # know them.
+        object.__setattr__(self, "layout", 0)
+        object.__setattr__(self, "_was_compiled", False)
+
+    @property
+    def _can_have_anchors(self):
+        return self.width >= self.num_classes
 
     def build(self, input_shape):
-        if input_shape[-1] != self.num_classes:
+        if input_shape[-1] != self.width:
             raise ValueError(
-                f"AnchoredDistance(num_classes={self.num_classes}) needs "
-                f"logits of shape (batch, {self.num_classes}); got "
-                f"{tuple(input_shape)}."
+                f"AnchoredDistance(num_classes={self.num_classes}, "
+                f"width={self.width}) needs logits of shape (batch, "
+                f"{self.width}); got {tuple(input_shape)}."
             )
-        self.centres = self.add_weight(
-            name="centres",
-            shape=(self.num_classes, self.num_classes),
-            initializer=keras.initializers.Identity(self.magnitude),
-            dtype="float32",
-            trainable=False,
-        )
+        has_anchors = self._can_have_anchors and not self.learnt
         self.centres_are_anchors = self.add_weight(
             name="centres_are_anchors",
             shape=(),
-            initializer="ones",
+            initializer="ones" if has_anchors else "zeros",
             dtype="bool",
             trainable=False,
         )
+        if self.learnt:
+            self._store(self.start)
+        self.built = True
+
+    @property
+    def start(self):
+        """(K, D) float32 array: the centres before any were assigned."""
+        if self._can_have_anchors:
+            return self.magnitude * np.eye(
+                self.num_classes, self.width, dtype="float32"
+            )
+        shape = (self.num_classes, self.width)
+        directions = np.random.default_rng(0).standard_normal(shape)
+        lengths = np.linalg.norm(directions, axis=-1, keepdims=True)
+        return np.float32(self.magnitude * directions / lengths)
+
+    def _store(self, centres):
+        """Stores centres in a weight, which is created the first time."""
+        if self._stored is None:
+            made = keras_private.add_late_weight(
+                self,
+                "centres",
+                (self.num_classes, self.width),
+                "zeros",
+                trainable=self.learnt,
+            )
+            object.__setattr__(self, "_stored", made)
+            object.__setattr__(self, "layout", self.layout + 1)
+        self._stored.assign(centres)
 
     def call(self, logits):
+        self._notice_compilation(logits)
+        if self._stored is None:
+            self._require_centres()
+            return self._to_anchors(anchored_distances(logits, self.magnitude))
+        if self.learnt or not self._can_have_anchors:
+            return dense_distances(logits, ops.convert_to_tensor(self._stored))
         # A weight decides, not a Python attribute: compiled functions and
         # freshly loaded weights must see the same state.
         return ops.cond(
             ops.equal(self.centres_are_anchors, True),
-            lambda: anchored_distances(logits, self.magnitude),
+            lambda: self._to_anchors(
+                anchored_distances(logits, self.magnitude)
+            ),
             lambda: dense_distances(
-                logits, ops.convert_to_tensor(self.centres)
+                logits, ops.convert_to_tensor(self._stored)
             ),
         )
+
+    def _notice_compilation(self, logits):
+        """TensorFlow's graphs do not see weights that are added later."""
+        if keras.backend.backend() == "tensorflow" and not (
+            isinstance(logits, keras.KerasTensor) or hasattr(logits, "numpy")
+        ):
+            object.__setattr__(self, "_was_compiled", True)
+
+    def _require_centres(self):
+        if not self._can_have_anchors:
+            raise ValueError(
+                f"There are no anchors for {self.num_classes} classes in "
+                f"{self.width} dimensions: call assign_class_means first."
+            )
+
+    def _to_anchors(self, distances):
+        """Only the distances to the anchors of the classes."""
+        if self.width == self.num_classes:
+            return distances
+        return distances[:, : self.num_classes]
 
     def current_formula(self, direct=False):
         """The layer as a function, for the kind of centres now in force.
 
-        For export: one formula without a branch and without a gradient, and
-        with the centres of now.
+        For export: a single formula with the current centres, without a
+        branch and without a gradient.
 
         Args:
             direct: whether to form all differences directly, for any number
-                of classes: no matrix product, but (B, N, N) memory.
+                of classes: no matrix product, but (B, K, D) memory.
         """
         if self.has_anchors:
-            return lambda logits: _distances_to_anchors(
-                full_precision(logits), self.magnitude
+            return lambda logits: self._to_anchors(
+                _distances_to_anchors(full_precision(logits), self.magnitude)
             )
-        # A constant: what depends on centres alone is computed once.
-        centres = ops.convert_to_numpy(self.centres)
+        # A constant: whatever depends only on centres is computed once.
+        centres = self.centres
         formula = _direct_distances if direct else _dense_distances
         return lambda logits: formula(full_precision(logits), centres)
 
@@ -310,17 +409,59 @@ class AnchoredDistance(keras.layers.Layer):
         """Whether the centres in force are the anchors (Python bool)."""
         return bool(ops.convert_to_numpy(self.centres_are_anchors))
 
+    @property
+    def trains_with_anchors(self):
+        """Whether training is with anchors, which class means then replace."""
+        return self._can_have_anchors and not self.learnt
+
+    @property
+    def anchors(self):
+        """`Anchors` if the centres can be anchors with K = D, else None."""
+        if self.learnt or self.width != self.num_classes:
+            return None
+        # Compared, because `where` of JAX takes no variable.
+        are_in_force = ops.equal(self.centres_are_anchors, True)
+        return Anchors(self.magnitude, are_in_force)
+
+    @property
+    def centres(self):
+        """(K, D) float32 array: the centres in force."""
+        if self.has_anchors:
+            return self.start
+        if self._stored is None:
+            self._require_centres()
+        return ops.convert_to_numpy(self._stored)
+
+    def _warn_of_compiled_functions(self):
+        if self._was_compiled and self._stored is None:
+            warnings.warn(
+                "Functions that were compiled before now still take the "
+                "anchors as centres. Compile their model again: "
+                "model.compile(...), or model.make_predict_function("
+                "force=True).",
+                stacklevel=3,
+            )
+
     def assign_class_means(self, class_means):
         """Replaces the centres by class means.
 
+        The first call adds a weight to the layer. A function that TensorFlow
+        compiled earlier does not know this weight, and a warning says so.
+        (`OpenSetClassifier` recompiles its own functions.)
+
         Args:
-            class_means: (N, N) finite array, one row per class.
+            class_means: (K, D) finite array, one row per class.
 
         Raises:
             ValueError: another shape, or an entry that is not finite.
         """
+        self._warn_of_compiled_functions()
+        self.replace_centres(class_means)
+
+    def replace_centres(self, class_means):
+        """`assign_class_means` for callers that recompile their functions."""
         class_means = np.asarray(class_means, dtype="float32")
-        expected = (self.num_classes, self.num_classes)
+        expected = (self.num_classes, self.width)
         if class_means.shape != expected:
             raise ValueError(
                 f"class_means must have shape {expected}; got "
@@ -331,22 +472,64 @@ class AnchoredDistance(keras.layers.Layer):
             raise ValueError(
                 f"class_means must be finite; rows {rows.tolist()} are not."
             )
-        self.centres.assign(class_means)
+        self._store(class_means)
         self.centres_are_anchors.assign(False)
 
     def assign_anchors(self):
-        """Puts the anchors back in the place of class means."""
-        self.centres.assign(
-            self.magnitude * np.eye(self.num_classes, dtype="float32")
-        )
+        """Restores the anchors after class means have replaced them.
+
+        Raises:
+            ValueError: the centres are learnt, or there are no anchors.
+        """
+        self._require_centres()
+        if self.learnt:
+            raise ValueError("Learnt centres cannot be reset to the anchors.")
         self.centres_are_anchors.assign(True)
 
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], self.num_classes)
+
+    def get_build_config(self):
+        if not self.built:
+            return None
+        return {
+            "input_shape": [None, self.width],
+            "stores_centres": self._stored is not None,
+        }
+
+    def build_from_config(self, config):
+        self.build(config["input_shape"])
+        if config["stores_centres"] and self._stored is None:
+            self._store(np.zeros((self.num_classes, self.width), "float32"))
+
+    def load_own_variables(self, store):
+        """As in Keras, but also accepts weights of the other kind of centres.
+
+        A layer with anchors has one weight, one with class means has two (see
+        `_store`).
+        """
+        if self.built and not self.learnt:
+            names = set(store.keys())
+            if names == {"0", "1"} and self._stored is None:
+                self._warn_of_compiled_functions()
+                self._store(np.zeros((self.num_classes, self.width), "float32"))
+            elif names == {"0"} and np.all(store["0"]):
+                self.assign_anchors()
+                return
+        super().load_own_variables(store)
+
+    def copy_centres(self, other):
+        """Copies the centres in force from another head."""
+        if other.has_anchors:
+            self.assign_anchors()
+        else:
+            self.replace_centres(other.centres)
 
     def get_config(self):
         return {
             **super().get_config(),
             "num_classes": self.num_classes,
             "magnitude": self.magnitude,
+            "width": self.width,
+            "learnt": self.learnt,
         }

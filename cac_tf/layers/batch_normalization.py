@@ -7,17 +7,27 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package="CacTf")
 class BatchNormalization(keras.layers.BatchNormalization):
-    """Batch normalisation whose running variance is that of a sample.
+    """Batch normalisation whose running variance is unbiased.
 
-    Training normalises by the biased variance of the batch, as everywhere;
-    the running variance, used at inference, takes the unbiased one (n - 1 in
-    the denominator), as PyTorch's does. On TensorFlow this is one fused
-    operation, which makes a training step of `models.openset_cnn` on a CPU
-    up to 1.4 times as fast as Keras' own layer.
+    Training normalises by the biased variance of the batch, as usual. The
+    running variance, used at inference, takes the unbiased one (n - 1 in the
+    denominator), as PyTorch's does. On TensorFlow this is one fused operation,
+    which makes a training step of `models.openset_cnn` on a CPU up to 1.4
+    times as fast as with Keras' own layer.
 
     Normalises the last axis. Arguments are those of
-    `keras.layers.BatchNormalization`, without `axis`, `renorm` and
-    `synchronized`.
+    `keras.layers.BatchNormalization`, without `axis` and `renorm`.
+
+    With several replicas of `tf.distribute`, all have the same running
+    statistics: those of the replicas' batches, averaged with their numbers of
+    images as weights, or those of the global batch if `synchronized`. Replicas
+    without an image, as at the end of an epoch, are left out.
+
+    Args:
+        synchronized: whether training normalises by the mean and variance of
+            the global batch, over all replicas of `tf.distribute`, instead of
+            those of each replica. Nothing changes on one device, nor on JAX,
+            where a distributed batch is one array anyway.
 
     Call arguments:
         inputs: (B, H, W, C). Half precision is normalised in float32.
@@ -39,8 +49,10 @@ class BatchNormalization(keras.layers.BatchNormalization):
     array([2.], dtype=float32)
     """
 
-    def __init__(self, **kwargs):
+    def __init__(self, synchronized=False, **kwargs):
         super().__init__(axis=-1, **kwargs)
+        # Keras' own argument is not used, because JAX refuses it.
+        self.synchronized = bool(synchronized)
 
     def build(self, input_shape):
         if len(input_shape) != 4:
@@ -54,8 +66,15 @@ class BatchNormalization(keras.layers.BatchNormalization):
         if mask is not None:
             raise ValueError("BatchNormalization of images takes no mask.")
         uses_batch = bool(training and self.trainable)
-        if keras.backend.backend() == "tensorflow":
+        replicas = _replicas() if uses_batch else None
+        if replicas and self.synchronized:
+            outputs, mean, variance = self._synchronized(inputs, replicas)
+        elif keras.backend.backend() == "tensorflow":
             outputs, mean, variance = self._fused(inputs, uses_batch)
+            if replicas:
+                mean, variance = _mean_over(
+                    replicas, ops.shape(inputs)[0], mean, variance
+                )
         else:
             outputs, mean, variance = self._composed(inputs, uses_batch)
         if uses_batch:
@@ -92,16 +111,42 @@ class BatchNormalization(keras.layers.BatchNormalization):
             is_training=uses_batch,
         )
 
-    def _composed(self, inputs, uses_batch):
-        gamma, beta, mean, variance = self._parameters()
+    def _synchronized(self, inputs, replicas):
+        """Output and the global batch's mean and unbiased variance."""
+        import tensorflow as tf
+
         inputs = ops.cast(inputs, "float32")
-        unbiased = variance
-        if uses_batch:
-            mean, variance = ops.moments(inputs, axes=(0, 1, 2))
-            batch, height, width = ops.shape(inputs)[:3]
-            count = ops.cast(batch * height * width, "float32")
-            unbiased = variance * (count / ops.maximum(count - 1.0, 1.0))
-        outputs = ops.batch_normalization(
+        count, total = replicas.all_reduce(
+            tf.distribute.ReduceOp.SUM,
+            [_count(inputs), ops.sum(inputs, axis=(0, 1, 2))],
+        )
+        count = ops.stop_gradient(count)
+        mean = total / count
+        # A second pass over the inputs: E[x²] - E[x]² would cancel. The sum
+        # is smallest at the mean, where its derivative by the mean is zero.
+        squares = ops.square(inputs - ops.stop_gradient(mean))
+        variance = (
+            replicas.all_reduce(
+                tf.distribute.ReduceOp.SUM, ops.sum(squares, axis=(0, 1, 2))
+            )
+            / count
+        )
+        outputs = self._normalised(inputs, mean, variance)
+        return outputs, mean, _unbiased(variance, count)
+
+    def _composed(self, inputs, uses_batch):
+        """Output and the batch's mean and unbiased variance."""
+        inputs = ops.cast(inputs, "float32")
+        if not uses_batch:
+            *_, mean, variance = self._parameters()
+            return self._normalised(inputs, mean, variance), mean, variance
+        mean, variance = ops.moments(inputs, axes=(0, 1, 2))
+        outputs = self._normalised(inputs, mean, variance)
+        return outputs, mean, _unbiased(variance, _count(inputs))
+
+    def _normalised(self, inputs, mean, variance):
+        gamma, beta, *_ = self._parameters()
+        return ops.batch_normalization(
             inputs,
             mean,
             variance,
@@ -110,12 +155,45 @@ class BatchNormalization(keras.layers.BatchNormalization):
             scale=gamma,
             epsilon=self.epsilon,
         )
-        return outputs, mean, unbiased
 
     def get_config(self):
-        fixed = ("axis", "synchronized", "renorm")
+        fixed = ("axis", "renorm")
         return {
             name: value
             for name, value in super().get_config().items()
             if not name.startswith(fixed)
         }
+
+
+def _count(inputs):
+    """Number of values of one channel, as float32."""
+    batch, height, width = ops.shape(inputs)[:3]
+    return ops.cast(batch * height * width, "float32")
+
+
+def _unbiased(variance, count):
+    return variance * (count / ops.maximum(count - 1.0, 1.0))
+
+
+def _replicas():
+    """TensorFlow's context of this replica, or None without other replicas."""
+    if keras.backend.backend() != "tensorflow":
+        return None
+    import tensorflow as tf
+
+    context = tf.distribute.get_replica_context()
+    several = context is not None and context.num_replicas_in_sync > 1
+    return context if several else None
+
+
+def _mean_over(replicas, rows, *values):
+    """Means of the values over the replicas, weighted by numbers of rows."""
+    import tensorflow as tf
+
+    rows = ops.cast(rows, "float32")
+    # Without images the statistics are NaN.
+    weighted = [ops.where(rows > 0, rows * value, 0.0) for value in values]
+    total, *sums = replicas.all_reduce(
+        tf.distribute.ReduceOp.SUM, [rows, *weighted]
+    )
+    return [value / total for value in sums]

@@ -18,13 +18,13 @@ class ImagePreprocessing(keras.layers.Layer):
     Resizing is bilinear, with antialiasing where an image shrinks (TensorFlow
     has no XLA kernel for that, so a layer that shrinks, or does not know the
     size in advance, reports that it cannot be jit-compiled; images that
-    already have the size cost nothing).
+    already have this size cost nothing).
 
     Args:
         height, width: size of the images that the backbone takes.
         mean, std: statistics of each channel on the scale of [0, 1], as
             `channel_statistics` gives them; one number or one per channel.
-        **kwargs: of `keras.layers.Layer`; `dtype` defaults to float32.
+        **kwargs: passed to `keras.layers.Layer`; `dtype` defaults to float32.
 
     Call arguments:
         images: (B, H, W, C), uint8 or float with values in 0...255.
@@ -34,7 +34,8 @@ class ImagePreprocessing(keras.layers.Layer):
 
     Raises:
         ValueError: a size below 1, a mean or std that is not finite, a std
-            of 0 or below, or as many statistics as there are no channels.
+            of 0 or below, or a number of statistics that does not match the
+            channels.
 
     Example:
 
@@ -123,8 +124,8 @@ def channel_statistics(images):
     """Mean and standard deviation of each channel on the scale of [0, 1].
 
     Args:
-        images: (n, H, W, C) array with values in 0...255, or what can be
-            sliced into such arrays.
+        images: (n, H, W, C) array with values in 0...255, or an object whose
+            slices are such arrays.
 
     Returns:
         Two lists with C floats. A constant channel gets the deviation 1, so
@@ -141,9 +142,9 @@ def channel_statistics(images):
     ([0.5], [0.5])
     """
     if len(images) == 0:
-        raise ValueError("There are no images to take statistics of.")
-    # In parts: the images may be decoded only when they are asked for. Sums
-    # of squared bytes are whole numbers, which float64 keeps exactly.
+        raise ValueError("There are no images to compute statistics of.")
+    # In parts, because the images may be decoded only on access. Sums of
+    # squared bytes are whole numbers, which float64 keeps exactly.
     total, squares, count = 0.0, 0.0, 0
     for start in range(0, len(images), _IMAGES_PER_PART):
         part = np.asarray(images[start : start + _IMAGES_PER_PART], "float64")
@@ -153,7 +154,7 @@ def channel_statistics(images):
         count += len(part)
     mean = total / count
     variance = squares / count - np.square(mean)
-    # What is left of a constant channel is rounding.
+    # The variance of a constant channel is only rounding.
     is_constant = variance <= 1e-12 * squares / count
     std = np.where(is_constant, 255.0, np.sqrt(np.maximum(variance, 0.0)))
     return (mean / 255.0).tolist(), (std / 255.0).tolist()

@@ -5,12 +5,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from cac_tf.precision import full_precision
-
-# The class index of an unknown input, as an answer and as a label.
-UNKNOWN = -1
-# Its name among the class names.
-UNKNOWN_NAME = "unknown"
+from cac_tf.decision import rule
+from cac_tf.layers.precision import full_precision
 
 
 def nearest_class(scores):
@@ -26,33 +22,18 @@ def nearest_class(scores):
     return ops.cast(ops.argmin(scores, axis=-1), "int32")
 
 
-def decide(scores, threshold):
-    """Class indices of (B, N) scores, -1 where the smallest exceeds theta.
-
-    A row with a NaN is unknown, and so is every row if theta is NaN.
-    """
-    is_known = ops.less_equal(
-        ops.min(scores, axis=-1, initial=np.inf), threshold
-    )
-    has_nan = ops.any(ops.isnan(scores), axis=-1)
-    return ops.where(
-        ops.logical_and(is_known, ops.logical_not(has_nan)),
-        nearest_class(scores),
-        UNKNOWN,
-    )
-
-
 @keras.saving.register_keras_serializable(package="CacTf")
 class OpenSetDecision(keras.layers.Layer):
-    """Rejection scores and theta to a class index, or -1 for "unknown".
+    """From rejection scores and theta to a class index, or -1 for "unknown".
 
     An input is unknown if the smallest of its rejection scores exceeds theta,
     else it belongs to the class with that score (equation 9). A row with a
     NaN is unknown. Theta is a weight, saved and exported with the model.
 
     Args:
-        threshold: theta, a finite number, or None to set it later.
-        **kwargs: of `keras.layers.Layer`; `dtype` defaults to float32.
+        threshold: theta, a finite number, or one for each class, or None to
+            set it later.
+        **kwargs: passed to `keras.layers.Layer`; `dtype` defaults to float32.
 
     Call arguments:
         scores: (B, N), small = "this class": gamma of `RejectionScore`.
@@ -71,48 +52,87 @@ class OpenSetDecision(keras.layers.Layer):
     >>> decide = cac_tf.layers.OpenSetDecision(threshold=1.5)
     >>> np.asarray(decide(np.float32([[0.2, 9.0], [4.0, 5.0]])))
     array([ 0, -1], dtype=int32)
+    >>> decide.threshold = [0.1, 0.5]
+    >>> np.asarray(decide(np.float32([[0.2, 9.0], [4.0, 0.4]])))
+    array([-1,  1], dtype=int32)
     """
 
     def __init__(self, threshold=None, **kwargs):
         kwargs["dtype"] = kwargs.get("dtype") or "float32"
         super().__init__(**kwargs)
+        self._initial = (
+            None if threshold is None else rule.check_threshold(threshold)
+        )
+        self._threshold = None
+
+    def build(self, input_shape):
+        num_classes = input_shape[-1]
+        initial = np.nan if self._initial is None else self._initial
+        if np.ndim(initial):
+            rule.check_threshold(initial, num_classes)
         # NaN stands for "no theta": every comparison with it rejects.
         self._threshold = self.add_weight(
             name="threshold",
-            shape=(),
-            initializer=keras.initializers.Constant(np.nan),
+            shape=(num_classes,),
+            initializer=lambda shape, dtype: ops.broadcast_to(
+                ops.cast(initial, dtype), shape
+            ),
             dtype="float32",
             trainable=False,
         )
         self.built = True
-        if threshold is not None:
-            self.threshold = threshold
 
     @property
     def threshold(self):
-        """Theta as a Python float, or None while there is none."""
-        value = float(ops.convert_to_numpy(self._threshold))
-        return None if np.isnan(value) else value
+        """Theta: a Python float, an (N,) array, or None while there is none.
+
+        It can be set to a finite number, to one number per class, or to None.
+        """
+        values = self._initial
+        if self._threshold is not None:
+            values = self._threshold.numpy()
+        if values is None or np.isnan(values).any():
+            return None
+        is_one = np.ndim(values) == 0 or (values == values[0]).all()
+        return float(values.flat[0]) if is_one else np.array(values)
 
     @threshold.setter
     def threshold(self, value):
-        if value is None:
-            value = np.nan
-        elif not np.isfinite(value):
-            raise ValueError(f"theta must be a finite number; got {value!r}.")
-        self._threshold.assign(np.float32(value))
+        num_classes = (
+            None if self._threshold is None else self._threshold.shape[0]
+        )
+        if value is not None:
+            value = rule.check_threshold(value, num_classes)
+        if self._threshold is None:
+            self._initial = value
+            return
+        value = np.float32(np.nan) if value is None else value
+        self._threshold.assign(np.broadcast_to(value, (num_classes,)))
+
+    @property
+    def thresholds(self):
+        """(N,) tensor: theta of each class, NaN while there is none."""
+        return ops.convert_to_tensor(self._threshold)
 
     def call(self, scores, threshold=None):
         scores = full_precision(scores)
+        predicted = nearest_class(scores)
         if threshold is None:
-            threshold = self._threshold
             if self._is_concrete(scores) and self.threshold is None:
                 raise ValueError(
                     "There is no threshold theta, so nothing can be accepted "
                     "or rejected. Set one: OpenSetDecision(threshold=...), or "
                     "OpenSetClassifier.calibrate(...)."
                 )
-        return decide(scores, ops.cast(threshold, scores.dtype))
+            threshold = rule.threshold_of_rows(self.thresholds, predicted)
+        # Compilers disagree on what NaN becomes in a minimum.
+        has_nan = ops.any(ops.isnan(scores), axis=-1)
+        return rule.decide(
+            ops.min(scores, axis=-1, initial=np.inf),
+            predicted,
+            ops.cast(threshold, scores.dtype),
+            ops.logical_not(has_nan),
+        )
 
     @staticmethod
     def _is_concrete(tensor):
@@ -133,4 +153,7 @@ class OpenSetDecision(keras.layers.Layer):
         return keras.KerasTensor(scores.shape[:-1], dtype="int32")
 
     def get_config(self):
-        return {**super().get_config(), "threshold": self.threshold}
+        threshold = self.threshold
+        if isinstance(threshold, np.ndarray):
+            threshold = threshold.tolist()
+        return {**super().get_config(), "threshold": threshold}

@@ -4,11 +4,11 @@
 import keras
 from keras import ops
 
-from cac_tf.precision import full_precision
+from cac_tf.layers.precision import full_precision
 
 
 def softmin(distances):
-    """`softmax(-distances)`: how the classes share an input, rows sum to 1.
+    """`softmax(-distances)`: the classes' shares in an input; rows sum to 1.
 
     Args:
         distances: (B, N) float tensor.
@@ -27,10 +27,10 @@ def softmin(distances):
 
 
 def share_of_others(distances):
-    """`1 - softmin(distances)`, precise where a share rounds to 1.
+    """`1 - softmin(distances)`, precise even where a share rounds to 1.
 
-    At most one share of a row exceeds a half; what is left of it is the sum
-    of the others. Below a half, subtraction loses nothing.
+    At most one share of a row exceeds one half; its complement is the sum of
+    the others. Below one half, subtraction loses nothing.
 
     Args:
         distances: (B, N) float tensor.

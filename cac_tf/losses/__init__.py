@@ -1,10 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Losses on distances, and the CAC loss straight from logits."""
+"""Losses that name the outputs they read, and their per-example functions."""
 
-from cac_tf.losses.cac import CACLoss
-from cac_tf.losses.cac import anchor_loss
-from cac_tf.losses.cac import cac_loss
-from cac_tf.losses.cac import cac_loss_from_logits
-from cac_tf.losses.cac import tuplet_loss
-from cac_tf.losses.cross_entropy import CrossEntropyLoss
-from cac_tf.losses.cross_entropy import cross_entropy
+from cac_tf import lazy
+
+lazy.package(
+    __name__,
+    {
+        "anchor": ["AnchorLoss"],
+        "cac": [
+            "CACLoss",
+            "anchor_loss",
+            "cac_loss",
+            "cac_loss_from_logits",
+            "tuplet_loss",
+        ],
+        "center": ["CenterLoss"],
+        "cross_entropy": ["CrossEntropyLoss", "cross_entropy"],
+        "entropic_open_set": [
+            "EntropicOpenSetLoss",
+            "entropic_open_set_loss",
+        ],
+        "loss": ["Loss", "find", "names", "register"],
+        "objectosphere": ["ObjectosphereLoss"],
+        "one_vs_all": ["OneVsAllLoss", "one_vs_all"],
+        "tuplet": ["TupletLoss"],
+    },
+)

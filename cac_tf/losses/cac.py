@@ -2,10 +2,10 @@
 """The Class Anchor Clustering loss and its two terms (paper, equations 3-5).
 
 All functions are per example: labels (B,) and distances (B, N) in, (B,) out.
-A label that is no whole number in 0...N-1 gives NaN in its own row, because
-nothing can be raised inside compiled code and a plausible number would hide
-the mistake; `OpenSetClassifier.fit` checks labels before they get here. (The
-fused operation can raise, and does: see `cac_loss_from_logits`.)
+A label that is not a whole number in 0...N-1 gives NaN in its own row, because
+compiled code cannot raise errors and a plausible number would hide the mistake.
+`OpenSetClassifier.fit` checks labels beforehand. (The fused operation can raise
+an error, and does: see `cac_loss_from_logits`.)
 """
 
 import keras
@@ -13,10 +13,16 @@ import numpy as np
 from keras import ops
 
 from cac_tf import ops as fused_ops
+from cac_tf.hyperparameters import ANCHOR_WEIGHT
+from cac_tf.hyperparameters import MAGNITUDE
 from cac_tf.layers.anchored_distance import anchored_distances
 from cac_tf.layers.anchored_distance import check_magnitude
+from cac_tf.layers.precision import full_precision
+from cac_tf.losses.loss import Loss
+from cac_tf.losses.loss import is_label
+from cac_tf.losses.loss import register
+from cac_tf.losses.loss import weights_of_counted
 from cac_tf.ops.loader import set_stock_loss
-from cac_tf.precision import full_precision
 
 
 def _check_anchor_weight(anchor_weight):
@@ -39,7 +45,7 @@ def _label_vector(labels, scores, name):
     if len(labels.shape) != 1:
         raise ValueError(
             "labels must be class indices of shape (batch,) or (batch, 1); "
-            f"got shape {tuple(labels.shape)}. One-hot labels are not taken: "
+            f"got shape {tuple(labels.shape)}. One-hot labels are refused: "
             "pass argmax(labels, axis=-1)."
         )
     if (
@@ -53,11 +59,17 @@ def _label_vector(labels, scores, name):
     return labels
 
 
-def _match_labels(labels, distances):
-    """The (B, N) mask of each row's own class and the (B,) valid labels."""
-    labels = _label_vector(labels, distances, "distances")
-    classes = ops.arange(distances.shape[-1], dtype=distances.dtype)
-    labels = ops.expand_dims(ops.cast(labels, distances.dtype), -1)
+def match_labels(labels, values, name="distances"):
+    """(B, N) mask of each row's own class; (B,) mask of valid labels.
+
+    Args:
+        labels: (B,) or (B, 1) class indices.
+        values: (B, N), what the loss is computed from.
+        name: what the values are, for messages.
+    """
+    labels = _label_vector(labels, values, name)
+    classes = ops.arange(values.shape[-1], dtype=values.dtype)
+    labels = ops.expand_dims(ops.cast(labels, values.dtype), -1)
     is_label = ops.equal(labels, classes)
     return is_label, ops.any(is_label, axis=-1)
 
@@ -80,15 +92,15 @@ def anchor_loss(labels, distances):
     array([4.], dtype=float32)
     """
     distances = full_precision(distances)
-    is_label, is_valid = _match_labels(labels, distances)
+    is_label, is_valid = match_labels(labels, distances)
     own = ops.sum(ops.where(is_label, distances, 0.0), axis=-1)
     return ops.where(is_valid, own, np.nan)
 
 
 def tuplet_loss(labels, distances):
-    r"""\\(\log(1 + \sum_{j \ne y} e^{d_y - d_j})\\) (equation 3).
+    r"""\\(\log(1 + \sum_{j \ne y} e^{d_y - d_j})\\) (equation 2).
 
-    Finite for every finite distance; exact also where it is tiny.
+    Finite for all finite distances, and precise even where it is tiny.
 
     Args:
         labels: (B,) or (B, 1) class indices.
@@ -104,12 +116,22 @@ def tuplet_loss(labels, distances):
     >>> np.round(np.asarray(tuplet_loss([0, 0], [[3.0, 4.0], [1e6, 0.0]])), 4)
     array([3.133e-01, 1.000e+06], dtype=float32)
     """
-    distances = full_precision(distances)
-    is_label, is_valid = _match_labels(labels, distances)
+    return _tuplet_loss(labels, full_precision(distances))
+
+
+def _tuplet_loss(labels, distances, correction=None):
+    """Equation 2; `correction(is_label, own)` is added to the margins.
+
+    The margins are the differences of the own distance and all distances.
+    """
+    is_label, is_valid = match_labels(labels, distances)
     own = ops.sum(ops.where(is_label, distances, 0.0), axis=-1, keepdims=True)
+    margin = own - distances
+    if correction is not None:
+        margin = margin + correction(is_label, own)
     # The own class enters as the constant 0, which is the "1 +" of the
     # equation; this keeps its gradient a plain sum over the other classes.
-    margin = ops.where(is_label, 0.0, own - distances)
+    margin = ops.where(is_label, 0.0, margin)
     top = ops.max(margin, axis=-1, keepdims=True, initial=-1.0)
     is_top = ops.equal(margin, top)
     ties = ops.sum(ops.cast(is_top, margin.dtype), axis=-1) - 1.0
@@ -118,7 +140,32 @@ def tuplet_loss(labels, distances):
     return ops.where(is_valid, loss, np.nan)
 
 
-def cac_loss(labels, distances, anchor_weight=0.1):
+def _rounding_of_margins(logits, distances, magnitude):
+    r"""What margins lose as differences of rounded distances to the anchors.
+
+    Far from all anchors the distances are large and nearly equal: of 1e6, a
+    float32 keeps steps of 1/16. But nothing cancels in
+    \\(d_y - d_j = (d_y^2 - d_j^2) / (d_y + d_j)
+    = 2m (z_j - z_y) / (d_y + d_j)\\). The loss takes the value from there;
+    its gradient by the distances stays.
+
+    Returns:
+        A `correction` for `_tuplet_loss`.
+    """
+
+    def correction(is_label, own):
+        own_logit = ops.sum(
+            ops.where(is_label, logits, 0.0), axis=-1, keepdims=True
+        )
+        # Not 0: no point lies on two anchors.
+        sum_of_both = ops.where(is_label, 1.0, own + distances)
+        exact = 2.0 * magnitude * (logits - own_logit) / sum_of_both
+        return ops.stop_gradient(exact - (own - distances))
+
+    return correction
+
+
+def cac_loss(labels, distances, anchor_weight=ANCHOR_WEIGHT):
     """Tuplet loss + `anchor_weight` * anchor loss (equation 5).
 
     Args:
@@ -143,12 +190,12 @@ def cac_loss(labels, distances, anchor_weight=0.1):
 
 
 def _whole_labels(labels):
-    """Labels as int32 or int64; -1 in place of what is no whole number."""
+    """Labels as int32 or int64; -1 where one is not a whole number."""
     dtype = keras.backend.standardize_dtype(labels.dtype)
     if dtype in ("int32", "int64"):
         return labels
     if dtype == "uint64":
-        # What is too large becomes negative, which no class is.
+        # Labels that are too large become negative, which no class is.
         return ops.cast(labels, "int64")
     if "float" in dtype:
         is_whole = ops.logical_and(
@@ -160,20 +207,29 @@ def _whole_labels(labels):
 
 def _anchor_and_tuplet_loss(labels, logits, magnitude):
     distances = anchored_distances(logits, magnitude)
-    return anchor_loss(labels, distances), tuplet_loss(labels, distances)
+    correction = _rounding_of_margins(logits, distances, magnitude)
+    return (
+        anchor_loss(labels, distances),
+        _tuplet_loss(labels, distances, correction),
+    )
 
 
 set_stock_loss(_anchor_and_tuplet_loss)
 
 
 def cac_loss_from_logits(
-    labels, logits, magnitude=10.0, anchor_weight=0.1, validate=True
+    labels,
+    logits,
+    magnitude=MAGNITUDE,
+    anchor_weight=ANCHOR_WEIGHT,
+    validate=True,
 ):
     """The CAC loss straight from logits, while the centres are anchors.
 
-    Equals `cac_loss(labels, anchored_distances(logits, magnitude))`. Where
-    the fused operation can be used (`cac_tf.ops`), it takes one step, and
-    float32 is its type; otherwise it is composed from stock operations.
+    Equals `cac_loss(labels, anchored_distances(logits, magnitude))`, but keeps
+    its precision far from all anchors, where distances round. Where the fused
+    operation can be used (`cac_tf.ops`), it is one step in float32; otherwise
+    it is composed of stock operations.
 
     Args:
         labels: (B,) or (B, 1) class indices.
@@ -181,11 +237,11 @@ def cac_loss_from_logits(
         magnitude: length of the anchors (the paper's alpha), > 0.
         anchor_weight: weight of the anchor loss (the paper's lambda), >= 0.
         validate: whether the fused operation raises an error where it can, on
-            TensorFlow outside XLA and on the CPU, when a label is no class or
-            logits are not finite; otherwise that row's loss is NaN.
+            TensorFlow outside XLA and on the CPU, when a label is not a class
+            or logits are not finite; otherwise that row's loss is NaN.
 
     Returns:
-        (B,) losses, at least float32; NaN where label or logits are invalid.
+        (B,) losses, at least float32; NaN where label or logits are not valid.
 
     Raises:
         ValueError: shapes that do not fit, one-hot labels, an anchor weight
@@ -212,41 +268,19 @@ def cac_loss_from_logits(
     return tuplet + anchor_weight * anchor
 
 
-def weights_of_counted(is_counted, sample_weight, reduction):
-    """Sample weights under which only the counted rows form the loss.
-
-    Args:
-        is_counted: (B,) or (B, 1) bool; the others get weight 0.
-        sample_weight: the caller's (B,) weights or None.
-        reduction: of the loss. A mean over the batch is scaled up so that it
-            becomes the mean over the counted rows.
-
-    Returns:
-        (B,) float32 weights.
-    """
-    weights = ops.reshape(ops.cast(is_counted, "float32"), (-1,))
-    if reduction in ("sum_over_batch_size", "mean"):
-        total = ops.cast(ops.shape(weights)[0], "float32")
-        weights = weights * ops.divide_no_nan(total, ops.sum(weights))
-    if sample_weight is not None:
-        weights = weights * ops.reshape(
-            ops.cast(sample_weight, "float32"), (-1,)
-        )
-    return weights
-
-
+@register
 @keras.saving.register_keras_serializable(package="CacTf")
-class CACLoss(keras.losses.Loss):
+class CACLoss(Loss):
     """The Class Anchor Clustering loss on distances (equation 5).
 
-    A larger `anchor_weight` pulls examples closer to their anchor; a smaller
-    one leaves more to the order of the distances. The paper's study finds
+    A larger `anchor_weight` pulls examples closer to their anchors; a smaller
+    one puts more weight on the order of the distances. The paper's study finds
     little difference between 0.05 and 0.8.
 
     Args:
         anchor_weight: weight of the anchor loss (the paper's lambda), >= 0.
-        ignore_class: a label whose rows have no part in the loss, for
-            validation data that carry unknowns labelled -1; by default every
+        ignore_class: a label whose rows are left out of the loss, for
+            validation data with unknown inputs labelled -1. By default every
             label outside 0...N-1 makes its row's loss NaN.
         reduction: as for every Keras loss.
         name: name of the loss.
@@ -266,9 +300,12 @@ class CACLoss(keras.losses.Loss):
     1.1566
     """
 
+    NAME, READS = "cac", ("distances",)
+    MAY_READ = ("logits", "anchors")
+
     def __init__(
         self,
-        anchor_weight=0.1,
+        anchor_weight=ANCHOR_WEIGHT,
         ignore_class=None,
         reduction="sum_over_batch_size",
         name="cac_loss",
@@ -282,7 +319,7 @@ class CACLoss(keras.losses.Loss):
     def __call__(self, y_true, y_pred, sample_weight=None):
         if self.ignore_class is not None:
             y_true = ops.convert_to_tensor(y_true)
-            is_counted = ops.not_equal(y_true, self.ignore_class)
+            is_counted = ops.logical_not(is_label(y_true, self.ignore_class))
             y_true = ops.where(is_counted, y_true, 0)
             sample_weight = weights_of_counted(
                 is_counted, sample_weight, self.reduction
@@ -291,6 +328,51 @@ class CACLoss(keras.losses.Loss):
 
     def call(self, y_true, y_pred):
         return cac_loss(y_true, y_pred, self.anchor_weight)
+
+    def of_outputs(self, labels, outputs, sample_weight=None):
+        """As in `Loss`; while the centres are anchors, from the logits."""
+        anchors, logits = outputs.get("anchors"), outputs.get("logits")
+        is_own_formula = type(self).call is CACLoss.call
+        if (
+            anchors is None
+            or not is_own_formula
+            or self.ignore_class is not None
+        ):
+            return super().of_outputs(labels, outputs, sample_weight)
+        if fused_ops.binding_for(logits) is None:
+            values = self._of_anchors(
+                labels, logits, outputs["distances"], anchors
+            )
+            return self.reduce(values, sample_weight)
+        values = ops.cond(
+            anchors.are_in_force,
+            # An invalid row is NaN, as with stock operations: `fit` then says
+            # what happened, and a scaled loss may overflow occasionally.
+            lambda: cac_loss_from_logits(
+                labels,
+                logits,
+                anchors.magnitude,
+                self.anchor_weight,
+                validate=False,
+            ),
+            lambda: cac_loss(labels, outputs["distances"], self.anchor_weight),
+        )
+        return self.reduce(values, sample_weight)
+
+    def _of_anchors(self, labels, logits, distances, anchors):
+        """Of stock operations; `cac_loss` where they are not in force."""
+        distances = full_precision(distances)
+        rounding = _rounding_of_margins(
+            full_precision(logits), distances, anchors.magnitude
+        )
+        tuplet = _tuplet_loss(
+            labels,
+            distances,
+            lambda *margins: ops.where(
+                anchors.are_in_force, rounding(*margins), 0.0
+            ),
+        )
+        return tuplet + self.anchor_weight * anchor_loss(labels, distances)
 
     def get_config(self):
         return {

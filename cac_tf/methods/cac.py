@@ -3,32 +3,33 @@
 
 import dataclasses
 
-from cac_tf.layers import AnchoredDistance
-from cac_tf.losses import CACLoss
+from cac_tf import losses
+from cac_tf.hyperparameters import ANCHOR_WEIGHT
+from cac_tf.methods import around_centres
 from cac_tf.methods import recipe as recipes
-from cac_tf.methods.method import Method
-from cac_tf.metrics import AnchorLoss
+from cac_tf.methods.method import register
 
 
 @dataclasses.dataclass(frozen=True)
-class Recipe(recipes.Recipe):
-    """The common recipe with the two hyper-parameters of the CAC loss."""
+class Recipe(around_centres.Recipe):
+    """The recipe of methods with centres, with the weight of the CAC loss."""
 
-    magnitude: float = 10.0
-    anchor_weight: float = 0.1
-
-    def __post_init__(self):
-        super().__post_init__()
-        # These check their own arguments.
-        AnchoredDistance(2, self.magnitude)
-        CACLoss(self.anchor_weight)
+    anchor_weight: float = recipes.field(
+        ANCHOR_WEIGHT,
+        "Weight of the anchor loss (the paper's lambda).",
+        at_least=0,
+        at_most=10**6,
+    )
 
 
-METHOD = Method(
-    name="cac",
-    recipe=Recipe,
-    scores=("gamma", "min_distance", "max_logit"),
-    loss=lambda recipe: CACLoss(recipe.anchor_weight),
-    monitor=AnchorLoss,
-    magnitude=lambda recipe: recipe.magnitude,
-)
+class ClassAnchorClustering(around_centres.AroundCentresMethod):
+    """The CAC loss on distances to anchors; class means afterwards."""
+
+    name = "cac"
+    recipe = Recipe
+
+    def loss(self, recipe):
+        return losses.CACLoss(recipe.anchor_weight)
+
+
+register(ClassAnchorClustering())

@@ -5,15 +5,23 @@ Trained with the same recipes as CAC: the baselines in the paper's tables were
 trained for 30 epochs without augmentation, and are weaker for it.
 """
 
-from cac_tf.losses import CrossEntropyLoss
-from cac_tf.methods.method import Method
-from cac_tf.methods.recipe import Recipe
-from cac_tf.metrics import CrossEntropy
+from cac_tf import losses
+from cac_tf import metrics
+from cac_tf.methods.method import register
+from cac_tf.methods.supervised import SupervisedMethod
 
-METHOD = Method(
-    name="cross_entropy",
-    recipe=Recipe,
-    scores=("max_softmax", "max_logit", "openmax"),
-    loss=lambda recipe: CrossEntropyLoss(),
-    monitor=CrossEntropy,
-)
+
+class SoftmaxCrossEntropy(SupervisedMethod):
+    """Cross-entropy on the logits."""
+
+    name = "cross_entropy"
+    scores = ("max_softmax", "max_logit", "openmax")
+
+    def loss(self, recipe):
+        return losses.CrossEntropyLoss()
+
+    def monitor(self):
+        return metrics.CrossEntropy()
+
+
+register(SoftmaxCrossEntropy())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a trained classifier still learns from known data."""
+"""What a trained classifier learns from known data without gradients."""
 
 
 def fit_to_known_data(model, dataset):
@@ -19,15 +19,15 @@ def fit_to_known_data(model, dataset):
 
 
 def recentre(model, dataset, batch_size=128):
-    """Puts class means in the place of the anchors.
+    """Replaces the anchors by class means.
 
-    Those of a model that was trained with mirrored images are taken over each
-    training image and its mirror image.
+    For a model that was trained with mirrored images, the means are taken over
+    each training image and its mirror image.
 
     Args:
         model: `OpenSetClassifier`.
         dataset: `OpenSetDataset`.
-        batch_size: of the predictions.
+        batch_size: batch size of the predictions.
 
     Returns:
         (N,) int64 numbers of images that each class mean was taken over.
@@ -47,12 +47,13 @@ def recentre(model, dataset, batch_size=128):
 
 
 def fit_score(model, dataset):
-    """Fits a classifier's score alone, if it learns from known data.
+    """Fits only a classifier's score, if it learns from known data.
 
     Args:
         model: `OpenSetClassifier`.
-        dataset: `OpenSetDataset`: its images as they are, and its validation
-            part for a score that wants data which was not trained on.
+        dataset: `OpenSetDataset`. Its training images are used, without
+            augmentation; its validation images for a score that wants data
+            not used for training.
     """
     held_out = model.score.WANTS_HELD_OUT_DATA
     model.fit_score(*(dataset.validation if held_out else dataset.train))

@@ -1,128 +1,109 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a method of the paper's tables consists of, and how it is trained."""
+"""The base class of methods, the rows of the paper's tables."""
 
-import collections.abc
 import dataclasses
 
-import keras
+from cac_tf.methods import presets
+from cac_tf.methods.recipe import RESERVED
+from cac_tf.methods.recipe import Recipe
+from cac_tf.registry import Registry
 
-from cac_tf.layers import AffineAugmentation
-from cac_tf.layers import ImagePreprocessing
-from cac_tf.methods.known_data import fit_to_known_data
-from cac_tf.metrics import AnchorLoss
-from cac_tf.metrics import TupletLoss
-from cac_tf.models import NETWORKS
-from cac_tf.models import OpenSetClassifier
-from cac_tf.training import fit_resumable
+_METHODS = Registry("method", "cac_tf.methods")
+names, get = _METHODS.names, _METHODS.get
 
 
-@dataclasses.dataclass(frozen=True)
+def register(method):
+    """Adds a method, so that it is found by its name.
+
+    Returns:
+        The method.
+
+    Raises:
+        ValueError: the name belongs to another method; a field of its recipe
+            is called like another setting, or has another type than the
+            field of that name has elsewhere.
+    """
+    elsewhere = _fields()
+    for field in dataclasses.fields(method.recipe):
+        if field.name in RESERVED:
+            raise ValueError(
+                f"The recipe of the method {method.name!r} has a field "
+                f"{field.name!r}, which is a setting of every experiment. "
+                "Choose another name."
+            )
+        kind, owner = elsewhere.get(field.name, (type(field.default), None))
+        if {kind, type(field.default)} not in ({kind}, {int, float}):
+            raise ValueError(
+                f"The field {field.name!r} of the method {method.name!r} is "
+                f"of the type {type(field.default).__name__}; that of {owner} "
+                f"is of the type {kind.__name__}. Choose another name."
+            )
+    return _METHODS.register(method)
+
+
+def _fields():
+    """The type of each field so far, and whose it is, by name."""
+    owners = {"the recipe of all methods": Recipe}
+    for method in _METHODS.registered():
+        owners[f"the method {method.name!r}"] = method.recipe
+    found = {}
+    for owner, recipe in owners.items():
+        for field in dataclasses.fields(recipe):
+            found.setdefault(field.name, (type(field.default), owner))
+    return found
+
+
 class Method:
-    """How a model is trained, and how its inputs can be scored.
+    """A way to train a classifier, and to score its inputs.
 
-    A method is one file in this folder with a `METHOD` of this class; the
-    binaries find it by its name.
+    A subclass has a `name`, the class of its `recipe`, and its `scores`, and
+    defines `train`, with as many networks, losses and stages as it needs. An
+    instance that is registered (`methods.register`), in a file of this folder
+    or in another package, is found by its name.
     """
 
-    name: str
-    recipe: type  # `Recipe` or a subclass with fields of its own
-    # Names of `cac_tf.scores` that an evaluation compares if no others are
-    # asked for; the first is the method's own.
-    scores: tuple
-    loss: collections.abc.Callable  # recipe -> Keras loss on distances
-    # Class of the metric by whose smallest validation value weights are chosen.
-    monitor: type
-    magnitude: collections.abc.Callable = lambda recipe: 10.0
+    name = None
+    recipe = Recipe  # a dataclass that extends `recipe.BaseRecipe`
+    # Names of `cac_tf.scores` that an evaluation compares by default; the
+    # first is the method's own.
+    scores = ("gamma",)
 
-    def build_model(self, dataset, recipe, seed, score=None, views=None):
-        """A fresh classifier for a data set, compiled.
+    def preset(self, dataset):
+        """Values of the recipe for a data set's name, as a dict.
 
-        Makes the process deterministic: the same seed gives the same weights.
-
-        Args:
-            dataset: `OpenSetDataset`; gives image size, classes, statistics.
-            recipe: of this method's recipe class.
-            seed: of initialisation, dropout and augmentation.
-            score: as of `OpenSetClassifier`; None for the method's own.
-            views: as of `OpenSetClassifier`.
-
-        Returns:
-            Compiled `OpenSetClassifier`.
+        By default those of `presets.preset` that the recipe has fields for.
         """
-        keras.utils.set_random_seed(seed)
-        if keras.backend.backend() == "tensorflow":
-            import tensorflow as tf
+        return self.fitting(presets.preset(dataset))
 
-            tf.config.experimental.enable_op_determinism()
-        height, width, channels = dataset.image_shape
-        mean, std = dataset.channel_statistics
-        has_augmentation = recipe.scale < 1 or recipe.flip or recipe.rotation
-        model = OpenSetClassifier(
-            NETWORKS[recipe.network](
-                len(dataset.class_names),
-                (height, width, channels),
-                dropout=recipe.dropout,
-                weight_decay=recipe.weight_decay,
-                seed=seed,
-            ),
-            dataset.class_names,
-            magnitude=self.magnitude(recipe),
-            preprocessing=ImagePreprocessing(height, width, mean, std),
-            augmentation=AffineAugmentation(
-                recipe.scale, recipe.flip, recipe.rotation, seed=seed
-            )
-            if has_augmentation
-            else None,
-            score=score or self.scores[0],
-            views=views,
-        )
-        steps_per_epoch = -(-dataset.train.size // recipe.batch_size)
-        # The monitored one may be among the first two: once is enough.
-        metrics = dict.fromkeys((AnchorLoss, TupletLoss, self.monitor))
-        model.compile(
-            optimizer=recipe.optimizer(steps_per_epoch),
-            loss=self.loss(recipe),
-            metrics=["accuracy", *(metric() for metric in metrics)],
-        )
-        return model
+    def fitting(self, values):
+        """Those of the values that the recipe has fields for."""
+        fields = {field.name for field in dataclasses.fields(self.recipe)}
+        return {k: v for k, v in values.items() if k in fields}
 
-    def train(
-        self,
-        model,
-        dataset,
-        recipe,
-        seed,
-        checkpoint,
-        callbacks=(),
-        after_epoch=None,
-    ):
-        """Trains a model to the end, but for the threshold.
+    def train(self, dataset, recipe, run):
+        """Trains a classifier completely, except for the threshold.
+
+        Called again after an interruption with the same arguments, it resumes
+        from the checkpoints of `run` and ends with the same weights. So it
+        must draw random numbers only from `run.seed`, and train by `run.fit`.
 
         Args:
-            model: of `build_model`, with the same data set, recipe and seed.
             dataset: `OpenSetDataset`.
             recipe: of this method's recipe class.
-            seed: of the order of the examples.
-            checkpoint: path of the checkpoint file; if it exists, training
-                goes on from there.
-            callbacks: Keras callbacks.
-            after_epoch: as in `fit_resumable`.
+            run: `training.TrainingRun`: seed, checkpoints, and the wanted
+                score and test-time augmentation.
 
         Returns:
-            `TrainingRecord`.
+            `OpenSetClassifier`, trained, re-centred, its score fitted.
         """
-        keeps_best = recipe.schedule != "cosine"
-        record = fit_resumable(
-            model,
-            dataset.train,
-            dataset.validation,
-            stages=recipe.stages,
-            batch_size=recipe.batch_size,
-            seed=seed,
-            checkpoint=checkpoint,
-            monitor=f"val_{self.monitor().name}" if keeps_best else None,
-            callbacks=callbacks,
-            after_epoch=after_epoch,
-        )
-        fit_to_known_data(model, dataset)
-        return record
+        raise NotImplementedError
+
+    def check(self, recipe, dataset_name, tta):
+        """Raises ValueError for a recipe that does not fit the rest.
+
+        Args:
+            recipe: of this method's recipe class.
+            dataset_name: name of the data set.
+            tta: the wanted test-time augmentation, or None.
+        """
+        presets.check_tta(tta, dataset_name, getattr(recipe, "flip", None))

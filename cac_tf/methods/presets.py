@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recipes for data sets; every value can be overridden by a flag.
 
-Those of the benchmark are the paper's (section 4.1 and its authors' code):
+Those of the benchmark are the paper's (section 4.4 and its authors' code):
 SGD with momentum 0.9, batches of 128, a stage at learning rate 0.01 and one
-at 0.001 from the best weights. Costs are for two cores of an AMD EPYC in
+at 0.001 from the best weights. Costs are for two cores of a server in
 mixed_bfloat16 (590 images/s at 32x32; float32 takes 1.6 times as long);
 expected AUROCs are means over the five `neal` trials from the paper's Table 1.
 """
@@ -146,7 +146,7 @@ _PRESETS = {
 def preset(dataset):
     """The values of a recipe for a data set's name, as a dict.
 
-    What it leaves out are the defaults of the method's `Recipe`.
+    Values that it leaves out are the defaults of the method's `Recipe`.
 
     Example:
 
@@ -156,28 +156,29 @@ def preset(dataset):
     return _PRESETS.get(dataset, photographs)()
 
 
-def check_views(views, dataset, flip):
-    """Raises ValueError for two views of what has no mirror images.
+def check_tta(tta, dataset, flip):
+    """Raises ValueError if images are mirrored that must not be.
 
     Args:
-        views: as of `OpenSetClassifier`.
+        tta: as in `OpenSetClassifier`.
         dataset: name of the data set.
-        flip: probability of a mirror image in the training.
+        flip: probability of a mirror image in training; None if a method
+            does not say.
 
     Example:
 
-    >>> check_views("flip", "cifar10", flip=0.5)
-    >>> check_views(None, "mnist", flip=0.0)
+    >>> check_tta("flip", "cifar10", flip=0.5)
+    >>> check_tta(None, "mnist", flip=0.0)
     """
-    if views != "flip":
+    if tta != "flip":
         return
     if preset(dataset).get("flip") == 0.0:
         raise ValueError(
-            f"{dataset} is not for mirror images, which change its classes: "
-            "leave --views out."
+            f"Images of {dataset} change their classes when they are "
+            "mirrored: leave tta=flip out."
         )
-    if not flip:
+    if flip == 0.0:
         raise ValueError(
-            "--views=flip is for models that are trained with mirror images; "
-            "with --flip=0 they are not."
+            "tta=flip is for models that are trained with mirror images; "
+            "with flip=0 they are not."
         )

@@ -2,19 +2,156 @@
 """Everything that decides how a model is trained, besides data and seed."""
 
 import dataclasses
+import math
 
-import keras
+from cac_tf import lazy
+from cac_tf import training
+from cac_tf.models import networks
 
-from cac_tf.layers import AffineAugmentation
-from cac_tf.models import NETWORKS
-from cac_tf.training import Stage
+keras = lazy.module("keras")
 
-SCHEDULES = ("cosine", "two_stage")
+
+def field(
+    default,
+    help,
+    *,
+    choices=None,
+    at_least=None,
+    above=None,
+    at_most=None,
+    below=None,
+):
+    """A field of a recipe: its default, its help, and what is allowed.
+
+    Its type is that of the default: bool, int, float or str. The flag of the
+    command line and the check of the recipe are made from it.
+
+    Args:
+        default: value if neither a preset nor the user gives another.
+        help: one sentence for `--help`.
+        choices: the allowed values, or a function that gives them.
+        at_least, above, at_most, below: limits of a number.
+
+    Returns:
+        A field for a dataclass.
+
+    Example:
+
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Recipe(BaseRecipe):
+    ...     width: int = field(8, "Width of the decoder.", at_least=1)
+    >>> Recipe(width=0)
+    Traceback (most recent call last):
+    ValueError: width must be at least 1; got 0.
+    """
+    limits = {
+        "at_least": at_least,
+        "above": above,
+        "at_most": at_most,
+        "below": below,
+    }
+    return dataclasses.field(
+        default=default,
+        metadata={"help": help, "choices": choices, **limits},
+    )
+
+
+def choices_of(field):
+    """The allowed values of a recipe's field, or None where any is."""
+    choices = field.metadata.get("choices")
+    return tuple(choices()) if callable(choices) else choices
+
+
+# Larger values are taken for typing errors.
+_MOST, _LARGEST_RATE = 10**6, 1000
+
+# What the flags and an experiment's other settings are called.
+RESERVED = (
+    *("config", "dataset", "dump_arrays", "evaluate_every", "method"),
+    *("output_dir", "overwrite", "precision", "score", "scores", "seed"),
+    *("tensorboard", "true_positive_rate", "tta", "data_dir"),
+    *("known_classes", "unknown_classes", "negative_classes"),
+    *("split_family", "trial", "image_size", "strict", "stream"),
+    *("split_seed", "test_fraction", "validation_fraction"),
+    "validation_split",
+)
+
+# By the type of a field's default: the types that it takes, also in words.
+_KINDS = {
+    bool: (bool, "True or False"),
+    int: (int, "a whole number"),
+    float: ((int, float), "a finite number"),
+    str: (str, "a text"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
-class Recipe:
-    """What all methods share; a method adds fields of its own.
+class BaseRecipe:
+    """Fields that say their help and what is allowed; see `field`.
+
+    Raises:
+        ValueError: a value that is not allowed.
+    """
+
+    def __post_init__(self):
+        for one in dataclasses.fields(self):
+            self._check(one, getattr(self, one.name))
+
+    def _check(self, one, value):
+        choices, limits = choices_of(one), one.metadata
+        if choices is not None and value not in choices:
+            raise ValueError(
+                f"{one.name} must be one of {', '.join(map(str, choices))}; "
+                f"got {value!r}."
+            )
+        allowed, words = _KINDS[type(one.default)]
+        is_of_kind = isinstance(value, allowed) and (
+            isinstance(value, bool) == isinstance(one.default, bool)
+        )
+        if not is_of_kind or (
+            isinstance(value, float) and not math.isfinite(value)
+        ):
+            raise ValueError(f"{one.name} must be {words}; got {value!r}.")
+        for limit, is_kept, words in (
+            ("at_least", lambda v, x: v >= x, "at least"),
+            ("above", lambda v, x: v > x, "above"),
+            ("at_most", lambda v, x: v <= x, "at most"),
+            ("below", lambda v, x: v < x, "below"),
+        ):
+            bound = limits.get(limit)
+            if bound is not None and not is_kept(value, bound):
+                raise ValueError(
+                    f"{one.name} must be {words} {bound}; got {value}."
+                )
+
+    @classmethod
+    def of_preset(cls, preset, given):
+        """A preset's recipe with given values in place of some of its own.
+
+        Args:
+            preset: dict of values.
+            given: dict of values.
+        """
+        return cls(**{**preset, **given})
+
+    @property
+    def unused(self):
+        """Fields without effect: dict from their names to what makes it so."""
+        return {}
+
+    @property
+    def in_force(self):
+        """The fields that have an effect, as a dict."""
+        return {
+            name: value
+            for name, value in dataclasses.asdict(self).items()
+            if name not in self.unused
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe(BaseRecipe):
+    """How a classifier is trained; a method may add its own fields.
 
     Schedules: "cosine" lets the learning rate fall to 0 over all epochs and
     keeps the last weights. "two_stage" trains `epochs` at `learning_rate`,
@@ -26,107 +163,142 @@ class Recipe:
     upper limits.
     """
 
-    network: str = "openset_cnn"
-    schedule: str = "cosine"
-    epochs: int = 100
-    learning_rate: float = 0.01
-    second_stage_epochs: int = 0
-    second_stage_learning_rate: float = 0.001
-    until_converged: bool = False
-    patience: int = 20
-    batch_size: int = 32
-    momentum: float = 0.9
-    weight_decay: float = 1e-3
-    dropout: float = 0.2
-    scale: float = 0.5
-    flip: float = 0.5
-    rotation: float = 10.0
+    network: str = field("openset_cnn", "Backbone.", choices=networks.names)
+    schedule: str = field(
+        "cosine",
+        "cosine: the learning rate falls to 0 over all epochs, and the last "
+        "weights are kept. two_stage: epochs at learning_rate, then, from the "
+        "best weights, second_stage_epochs at second_stage_learning_rate; the "
+        "best weights by validation are kept.",
+        choices=("cosine", "two_stage"),
+    )
+    epochs: int = field(
+        100,
+        "Passes over the training images; with two_stage, those of the first "
+        "stage; with until_converged, an upper limit (1000).",
+        at_least=1,
+        at_most=_MOST,
+    )
+    learning_rate: float = field(
+        0.01,
+        "Learning rate of SGD at the start.",
+        above=0,
+        at_most=_LARGEST_RATE,
+    )
+    second_stage_epochs: int = field(
+        0,
+        "Passes of the second stage; 0: none; with until_converged an upper "
+        "limit (1000).",
+        at_least=0,
+        at_most=_MOST,
+    )
+    second_stage_learning_rate: float = field(
+        0.001,
+        "Learning rate of SGD in the second stage.",
+        above=0,
+        at_most=_LARGEST_RATE,
+    )
+    until_converged: bool = field(
+        False,
+        "End each stage when the validation value (CAC: the anchor loss) has "
+        "not improved for patience epochs.",
+    )
+    patience: int = field(
+        20,
+        "Epochs without improvement that end a stage.",
+        at_least=1,
+        at_most=_MOST,
+    )
+    batch_size: int = field(
+        32, "Images in a training step.", at_least=1, at_most=_MOST
+    )
+    momentum: float = field(
+        0.9, "Momentum of SGD, in [0, 1).", at_least=0, below=1
+    )
+    weight_decay: float = field(
+        1e-3,
+        "L2 penalty on all weights, as a gradient factor.",
+        at_least=0,
+        at_most=1,
+    )
+    dropout: float = field(
+        0.2,
+        "Share of channels dropped after each block, in [0, 1).",
+        at_least=0,
+        below=1,
+    )
+    scale: float = field(
+        0.5,
+        "Smallest area of a random crop, in (0, 1]; 1: no crops.",
+        above=0,
+        at_most=1,
+    )
+    flip: float = field(
+        0.5, "Probability of a horizontal flip.", at_least=0, at_most=1
+    )
+    rotation: float = field(
+        10.0,
+        "Largest random rotation, in degrees.",
+        at_least=0,
+        at_most=180,
+    )
 
-    def __post_init__(self):
-        # Checks its own arguments.
-        AffineAugmentation(self.scale, self.flip, self.rotation)
-        for name, allowed in (
-            ("network", tuple(NETWORKS)),
-            ("schedule", SCHEDULES),
-        ):
-            if getattr(self, name) not in allowed:
-                raise ValueError(
-                    f"{name} must be one of {', '.join(allowed)}; got "
-                    f"{getattr(self, name)!r}."
-                )
-        for name, lowest in (
-            ("epochs", 1),
-            ("batch_size", 1),
-            ("patience", 1),
-            ("second_stage_epochs", 0),
-        ):
-            if getattr(self, name) < lowest:
-                raise ValueError(
-                    f"{name} must be at least {lowest}; got "
-                    f"{getattr(self, name)}."
-                )
-        for name in ("learning_rate", "second_stage_learning_rate"):
-            if not getattr(self, name) > 0:
-                raise ValueError(
-                    f"{name} must be > 0; got {getattr(self, name)}."
-                )
-        if not self.weight_decay >= 0:
-            raise ValueError(
-                f"weight_decay must be >= 0; got {self.weight_decay}."
-            )
-        for name in ("momentum", "dropout"):
-            if not 0.0 <= getattr(self, name) < 1.0:
-                raise ValueError(
-                    f"{name} must be in [0, 1); got {getattr(self, name)}."
-                )
+    # Upper limit of a stage that ends when it has converged.
+    MOST_EPOCHS_UNTIL_CONVERGED = 1000
+
+    @classmethod
+    def of_preset(cls, preset, given):
+        """As in `BaseRecipe`; `until_converged` has upper limits of its own."""
+        limits = {}
+        if given.get("until_converged"):
+            most = cls.MOST_EPOCHS_UNTIL_CONVERGED
+            limits = {"epochs": most, "second_stage_epochs": most}
+        return super().of_preset({**preset, **limits}, given)
 
     @property
     def unused(self):
-        """Names of the fields that have no effect, given the others.
+        """Fields without effect: dict from their names to what makes it so.
 
         Example:
 
-        >>> sorted(Recipe(schedule="two_stage").unused)
-        ['patience', 'second_stage_learning_rate']
+        >>> Recipe(schedule="two_stage").unused["patience"]
+        'until_converged=False'
         """
         if self.schedule == "cosine":
-            return {
-                "second_stage_epochs",
-                "second_stage_learning_rate",
-                "until_converged",
-                "patience",
-            }
-        unused = set()
+            return dict.fromkeys(
+                (
+                    "second_stage_epochs",
+                    "second_stage_learning_rate",
+                    "until_converged",
+                    "patience",
+                ),
+                "schedule=cosine",
+            )
+        unused = {}
         if not self.second_stage_epochs:
-            unused.add("second_stage_learning_rate")
+            unused["second_stage_learning_rate"] = "second_stage_epochs=0"
         if not self.until_converged:
-            unused.add("patience")
+            unused["patience"] = "until_converged=False"
         return unused
 
     @property
-    def in_force(self):
-        """The fields that have an effect, as a dict."""
-        return {
-            name: value
-            for name, value in dataclasses.asdict(self).items()
-            if name not in self.unused
-        }
+    def keeps_best(self):
+        """Whether the best weights by validation are kept, not the last."""
+        return self.schedule != "cosine"
 
     @property
     def most_epochs(self):
         """The number of epochs if no stage ends early."""
-        if self.schedule == "cosine":
-            return self.epochs
-        return self.epochs + self.second_stage_epochs
+        return sum(stage.epochs for stage in self.stages)
 
     @property
     def stages(self):
         """The schedule as `Stage`s, for `fit_resumable`."""
         if self.schedule == "cosine":
-            return [Stage(self.epochs)]
+            return [training.Stage(self.epochs)]
         patience = self.patience if self.until_converged else None
-        first = Stage(self.epochs, self.learning_rate, patience)
-        second = Stage(
+        first = training.Stage(self.epochs, self.learning_rate, patience)
+        second = training.Stage(
             self.second_stage_epochs, self.second_stage_learning_rate, patience
         )
         return [first, second]

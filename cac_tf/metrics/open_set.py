@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Open-set measures as exact functions on arrays (paper, section 4).
 
-"Score" is everywhere the unknown score: larger = more unknown. An input is
-kept (called known) at a threshold t if its score is <= t.
+"Score" always means the unknown score: larger = more unknown. An input is
+accepted (taken to be known) at a threshold t if its score is <= t.
 """
 
 import numpy as np
-from sklearn import metrics as sklearn_metrics
+
+from cac_tf import lazy
+
+sklearn_metrics = lazy.module("sklearn.metrics")
 
 
-def _scores(values, name):
+def finite_scores(values, name):
+    """Scores as a float64 vector; raises ValueError if it cannot be used."""
     values = np.asarray(values, dtype="float64").ravel()
     if values.size == 0:
         raise ValueError(f"{name} is empty; at least one score is needed.")
@@ -21,7 +25,7 @@ def _scores(values, name):
 def openness(num_known, num_unknown):
     r"""\\(1 - \sqrt{2 N_{train} / (N_{test} + N_{target})}\\), equation 10.
 
-    With N_train = N_target = the known classes and N_test = all of them.
+    With N_train = N_target = the known classes and N_test = all classes.
 
     Args:
         num_known: classes seen in training, >= 1.
@@ -44,7 +48,7 @@ def openness(num_known, num_unknown):
 
 
 def accuracy(labels, predicted):
-    """Share of known inputs whose nearest class is their own.
+    """Share of known inputs whose predicted class is their own.
 
     Args:
         labels: (n,) class indices.
@@ -82,8 +86,8 @@ def auroc(known_scores, unknown_scores):
     >>> auroc([0.1, 0.2], [0.2, 0.3])
     0.875
     """
-    known = _scores(known_scores, "known_scores")
-    unknown = _scores(unknown_scores, "unknown_scores")
+    known = finite_scores(known_scores, "known_scores")
+    unknown = finite_scores(unknown_scores, "unknown_scores")
     is_unknown = np.repeat([0, 1], [known.size, unknown.size])
     return float(
         sklearn_metrics.roc_auc_score(is_unknown, np.r_[known, unknown])
@@ -91,7 +95,7 @@ def auroc(known_scores, unknown_scores):
 
 
 def roc_curve(known_scores, unknown_scores):
-    """Kept shares of unknown and known inputs over all thresholds.
+    """Accepted shares of unknown and known inputs over all thresholds.
 
     Args:
         known_scores: (n,) scores of known inputs.
@@ -106,8 +110,8 @@ def roc_curve(known_scores, unknown_scores):
     >>> roc_curve([0.0], [1.0])
     (array([0., 0., 1.]), array([0., 1., 1.]))
     """
-    known = _scores(known_scores, "known_scores")
-    unknown = _scores(unknown_scores, "unknown_scores")
+    known = finite_scores(known_scores, "known_scores")
+    unknown = finite_scores(unknown_scores, "unknown_scores")
     is_known = np.repeat([1, 0], [known.size, unknown.size])
     fpr, tpr, _ = sklearn_metrics.roc_curve(
         is_known, -np.r_[known, unknown], drop_intermediate=False
@@ -115,25 +119,86 @@ def roc_curve(known_scores, unknown_scores):
     return fpr, tpr
 
 
+def fpr_at_tpr(known_scores, unknown_scores, true_positive_rate=0.95):
+    """False-positive rate at a true-positive rate, FPR@95 by default.
+
+    The share of unknown inputs accepted at the smallest threshold that
+    accepts at least that share of the known ones; nothing is interpolated.
+
+    Args:
+        known_scores: (n,) scores of known inputs.
+        unknown_scores: (m,) scores of unknown inputs.
+        true_positive_rate: in (0, 1].
+
+    Returns:
+        A float in [0, 1]; smaller is better.
+
+    Example:
+
+    >>> fpr_at_tpr([0.0, 1.0, 2.0, 3.0], [0.5, 1.5, 2.5, 3.5], 0.75)
+    0.5
+    """
+    if not 0.0 < true_positive_rate <= 1.0:
+        raise ValueError(
+            f"true_positive_rate must be in (0, 1]; got {true_positive_rate!r}."
+        )
+    fpr, tpr = roc_curve(known_scores, unknown_scores)
+    return float(fpr[np.argmax(tpr >= true_positive_rate - 1e-12)])
+
+
+def aupr(known_scores, unknown_scores, positive="unknown"):
+    """Area under the precision-recall curve, as average precision.
+
+    Unlike AUROC it depends on the ratio of known to unknown inputs.
+
+    Args:
+        known_scores: (n,) scores of known inputs.
+        unknown_scores: (m,) scores of unknown inputs.
+        positive: which inputs are the positives, "unknown" or "known".
+
+    Returns:
+        A float in [0, 1]; larger is better. A score that knows nothing has
+        the share of the positives.
+
+    Example:
+
+    >>> aupr([0.1, 0.2], [0.3]), aupr([0.1, 0.4], [0.3], positive="known")
+    (1.0, 0.8333333333333333)
+    """
+    known = finite_scores(known_scores, "known_scores")
+    unknown = finite_scores(unknown_scores, "unknown_scores")
+    if positive not in ("unknown", "known"):
+        raise ValueError(
+            f'positive must be "unknown" or "known"; got {positive!r}.'
+        )
+    is_unknown = np.repeat([False, True], [known.size, unknown.size])
+    scores = np.r_[known, unknown]
+    if positive == "known":
+        return float(
+            sklearn_metrics.average_precision_score(~is_unknown, -scores)
+        )
+    return float(sklearn_metrics.average_precision_score(is_unknown, scores))
+
+
 def oscr_curve(known_scores, is_correct, unknown_scores):
     """Correct classification rate over the false-positive rate.
 
     Args:
         known_scores: (n,) scores of known inputs.
-        is_correct: (n,) bool, whether the nearest class is the right one.
+        is_correct: (n,) bool, whether the predicted class is the right one.
         unknown_scores: (m,) scores of unknown inputs.
 
     Returns:
         (k,) false-positive rates, rising from 0 to 1, and (k,) correct
-        classification rates: known inputs that are kept and right, as a
-        share of all known inputs.
+        classification rates: known inputs that are accepted and correctly
+        classified, as a share of all known inputs.
 
     Example:
 
     >>> oscr_curve([0.0, 0.5], [True, False], [1.0])
     (array([0., 0., 1.]), array([0. , 0.5, 0.5]))
     """
-    known = _scores(known_scores, "known_scores")
+    known = finite_scores(known_scores, "known_scores")
     is_correct = np.asarray(is_correct, dtype=bool).ravel()
     if is_correct.shape != known.shape:
         raise ValueError(
@@ -161,12 +226,12 @@ def oscr(known_scores, is_correct, unknown_scores):
 def ccr_at_fpr(known_scores, is_correct, unknown_scores, false_positive_rate):
     """Correct classification rate at a false-positive rate.
 
-    At the largest threshold that keeps at most that share of the unknown
+    At the largest threshold that accepts at most that share of the unknown
     inputs; nothing is interpolated.
 
     Args:
         known_scores: (n,) scores of known inputs.
-        is_correct: (n,) bool, whether the nearest class is the right one.
+        is_correct: (n,) bool, whether the predicted class is the right one.
         unknown_scores: (m,) scores of unknown inputs.
         false_positive_rate: in [0, 1].
 
@@ -209,8 +274,8 @@ def bhattacharyya(known_values, unknown_values, bins=100):
     >>> bhattacharyya([0.0, 0.1], [0.9, 1.0])
     0.0
     """
-    known = _scores(known_values, "known_values")
-    unknown = _scores(unknown_values, "unknown_values")
+    known = finite_scores(known_values, "known_values")
+    unknown = finite_scores(unknown_values, "unknown_values")
     edges = np.histogram_bin_edges(np.r_[known, unknown], bins)
     p = np.histogram(known, edges)[0] / known.size
     q = np.histogram(unknown, edges)[0] / unknown.size

@@ -1,27 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keras metrics on distances, for use inside `fit` and `evaluate`.
+"""Keras metrics for use inside `fit` and `evaluate`.
 
-Labels are class indices; -1 stands for an unknown input, which counts in
-`OpenSetAUROC` only.
+Each names the outputs that it reads in `READS`, as losses do. Labels are
+class indices; -1 stands for an unknown input, which only `OpenSetAUROC`
+counts.
 """
 
 import keras
 import numpy as np
 from keras import ops
 
-from cac_tf.layers.open_set_decision import UNKNOWN
+from cac_tf import keras_private
+from cac_tf import scores
+from cac_tf.labels import UNKNOWN
 from cac_tf.layers.open_set_decision import nearest_class
-from cac_tf.layers.rejection_score import rejection_scores
 from cac_tf.losses.cac import anchor_loss
 from cac_tf.losses.cac import tuplet_loss
 from cac_tf.losses.cross_entropy import cross_entropy
+from cac_tf.losses.loss import is_label
 
 
 class _MeanOverKnown(keras.metrics.Mean):
     """Mean of a per-example value over the inputs of known classes.
 
-    Subclasses name the value, a function of labels and distances.
+    Subclasses define the value, a function of the labels and the output read.
     """
+
+    READS = ("distances",)
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         labels = ops.cast(ops.reshape(y_true, (-1,)), self.dtype)
@@ -58,7 +63,7 @@ class NearestCentreAccuracy(_MeanOverKnown):
 
     def __init__(self, name="accuracy", dtype=None):
         super().__init__(name=name, dtype=dtype)
-        self._direction = "up"
+        keras_private.set_direction(self, "up")
 
 
 @keras.saving.register_keras_serializable(package="CacTf")
@@ -78,7 +83,7 @@ class AnchorLoss(_MeanOverKnown):
 
     def __init__(self, name="anchor_loss", dtype=None):
         super().__init__(name=name, dtype=dtype)
-        self._direction = "down"
+        keras_private.set_direction(self, "down")
 
 
 @keras.saving.register_keras_serializable(package="CacTf")
@@ -98,53 +103,82 @@ class TupletLoss(_MeanOverKnown):
 
     def __init__(self, name="tuplet_loss", dtype=None):
         super().__init__(name=name, dtype=dtype)
-        self._direction = "down"
+        keras_private.set_direction(self, "down")
+
+
+@keras.saving.register_keras_serializable(package="CacTf")
+class LargestLogitAccuracy(_MeanOverKnown):
+    """Share of known inputs whose largest logit is that of their class.
+
+    Example:
+
+    >>> import numpy as np, cac_tf
+    >>> metric = cac_tf.metrics.LargestLogitAccuracy()
+    >>> _ = metric.update_state([0, 1, -1], np.float32([[2, 1]] * 3))
+    >>> float(metric.result())
+    0.5
+    """
+
+    READS = ("logits",)
+
+    def __init__(self, name="accuracy", dtype=None):
+        super().__init__(name=name, dtype=dtype)
+        keras_private.set_direction(self, "up")
+
+    @staticmethod
+    def _values(labels, logits):
+        return _is_nearest(labels, -ops.convert_to_tensor(logits))
 
 
 @keras.saving.register_keras_serializable(package="CacTf")
 class CrossEntropy(_MeanOverKnown):
-    """Mean softmax cross-entropy of the logits, from distances to anchors.
-
-    Args:
-        magnitude: length of the anchors.
+    """Mean softmax cross-entropy of the logits.
 
     Example:
 
     >>> import numpy as np, cac_tf
     >>> metric = cac_tf.metrics.CrossEntropy()
-    >>> d = cac_tf.layers.anchored_distances(np.float32([[2, 0]]), 10.0)
-    >>> _ = metric.update_state([0], d)
+    >>> _ = metric.update_state([0], np.float32([[2, 0]]))
     >>> round(float(metric.result()), 4)
     0.1269
     """
 
-    def __init__(self, magnitude=10.0, name="cross_entropy", dtype=None):
+    READS = ("logits",)
+    _values = staticmethod(cross_entropy)
+
+    def __init__(self, name="cross_entropy", dtype=None):
         super().__init__(name=name, dtype=dtype)
-        self.magnitude = float(magnitude)
-        self._direction = "down"
-
-    def _values(self, labels, distances):
-        return cross_entropy(labels, distances, self.magnitude)
-
-    def get_config(self):
-        return {**super().get_config(), "magnitude": self.magnitude}
+        keras_private.set_direction(self, "down")
 
 
 @keras.saving.register_keras_serializable(package="CacTf")
 class OpenSetAUROC(keras.metrics.AUC):
     """Streaming AUROC of known against unknown inputs (label -1).
 
-    The unknown score is the smallest gamma of each row. Keras' AUC counts in
-    buckets over [0, 1]; scores are put there on a logarithmic scale from
-    1e-8 to 1e4, with `num_thresholds` = 2000 in steps of 1.4 %, so the value
-    is close to the exact one of `metrics.auroc` (2e-3 and better), not equal.
+    Keras' AUC counts in buckets over [0, 1]. Scores are mapped into this range
+    on a logarithmic scale for either sign, from 1e-8 to 1e4, in steps of 1.4 %
+    with 4000 thresholds. So the value is close to the exact one of
+    `metrics.auroc` (to 2e-3 or better), but not equal to it.
 
     Without unknown (or without known) inputs the result is 0.
+
+    Args:
+        score: a score that needs no fitting: its name or a `scores.Score`.
+        num_thresholds: number of buckets.
+        name: name of the metric.
+        dtype: type of the computation.
+
+    Call arguments:
+        y_true: (B,) class indices or -1.
+        y_pred: what the score reads: one output, or a dict by name.
+
+    Raises:
+        ValueError: a score that has to be fitted.
 
     Example:
 
     >>> import numpy as np, cac_tf
-    >>> metric = cac_tf.metrics.OpenSetAUROC()
+    >>> metric = cac_tf.metrics.OpenSetAUROC(score="min_distance")
     >>> distances = np.float32([[0, 14], [14, 1], [7, 8]])
     >>> _ = metric.update_state([0, 1, -1], distances)
     >>> round(float(metric.result()), 3)
@@ -153,20 +187,44 @@ class OpenSetAUROC(keras.metrics.AUC):
 
     _LOWEST, _HIGHEST = 1e-8, 1e4
 
-    def __init__(self, num_thresholds=2000, name="auroc", dtype=None):
+    def __init__(
+        self, score="gamma", num_thresholds=4000, name="auroc", dtype=None
+    ):
         super().__init__(num_thresholds=num_thresholds, name=name, dtype=dtype)
+        self.score = scores.get(score)
+        if self.score.IS_FITTED_TO_DATA:
+            raise ValueError(
+                f"The score {self.score.name!r} is fitted after training, "
+                "so it cannot be monitored during training."
+            )
+
+    @property
+    def READS(self):
+        return self.score.READS
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        is_unknown = ops.equal(ops.reshape(y_true, (-1,)), UNKNOWN)
-        score = ops.min(rejection_scores(y_pred), axis=-1)
-        span = np.log(self._HIGHEST / self._LOWEST)
-        score = ops.clip(score, self._LOWEST, self._HIGHEST)
-        position = ops.log(score / self._LOWEST) / span
+        is_unknown = is_label(ops.reshape(y_true, (-1,)), UNKNOWN)
+        values = [y_pred]
+        if isinstance(y_pred, dict):
+            values = self.score.arguments_of(y_pred)
+        score = self.score(*values)
+        # In [0, 1], in the order of the scores.
+        size = ops.log1p(ops.abs(score) / self._LOWEST)
+        largest = np.log1p(self._HIGHEST / self._LOWEST)
+        position = 0.5 + 0.5 * ops.sign(score) * ops.minimum(
+            size / largest, 1.0
+        )
         return super().update_state(is_unknown, position, sample_weight)
 
     def get_config(self):
         return {
+            "score": keras.saving.serialize_keras_object(self.score),
             "num_thresholds": self.num_thresholds,
             "name": self.name,
             "dtype": self.dtype,
         }
+
+    @classmethod
+    def from_config(cls, config):
+        score = keras.saving.deserialize_keras_object(config["score"])
+        return cls(**{**config, "score": score})

@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The open-set classifier and the benchmark's networks."""
 
-from cac_tf.models.open_set_classifier import OpenSetClassifier
-from cac_tf.models.open_set_classifier import OpenSetPrediction
-from cac_tf.models.open_set_classifier import OpenSetScores
-from cac_tf.models.open_set_classifier import load_model
-from cac_tf.models.openset_cnn import openset_cnn
-from cac_tf.models.resnet18 import resnet18
+from cac_tf import lazy
 
-# (num_classes, input_shape, dropout, weight_decay, seed) -> keras.Model
-NETWORKS = {"openset_cnn": openset_cnn, "resnet18": resnet18}
+lazy.package(
+    __name__,
+    {
+        "authors_weights": ["import_authors_weights", "read_authors_weights"],
+        "networks": [],
+        "network": ["Network"],
+        "networks.openset_cnn": ["openset_cnn"],
+        "networks.resnet18": ["resnet18"],
+        "open_set_classifier": ["OpenSetClassifier"],
+        "prediction": ["OpenSetPrediction", "OpenSetScores"],
+        "saving": ["load_model"],
+    },
+)

@@ -6,9 +6,10 @@ import pickle
 
 import numpy as np
 
+from cac_tf.hyperparameters import MAGNITUDE
 from cac_tf.layers.image_preprocessing import ImagePreprocessing
+from cac_tf.models.networks.openset_cnn import openset_cnn
 from cac_tf.models.open_set_classifier import OpenSetClassifier
-from cac_tf.models.openset_cnn import openset_cnn
 
 _CONVOLUTIONS = range(1, 10)
 _LAST_CHANNELS = 128
@@ -18,11 +19,11 @@ _DOWNSAMPLING = 8
 def import_authors_weights(
     path, class_names, image_shape, mean, std, augmentation=None, dropout=0.2
 ):
-    """Makes a classifier of a checkpoint that the paper's authors released.
+    """Makes a classifier from a checkpoint that the paper's authors released.
 
-    From github.com/dimitymiller/cac-openset; only the network of the
-    benchmark is known, not ResNet-18. The file is read without running any
-    code that it may hold.
+    They are at github.com/dimitymiller/cac-openset. Only the benchmark's
+    network is supported, not ResNet-18. Reading the file never runs code that
+    it may hold.
 
     Args:
         path: the .pth file, of a CAC or of a cross-entropy classifier.
@@ -30,21 +31,21 @@ def import_authors_weights(
             that the checkpoint was trained on.
         image_shape: (height, width, channels) of the prepared images.
         mean, std: normalisation that the weights were trained with, one
-            number a channel.
+            number per channel.
         augmentation: layer for further training.
         dropout: for further training.
 
     Returns:
-        `OpenSetClassifier`, not compiled, around its anchors, without a
+        `OpenSetClassifier`, not compiled, with its anchors and without a
         threshold; its score is gamma, or for a cross-entropy classifier the
         largest softmax probability.
 
     Raises:
-        ValueError: PyTorch is not installed; the file is no such checkpoint;
-            or its number of classes, channels or input size is another one.
+        ValueError: PyTorch is not installed; the file is not such a
+            checkpoint; or its number of classes, number of channels or input
+            size does not match.
     """
-    arrays = _read(path)
-    magnitude = _magnitude(arrays, path)
+    arrays, magnitude = read_authors_weights(path)
     _check_fit(arrays, path, class_names, image_shape)
     height, width, channels = image_shape
     backbone = openset_cnn(
@@ -70,13 +71,30 @@ def import_authors_weights(
     model = OpenSetClassifier(
         backbone,
         class_names,
-        magnitude=magnitude or 10.0,
+        magnitude=magnitude or MAGNITUDE,
         preprocessing=ImagePreprocessing(height, width, mean, std),
         augmentation=augmentation,
         score="gamma" if magnitude else "max_softmax",
     )
     model.build((None, height, width, channels))
     return model
+
+
+def read_authors_weights(path):
+    """The arrays of a checkpoint, without looking at any data.
+
+    Args:
+        path: the .pth file.
+
+    Returns:
+        Arrays by name, and the length of the anchors; None for a classifier
+        trained by cross-entropy.
+
+    Raises:
+        ValueError: as `import_authors_weights`, but for what does not match.
+    """
+    arrays = _read(path)
+    return arrays, _magnitude(arrays, path)
 
 
 def _read(path):
@@ -99,7 +117,7 @@ def _read(path):
         ) from error
     except Exception as error:
         raise ValueError(
-            f"{path} is no readable PyTorch file: {error}"
+            f"{path} is not a readable PyTorch file: {error}"
         ) from error
     state = content.get("net") if isinstance(content, dict) else None
     needed = [
@@ -135,7 +153,7 @@ def _magnitude(arrays, path):
     magnitude = float(anchors.flat[0])
     if magnitude <= 0 or np.any(anchors != magnitude * np.eye(len(anchors))):
         raise ValueError(
-            f"The anchors in {path} are no multiple of the unit vectors."
+            f"The anchors in {path} are not a multiple of the unit vectors."
         )
     return magnitude
 

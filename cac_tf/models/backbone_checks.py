@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an open-set classifier asks of its backbone and class names."""
+"""What an open-set classifier requires of its backbone and class names."""
 
-import unicodedata
 import warnings
 
 import keras
+
+from cac_tf import labels
+from cac_tf.keras_private import is_in_a_graph
+from cac_tf.keras_private import operation_behind
+from cac_tf.keras_private import sources_of
 
 # Operations whose outputs cannot reach an anchor. By class name, because
 # Keras has each of them as a layer, as an operation and as a function.
@@ -43,52 +47,35 @@ def check_class_names(class_names, reserved):
             f"An open-set classifier needs at least two known classes; got "
             f"{names}."
         )
-    for name in names:
-        if not isinstance(name, str) or not name:
-            raise ValueError(
-                f"Class names must be texts that are not empty; got {name!r}."
-            )
-        if not _is_one_line_of_utf8(name):
-            raise ValueError(
-                "Class names must be UTF-8 text on one line, without control "
-                f"characters; got {name!r}."
-            )
-        if name == reserved:
-            raise ValueError(
-                f"A known class cannot be called {reserved!r}: that is the "
-                "answer for inputs of no known class."
-            )
-    duplicates = sorted({n for n in names if names.count(n) > 1})
-    if duplicates:
+    labels.check_class_names(names)
+    if reserved in names:
         raise ValueError(
-            f"Class names must differ; these do not: {', '.join(duplicates)}."
+            f"A known class cannot be called {reserved!r}: that is the answer "
+            "for inputs of no known class."
         )
     return names
 
 
-def _is_one_line_of_utf8(text):
-    """Labels are files of lines. (Folders' names may be in other encodings.)"""
-    if len(text.splitlines()) != 1:
-        return False
-    # Cc: control characters; Cs: what stands for bytes that are no UTF-8.
-    return not any(unicodedata.category(c) in ("Cc", "Cs") for c in text)
-
-
-def check_backbone(backbone, num_classes):
-    """Raises ValueError unless the backbone can end in N logits."""
+def check_backbone(backbone, width):
+    """Raises ValueError unless the backbone can end in logits of this width."""
+    shape = None
+    if has_graph(backbone):
+        shape = named_tensors(backbone)["logits"].shape
     last = last_operation(backbone)
     bounded = bounded_activation(last)
     if bounded:
         raise ValueError(
             f"The backbone ends in a {bounded}, whose outputs are bounded and "
             "can never reach an anchor. Remove it: the last layer must give "
-            "logits (no activation)."
+            "logits (no activation). A classifier that is already trained is "
+            "taken with its softmax or sigmoid by "
+            "OpenSetClassifier.from_classifier."
         )
-    shape = getattr(backbone, "output_shape", None) if backbone.built else None
-    if shape and (len(shape) != 2 or shape[-1] != num_classes):
+    if shape is not None and (len(shape) != 2 or shape[-1] != width):
         raise ValueError(
             f"The backbone's output has shape {tuple(shape)}; for the "
-            f"{num_classes} class names it must be (batch, {num_classes})."
+            f"{width} class names it must be (batch, {width}). (Centres of "
+            "another width: pass head=AnchoredDistance(..., width=...).)"
         )
     dtype = getattr(last, "compute_dtype", None)
     if dtype in ("float16", "bfloat16"):
@@ -101,7 +88,7 @@ def check_backbone(backbone, num_classes):
 
 
 def uses_float16(layer):
-    """Whether a layer, or one inside of it, computes in float16."""
+    """Whether a layer, or one inside it, computes in float16."""
     if getattr(layer, "compute_dtype", None) == "float16":
         return True
     return any(
@@ -110,39 +97,78 @@ def uses_float16(layer):
 
 
 def last_operation(model):
-    """The layer or operation that gives a model's output, if it can be seen."""
+    """The layer or operation that gives a model's logits, as far as visible."""
     if not has_graph(model):
         if isinstance(model, keras.Sequential) and model.layers:
             return model.layers[-1]
-        # A layer, or a subclassed model, whose last step cannot be seen.
+        # A layer, or a subclassed model, whose last step is not visible.
         return model
-    operation = last_tensor(model)._keras_history.operation
+    operation = operation_behind(last_tensor(model))
     if operation is not model and isinstance(operation, keras.Model):
         return last_operation(operation)
     return operation
 
 
 def has_graph(model):
-    """Whether a model has tensors to go back by, from outputs to inputs."""
+    """Whether a model's tensors can be followed from outputs to inputs."""
     outputs = getattr(model, "outputs", None)
-    return bool(outputs) and hasattr(outputs[0], "_keras_history")
+    return bool(outputs) and is_in_a_graph(outputs[0])
+
+
+def logits_of(model):
+    """The tensor that holds the logits of a model with a graph."""
+    return named_tensors(model)["logits"]
+
+
+def named_tensors(model):
+    """Dict of the tensors that a model with a graph gives, by name."""
+    # For a Sequential model, `output` is that of its first call anywhere.
+    is_sequential = isinstance(model, keras.Sequential)
+    output = list(model.outputs) if is_sequential else model.output
+    return by_name(output, model.name)
+
+
+def by_name(outputs, model_name):
+    """The outputs of a model as a dict.
+
+    Args:
+        outputs: what a call of the model returns: a tensor, the logits, or a
+            dict of tensors with `logits`.
+        model_name: for the message.
+
+    Raises:
+        ValueError: several outputs without names, or no `logits`.
+    """
+    if isinstance(outputs, (list, tuple)) and len(outputs) == 1:
+        (outputs,) = outputs
+    if isinstance(outputs, (list, tuple)):
+        raise ValueError(
+            f"The model {model_name!r} gives {len(outputs)} outputs without "
+            "names, so it is unknown which of them are the logits. Let it "
+            "return a dict with 'logits' in it: keras.Model(model.input, "
+            "{'logits': model.outputs[i]})."
+        )
+    if not isinstance(outputs, dict):
+        return {"logits": outputs}
+    if "logits" not in outputs:
+        raise ValueError(
+            f"The model {model_name!r} returns a dict without 'logits' in it; "
+            f"its outputs are {', '.join(sorted(outputs))}. Give one of them "
+            "this name: keras.Model(model.input, {'logits': "
+            "model.output[name]})."
+        )
+    return outputs
 
 
 def last_tensor(model):
-    """The output of a model with a graph, before what only passes it on."""
-    tensor = model.outputs[0]
-    while _passes_through(tensor._keras_history.operation):
+    """The logits of a model with a graph, before layers that pass them on."""
+    tensor = logits_of(model)
+    while _passes_through(operation_behind(tensor)):
         sources = sources_of(tensor)
         if len(sources) != 1:
             break
         (tensor,) = sources
     return tensor
-
-
-def sources_of(tensor):
-    """The tensors that the operation behind a Keras tensor was called with."""
-    operation, node, _ = tensor._keras_history
-    return operation._inbound_nodes[node].input_tensors
 
 
 def _name_of(operation):
@@ -158,7 +184,7 @@ def _passes_through(operation):
 
 
 def bounded_activation(operation):
-    """What bounds the outputs of a layer or operation, a text; or None."""
+    """What bounds the outputs of a layer or operation, as text; or None."""
     activation = getattr(operation, "activation", None)
     for name in (
         _name_of(operation),

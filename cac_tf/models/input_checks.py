@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks on the host of what goes into training and prediction.
 
-Compiled code can raise nothing, so labels and images are looked at before
-they get there: arrays as a whole, data sets batch by batch.
+Compiled code cannot raise errors, so labels and images are checked before they
+get there: arrays as a whole, data sets batch by batch.
 """
+
+import os
 
 import keras
 import numpy as np
 
-from cac_tf.layers.open_set_decision import UNKNOWN
+from cac_tf.labels import UNKNOWN
 
 # Marks our own message inside an error that a data pipeline wraps around it.
 _MARK = "[cac_tf] "
 _IMAGES_PER_CHUNK = 1024
+# Of a batch whose size nobody has chosen: 128 images of 32 x 32 pixels.
+_NUMBERS_PER_BATCH = 2**19
+_FEWEST_ROWS, _MOST_ROWS = 32, 4096
 
 
 def check_labels(labels, num_classes, allow_unknown=False, where=""):
@@ -77,13 +82,47 @@ def check_finite(values, what, where=""):
             )
 
 
+def check_shape(shape, expected):
+    """Raises ValueError for an input of another shape than `expected`.
+
+    Sizes may differ, where preprocessing resizes; channels may not.
+    """
+    if len(shape) != len(expected) or shape[-1:] != expected[-1:]:
+        is_single = tuple(shape) == tuple(expected)[1:]
+        hint = " A single input needs an axis for the batch: x[np.newaxis]."
+        raise ValueError(
+            f"The model takes inputs of shape {tuple(expected)}; got "
+            f"{tuple(shape)}.{hint if is_single else ''}"
+        )
+
+
 def absent_classes(counts, class_names):
-    """Names of the classes that no label was counted for, as one text."""
+    """Names of the classes without any label, as one text."""
     return ", ".join(
         name
         for name, count in zip(class_names, counts, strict=True)
         if count == 0
     )
+
+
+def as_data(data):
+    """`data`, a list of inputs as an array.
+
+    Raises:
+        ValueError: a file name, a text or a dict.
+    """
+    if isinstance(data, (str, bytes, os.PathLike)):
+        raise ValueError(
+            "Inputs must be an array or a data set of batches, not a text or "
+            f"the name of a file; got {data!r}. An image file is read by "
+            "np.asarray(keras.utils.load_img(path))[np.newaxis]."
+        )
+    if isinstance(data, dict):
+        raise ValueError(
+            "Inputs must be one array or a data set of batches, not a dict "
+            f"({', '.join(map(str, data))})."
+        )
+    return np.asarray(data) if isinstance(data, list) else data
 
 
 def is_array(data):
@@ -94,7 +133,7 @@ def is_array(data):
 
 
 def _is_sliceable(data):
-    """Whether `data` gives arrays of images by slices, as a lazy array does."""
+    """Whether slices of `data` are arrays of images, as for a lazy array."""
     return all(hasattr(data, n) for n in ("shape", "__getitem__", "__len__"))
 
 
@@ -143,18 +182,20 @@ def _images_and_labels(batch):
     return batch[:2]
 
 
-def checked_batches(data, num_classes, allow_unknown=False):
+def checked_batches(data, num_classes, allow_unknown=False, check_inputs=None):
     """The data set `data`, checking each batch of (images, labels).
 
     Args:
         data: `tf.data.Dataset`, `keras.utils.PyDataset` or generator.
         num_classes: N.
         allow_unknown: whether the label -1 is allowed.
+        check_inputs: takes the images of a batch, its place in the data, and
+            what to call them in messages. None: they must be finite.
 
     Returns:
         A data set of the same kind, and an (N,) array that counts the labels
-        as they go by. Data sets of other kinds cannot be checked: they are
-        returned as they are, with None.
+        as they are read. Data sets of other kinds cannot be checked: they are
+        returned unchanged, with None.
     """
     counts = np.zeros(num_classes, "int64")
 
@@ -163,7 +204,10 @@ def checked_batches(data, num_classes, allow_unknown=False):
         try:
             images, labels = _images_and_labels(batch)
             labels = check_labels(labels, num_classes, allow_unknown, where)
-            check_finite(images, "Images", where)
+            if check_inputs is None:
+                check_finite(images, "Images", where)
+            else:
+                check_inputs(images, where, "Images")
         except ValueError as error:
             raise ValueError(_MARK + str(error)) from None
         np.add.at(counts, labels[labels != UNKNOWN], 1)
@@ -211,23 +255,44 @@ def unwrap_dataset_error(error):
     return ValueError(message.split("\n", 1)[0])
 
 
-def iterate_batches(data, labels=None, batch_size=128):
+def batch_size_for(shape):
+    """Number of inputs of this shape in a batch where nobody has chosen one.
+
+    A call costs the same for few numbers as for many, so rows of a table come
+    in large batches. A network's memory grows with the size of its inputs.
+
+    Example:
+
+    >>> batch_size_for((20,)), batch_size_for((32, 32, 3))
+    (4096, 128)
+    """
+    size = max(1, int(np.prod(shape)))
+    rows = max(1, _NUMBERS_PER_BATCH // size)
+    # A power of two.
+    return min(max(2 ** (rows.bit_length() - 1), _FEWEST_ROWS), _MOST_ROWS)
+
+
+def iterate_batches(data, labels=None, batch_size=None):
     """Yields (images, labels or None, description of the batch's place).
 
     Args:
         data: array of images, a tuple (images, labels), or a data set whose
             elements are batches: images or (images, labels, ...).
         labels: labels for an array of images.
-        batch_size: for arrays; data sets come in their own batches.
+        batch_size: for arrays; data sets have their own batches. None: see
+            `batch_size_for`.
+
+    Raises:
+        ValueError: see `as_data`; numbers of labels and images that differ.
     """
     if isinstance(data, tuple) and len(data) >= 2 and labels is None:
         data, labels = data[:2]
-    if isinstance(data, list):
-        data = np.asarray(data)
+    data = as_data(data)
     if is_array(data) or _is_sliceable(data):
         labels = None if labels is None else np.asarray(labels)
         if labels is not None and len(labels) != len(data):
             raise ValueError(f"{len(labels)} labels for {len(data)} images.")
+        batch_size = batch_size or batch_size_for(data.shape[1:])
         for start in range(0, len(data), batch_size):
             rows = slice(start, start + batch_size)
             images = np.asarray(data[rows])

@@ -6,6 +6,7 @@ from matplotlib.figure import Figure
 from mpl_toolkits import mplot3d
 from sklearn import metrics as sklearn_metrics
 
+from cac_tf import atomic_files
 from cac_tf import metrics
 
 KNOWN_COLOUR = "#2166ac"
@@ -53,8 +54,8 @@ def roc_figure(evaluation):
     )
     axes.plot([0, 1], [0, 1], color="0.7", linewidth=0.8, linestyle="--")
     _mark_theta(axes, evaluation, evaluation.metrics["true_positive_rate"])
-    axes.set_xlabel("unknown inputs kept (false-positive rate)")
-    axes.set_ylabel("known inputs kept (true-positive rate)")
+    axes.set_xlabel("unknown inputs accepted (false-positive rate)")
+    axes.set_ylabel("known inputs accepted (true-positive rate)")
     axes.legend(
         loc="lower right",
         frameon=False,
@@ -87,12 +88,14 @@ def oscr_figure(evaluation):
         color=KNOWN_COLOUR,
         label=f"OSCR {evaluation.metrics['oscr']:.3f}",
     )
-    if evaluation.is_kept is not None:
-        right = (evaluation.is_kept & evaluation.is_correct)[is_known].mean()
+    if evaluation.is_accepted is not None:
+        right = (evaluation.is_accepted & evaluation.is_correct)[
+            is_known
+        ].mean()
         _mark_theta(axes, evaluation, right)
     axes.set_ylim(0, 1.02)
-    axes.set_xlabel("unknown inputs kept (false-positive rate)")
-    axes.set_ylabel("known inputs kept and right (CCR)")
+    axes.set_xlabel("unknown inputs accepted (false-positive rate)")
+    axes.set_ylabel("known inputs accepted and right (CCR)")
     axes.legend(loc="lower right", frameon=False)
     return figure
 
@@ -114,34 +117,61 @@ def score_histogram(evaluation):
         axes.set_xscale("log")
     else:
         edges = np.histogram_bin_edges(scores, 40)
+    draw_shares(axes, scores, evaluation.is_known, edges)
+    thetas = _thetas_on_axis(evaluation, lowest)
+    axes.set_xlim(min([edges[0], *thetas]), max([edges[-1], *thetas]))
+    label = "theta of a class"
+    if len(thetas) == 1:
+        label = f"theta = {thetas[0]:.3g}"
+    for theta in thetas:
+        axes.axvline(
+            theta,
+            color="black",
+            linewidth=0.8 if len(thetas) > 1 else None,
+            label=label if theta == thetas[0] else None,
+        )
+    axes.set_xlabel("unknown score (larger = more unknown)")
+    axes.set_ylabel("share of inputs")
+    axes.legend(frameon=False)
+    return figure
+
+
+def draw_shares(axes, values, is_known, edges):
+    """Histograms of known and of unknown inputs, as shares of each.
+
+    Args:
+        axes: of matplotlib.
+        values: (n,) numbers.
+        is_known: (n,) bool.
+        edges: of the bins.
+    """
     for is_member, colour, name in (
-        (evaluation.is_known, KNOWN_COLOUR, "known"),
-        (~evaluation.is_known, UNKNOWN_COLOUR, "unknown"),
+        (is_known, KNOWN_COLOUR, "known"),
+        (~is_known, UNKNOWN_COLOUR, "unknown"),
     ):
         if is_member.any():
             axes.hist(
-                scores[is_member],
+                values[is_member],
                 edges,
                 weights=np.full(is_member.sum(), 1 / is_member.sum()),
                 color=colour,
                 alpha=0.6,
                 label=name,
             )
+
+
+def write_png(path, figure):
+    """Writes a figure as a PNG file, as a whole or not at all."""
+    with atomic_files.replacing(path) as temporary:
+        figure.savefig(temporary, dpi=150)
+
+
+def _thetas_on_axis(evaluation, lowest):
+    """The different thetas, ascending; none where there is no threshold."""
     theta = evaluation.metrics["threshold"]
-    if theta is not None:
-        axes.axvline(
-            max(theta, lowest),
-            color="black",
-            label=f"theta = {theta:.3g}",
-        )
-    margin = [edges[0], edges[-1]]
-    if theta is not None:
-        margin = [min(margin[0], max(theta, lowest)), max(margin[1], theta)]
-    axes.set_xlim(margin)
-    axes.set_xlabel("unknown score (larger = more unknown)")
-    axes.set_ylabel("share of inputs")
-    axes.legend(frameon=False)
-    return figure
+    if theta is None:
+        return []
+    return np.unique(np.maximum(theta, lowest)).tolist()
 
 
 def confusion_figure(evaluation):
@@ -152,10 +182,10 @@ def confusion_figure(evaluation):
     names = [_text(name) for name in evaluation.metrics["class_names"]]
     if len(names) > _MOST_CLASSES_IN_MATRIX:
         return None
-    predicted = evaluation.nearest_class_id.astype(int)
+    predicted = evaluation.predicted_class_id.astype(int)
     truth = np.where(evaluation.is_known, evaluation.labels, len(names))
-    if evaluation.is_kept is not None:
-        predicted = np.where(evaluation.is_kept, predicted, len(names))
+    if evaluation.is_accepted is not None:
+        predicted = np.where(evaluation.is_accepted, predicted, len(names))
     matrix = sklearn_metrics.confusion_matrix(
         truth, predicted, labels=range(len(names) + 1)
     )
@@ -217,12 +247,33 @@ def training_figure(history):
 
 def logit_space_figure(evaluation, centres):
     """The three-dimensional logit space of a model with three classes."""
-    names = [_text(name) for name in evaluation.metrics["class_names"]]
     figure = Figure(figsize=(6.2, 5.4), layout="constrained")
     axes = figure.add_subplot(projection=mplot3d.Axes3D.name)
+    draw_logit_space(
+        axes,
+        evaluation.logits,
+        evaluation.labels,
+        evaluation.metrics["class_names"],
+        centres,
+    )
+    axes.legend(loc="upper left", fontsize="small")
+    return figure
+
+
+def draw_logit_space(axes, logits, labels, class_names, centres):
+    """Draws logits, by class, and class centres.
+
+    Args:
+        axes: three-dimensional axes of matplotlib.
+        logits: (n, 3).
+        labels: (n,) class indices, -1 for unknown classes.
+        class_names: three names.
+        centres: (3, 3).
+    """
+    names = [_text(name) for name in class_names]
     for index, name in enumerate(names):
-        _scatter(axes, evaluation.logits[evaluation.labels == index], name)
-    unknown = evaluation.logits[~evaluation.is_known]
+        _scatter(axes, logits[labels == index], name)
+    unknown = logits[labels < 0]
     if len(unknown):
         _scatter(axes, unknown, "unknown", color="0.35", marker="x")
     axes.scatter(*centres.T, color="black", marker="*", s=90, label="centres")
@@ -231,8 +282,8 @@ def logit_space_figure(evaluation, centres):
     axes.set_zlabel(f"logit of {names[2]}")
     # Along the diagonal, where the three centres form a triangle.
     axes.view_init(elev=30, azim=45)
-    axes.legend(loc="upper left", fontsize="small")
-    return figure
+    # Else the title of the vertical axis is cut off.
+    axes.set_box_aspect(None, zoom=0.9)
 
 
 def _scatter(axes, points, name, **style):

@@ -49,6 +49,7 @@ def write_report(
         classes=_classes(dataset),
         notes=_notes(dataset.notes),
         numbers=_numbers(measures),
+        thetas=_thetas(measures),
         scores=_scores(measures),
         threshold=threshold_section(evaluation, pictures, _svg),
         figures=_figures(evaluation, centres, history),
@@ -75,13 +76,13 @@ def _significant(value):
 def _summary(measures):
     sentences = [
         f"Of {measures['counts']['known_test']} test images of known classes, "
-        f"{_percent(measures['accuracy'])} are nearest to their own class."
+        f"{_percent(measures['accuracy'])} are classified correctly."
     ]
     if measures["threshold"] is not None:
         sentences.append(
-            f"At the threshold theta = {measures['threshold']:.4g}, "
+            f"{_at_theta(measures['threshold'])}, "
             f"{_percent(measures['true_positive_rate'])} of the known images "
-            "are kept"
+            "are accepted"
             + (
                 "."
                 if measures["false_positive_rate"] is None
@@ -96,6 +97,30 @@ def _summary(measures):
             "closed-set evaluation, and it says nothing about rejection."
         )
     return html.escape(" ".join(sentences))
+
+
+def _at_theta(theta):
+    if not isinstance(theta, list):
+        return f"At the threshold theta = {theta:.4g}"
+    return (
+        f"At thresholds theta from {min(theta):.4g} to {max(theta):.4g}, one "
+        "for each predicted class"
+    )
+
+
+def _thetas(measures):
+    """Theta of each class, where they differ by class."""
+    theta = measures["threshold"]
+    if not isinstance(theta, list):
+        return ""
+    cells = "".join(
+        f"<tr><td>{html.escape(name)}</td><td>{_significant(one)}</td></tr>"
+        for name, one in zip(measures["class_names"], theta, strict=True)
+    )
+    return (
+        "<h2>Thresholds by class</h2><table><tr><th>predicted class</th>"
+        f"<th>theta</th></tr>{cells}</table>"
+    )
 
 
 def _classes(dataset):
@@ -117,6 +142,10 @@ def _numbers(measures):
     ccr = measures["ccr"] or {}
     tiles = [
         ("AUROC", _number(measures["auroc"])),
+        *_interval_tile(measures),
+        ("FPR at TPR 95%", _number(measures["fpr_at_95_tpr"])),
+        ("AUPR, unknown positive", _number(measures["aupr_unknown"])),
+        ("AUPR, known positive", _number(measures["aupr_known"])),
         ("accuracy", _number(measures["accuracy"])),
         ("OSCR", _number(measures["oscr"])),
         *(
@@ -125,9 +154,9 @@ def _numbers(measures):
         ),
         ("Bhattacharyya", _number(measures["bhattacharyya"])),
         ("openness", _percent(measures["openness"])),
-        ("theta", _significant(measures["threshold"])),
-        ("known kept", _percent(measures["true_positive_rate"])),
-        ("unknown kept", _percent(measures["false_positive_rate"])),
+        *_theta_tile(measures["threshold"]),
+        ("known accepted", _percent(measures["true_positive_rate"])),
+        ("unknown accepted", _percent(measures["false_positive_rate"])),
         *(
             (name.replace("_", " "), f"{count:,}")
             for name, count in measures["counts"].items()
@@ -138,6 +167,22 @@ def _numbers(measures):
         f"<span>{html.escape(name)}</span></div>"
         for name, value in tiles
     )
+
+
+def _interval_tile(measures):
+    if measures["intervals"] is None:
+        return []
+    low, high = measures["intervals"]["auroc"]
+    return [("95% interval of AUROC", f"{low:.3f}–{high:.3f}")]
+
+
+def _theta_tile(theta):
+    if isinstance(theta, list):
+        return [
+            ("smallest threshold of a class", _significant(min(theta))),
+            ("largest theta of a class", _significant(max(theta))),
+        ]
+    return [("theta", _significant(theta))]
 
 
 def _scores(measures):
@@ -151,6 +196,8 @@ def _scores(measures):
         for name in (
             "score",
             "AUROC",
+            "FPR at TPR 95%",
+            "AUPR",
             "accuracy",
             "OSCR",
             *(f"CCR at FPR {float(rate):.0%}" for rate in rates),
@@ -164,6 +211,8 @@ def _scores(measures):
             f"<td>{_number(value)}</td>"
             for value in (
                 values["auroc"],
+                values["fpr_at_95_tpr"],
+                values["aupr_unknown"],
                 values["accuracy"],
                 values["oscr"],
                 *(values["ccr"][rate] for rate in rates),
@@ -242,24 +291,27 @@ class Pictures:
         return self._dataset.unknown_class_names[label]
 
     def answer(self, row):
-        """The name of the nearest known class."""
-        return self._dataset.class_names[self._evaluation.nearest_class_id[row]]
+        """The name of the predicted class."""
+        return self._dataset.class_names[
+            self._evaluation.predicted_class_id[row]
+        ]
 
 
 def _pictures(evaluation, pictures):
     """The errors of each kind, those nearest to theta first."""
     is_known, is_correct = evaluation.is_known, evaluation.is_correct
-    kept = evaluation.is_kept
+    accepted = evaluation.is_accepted
     sections = []
-    if kept is None:
+    if accepted is None:
         sections.append(
-            ("Known, nearest to another class", is_known & ~is_correct)
+            ("Known, taken for another class", is_known & ~is_correct)
         )
     else:
+        is_wrong = accepted & ~is_correct
         sections += [
-            ("Unknown, kept as known", ~is_known & kept),
-            ("Known, rejected as unknown", is_known & ~kept),
-            ("Known, kept as another class", is_known & kept & ~is_correct),
+            ("Unknown, accepted as known", ~is_known & accepted),
+            ("Known, rejected as unknown", is_known & ~accepted),
+            ("Known, accepted as another class", is_known & is_wrong),
         ]
     return "".join(
         _picture_section(name, np.flatnonzero(chosen), evaluation, pictures)
@@ -269,6 +321,8 @@ def _pictures(evaluation, pictures):
 
 def _picture_section(name, rows, evaluation, pictures):
     theta = evaluation.metrics["threshold"] or 0.0
+    if isinstance(theta, list):
+        theta = np.array(theta)[evaluation.predicted_class_id[rows]]
     rows = rows[np.argsort(np.abs(evaluation.unknown_score[rows] - theta))]
     shown = rows[:_MOST_PICTURES]
     cells = "".join(

@@ -23,8 +23,8 @@
     return axis.logarithmic ? Math.exp(value) : value;
   }
 
-  // How many of ascending scores are kept.
-  function kept(scores, theta) {
+  // How many of ascending scores are accepted.
+  function accepted(scores, theta) {
     let from = 0, to = scores.length;
     while (from < to) {
       const middle = (from + to) >> 1;
@@ -62,24 +62,24 @@
     line.style.left = 100 * left + "%";
     slider.value = 1000 * place;
     told.querySelector(".value").textContent = Number(theta.toPrecision(4));
-    const known = kept(data.known, theta);
-    const right = kept(data.right, theta);
-    const unknown = kept(data.unknown, theta);
-    let text = "Known: " + known + " of " + data.known.length + " kept (" +
+    const known = accepted(data.known, theta);
+    const right = accepted(data.right, theta);
+    const unknown = accepted(data.unknown, theta);
+    let text = "Known: " + known + " of " + data.known.length + " accepted (" +
       share(known, data.known.length) + "), " + (data.known.length - known) +
-      " rejected; of the kept ones " + share(right, known) +
+      " rejected; of the accepted ones " + share(right, known) +
       " are given their own class.";
     if (data.unknown.length) {
       const rejected = data.unknown.length - unknown;
       text += " Unknown: " + rejected + " of " + data.unknown.length +
         " rejected (" + share(rejected, data.unknown.length) + "), " +
-        unknown + " kept.";
+        unknown + " accepted.";
     }
     told.querySelector(".counts").textContent = text;
-    const border = kept(tiles.map((tile) => tile.score), theta);
+    const border = accepted(tiles.map((tile) => tile.score), theta);
     const below = tiles.slice(Math.max(0, border - PICTURES), border);
     const above = tiles.slice(border, border + PICTURES);
-    told.querySelector(".kept").replaceChildren(...below.map(picture));
+    told.querySelector(".accepted").replaceChildren(...below.map(picture));
     told.querySelector(".rejected").replaceChildren(...above.map(picture));
   }
 

@@ -18,6 +18,12 @@ _TILES_IN_A_ROW = 20
 # Smaller ones are drawn in few colours: PNG keeps them sharp, and is small.
 _SMALLEST_JPEG = 17
 
+_BY_CLASS = (
+    '<p class="by-class">The model\'s thresholds differ by class. Here is one '
+    "for all classes; it starts at their median, so the counts are not the "
+    "model's own.</p>"
+)
+
 
 def threshold_section(evaluation, pictures, figure_html):
     """HTML of the histogram, the counts and the pictures beside theta.
@@ -40,8 +46,11 @@ def threshold_section(evaluation, pictures, figure_html):
     known = evaluation.is_known
     scores = evaluation.unknown_score
     theta = evaluation.metrics["threshold"]
+    by_class = isinstance(theta, list)
     if theta is None:
-        theta = float(np.median(scores))
+        theta = np.median(scores)
+    elif by_class:
+        theta = np.median(theta)
     numbers = {
         "theta": _short(theta),
         "known": _sorted(scores[known]),
@@ -73,10 +82,11 @@ def threshold_section(evaluation, pictures, figure_html):
     return (
         f'<div id="threshold"><div class="plot">{image}'
         '<div class="line" aria-hidden="true"></div></div>'
-        '<div class="told"><label>threshold <input type="range" min="0" '
-        'max="1000" step="any"></label> <output class="value"></output>'
+        f'<div class="told">{_BY_CLASS if by_class else ""}<label>threshold '
+        '<input type="range" min="0" max="1000" step="any"></label> '
+        '<output class="value"></output>'
         '<p class="counts"></p><p class="sides">Pictures nearest to it: '
-        '<b>kept</b></p><div class="kept tiles"></div>'
+        '<b>accepted</b></p><div class="accepted tiles"></div>'
         '<p class="sides"><b>rejected</b></p><div class="rejected tiles"></div>'
         "</div></div>"
         f'<script type="application/json" id="scores">{text}</script>'

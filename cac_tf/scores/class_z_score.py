@@ -1,24 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The winning logit, standardised by its class."""
+"""The largest logit, standardised by the statistics of its class."""
 
 import keras
 import numpy as np
 from keras import ops
 
 from cac_tf.layers.open_set_decision import nearest_class
-from cac_tf.precision import full_precision
+from cac_tf.layers.precision import full_precision
+from cac_tf.scores.registry import register
 from cac_tf.scores.score import Score
 from cac_tf.scores.statistics import ClassMoments
 
 
+@register
 @keras.saving.register_keras_serializable(package="CacTf")
 class ClassZScore(Score):
-    r"""Unknown score \\((\mu_k - z_k) / \sigma_k\\) of the winning class k.
+    r"""Unknown score \\((\mu_k - z_k) / \sigma_k\\) for the predicted class k.
 
-    \\(\mu_k\\) and \\(\sigma_k\\) are mean and standard deviation of the own
-    logit over the examples of class k that are classified correctly. Classes
-    differ in how high and how narrow their logits lie, and more so on data
-    that was not trained on: there the statistics should come from.
+    \\(\mu_k\\) and \\(\sigma_k\\) are the mean and standard deviation of logit
+    k over the correctly classified examples of class k. Classes differ in how
+    large and how spread out their logits are, and they differ more on data that
+    was not used for training. The statistics should come from such data.
 
     Example:
 
@@ -29,17 +31,17 @@ class ClassZScore(Score):
     array([ 1.225, -3.   ], dtype=float32)
     """
 
-    NAME, NEEDS = "class_z_score", ("logits",)
+    NAME, READS = "class_z_score", ("logits",)
     IS_FITTED_TO_DATA = True
     WANTS_HELD_OUT_DATA = True
 
     def start_fit(self, num_classes):
-        return ClassMoments(num_classes)
+        return ClassMoments(num_classes, with_variances=True)
 
     def add_batch(self, kept, batch):
         right = batch.is_correct
         labels = batch.labels[right]
-        own = batch.logits[right, labels]
+        own = batch["logits"][right, labels]
         kept.add(own[:, None], labels)
 
     def finish_fit(self, kept, known):

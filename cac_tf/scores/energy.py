@@ -5,18 +5,20 @@ import keras
 import numpy as np
 from keras import ops
 
-from cac_tf.precision import full_precision
+from cac_tf.layers.precision import full_precision
+from cac_tf.scores.registry import register
 from cac_tf.scores.score import Score
 
 
+@register
 @keras.saving.register_keras_serializable(package="CacTf")
 class Energy(Score):
     r"""Unknown score \\(-T \log \sum_j e^{z_j / T}\\).
 
     Args:
-        temperature: T > 0; towards 0 the score becomes that of the largest
-            logit.
-        **kwargs: of `keras.layers.Layer`.
+        temperature: T > 0; as T approaches 0, the score approaches that of
+            `MaxLogit`.
+        **kwargs: passed to `keras.layers.Layer`.
 
     Raises:
         ValueError: a temperature that is not positive and finite.
@@ -27,7 +29,7 @@ class Energy(Score):
     array([-2.6931], dtype=float32)
     """
 
-    NAME, NEEDS = "energy", ("logits",)
+    NAME, READS = "energy", ("logits",)
 
     def __init__(self, temperature=1.0, **kwargs):
         super().__init__(**kwargs)

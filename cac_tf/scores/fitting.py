@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fitting several scores while the examples go by once."""
+"""Fits several scores in a single pass over the examples."""
 
 
 class Fitting:
     """Scores that are fitted to the same examples.
 
-    A score that cannot be fitted to them does not keep the others from it.
+    A score that cannot be fitted does not stop the others from being fitted.
 
     Args:
         scores: list of `Score`; those that learn from data are fitted.
@@ -21,12 +21,14 @@ class Fitting:
         return bool(self._kept)
 
     @property
-    def needs_features(self):
-        """Whether a score that is still to be fitted reads features."""
-        return any(score.reads_features for score in self._kept)
+    def reads(self):
+        """Names of the outputs that the remaining scores read."""
+        return tuple(
+            dict.fromkeys(name for score in self._kept for name in score.READS)
+        )
 
     def add(self, batch):
-        """Takes a `KnownBatch`."""
+        """Adds a `KnownBatch`."""
 
         def add_batch(score, kept):
             score.add_batch(kept, batch)
@@ -35,7 +37,7 @@ class Fitting:
         self._step(add_batch)
 
     def finish(self, known):
-        """Fits, with a `Known`; what could not be is in `problems`."""
+        """Fits the scores with a `Known`; errors are kept in `problems`."""
         self._step(lambda score, kept: score.finish_fit(kept, known))
 
     def _step(self, step):

@@ -4,9 +4,11 @@
 import keras
 from keras import ops
 
+from cac_tf.scores.registry import register
 from cac_tf.scores.score import Score
 
 
+@register
 @keras.saving.register_keras_serializable(package="CacTf")
 class Gamma(Score):
     """Unknown score `min_j gamma_j` (equations 8 and 9).
@@ -18,7 +20,7 @@ class Gamma(Score):
     array([0.5], dtype=float32)
     """
 
-    NAME, NEEDS = "gamma", ("gamma",)
+    NAME, READS = "gamma", ("gamma",)
     IS_NON_NEGATIVE = True
 
     def call(self, gamma):

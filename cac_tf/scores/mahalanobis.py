@@ -5,29 +5,33 @@ import warnings
 
 import keras
 import numpy as np
-import scipy.linalg
 from keras import ops
-from sklearn.covariance import shrunk_covariance
 
+from cac_tf import lazy
 from cac_tf.layers.anchored_distance import dense_distances
-from cac_tf.precision import full_precision
+from cac_tf.layers.precision import full_precision
+from cac_tf.scores.registry import register
 from cac_tf.scores.score import Score
 from cac_tf.scores.statistics import ClassMoments
 from cac_tf.scores.statistics import Sample
 from cac_tf.scores.statistics import SecondMoment
 
-# Of so many examples the shrinkage's fourth moment is taken: of all up to here.
+linalg = lazy.module("scipy.linalg")
+covariances = lazy.module("sklearn.covariance")
+
+# The fourth moment in the shrinkage is taken over at most this many examples.
 _SAMPLE_SIZE = 4096
 
 
+@register
 @keras.saving.register_keras_serializable(package="CacTf")
 class Mahalanobis(Score):
     r"""Unknown score \\(\min_k (x - \mu_k)^T \Sigma^{-1} (x - \mu_k)\\).
 
-    Means of the features of each class and one covariance about them, shrunk
-    by Ledoit and Wolf's formula (*A Well-Conditioned Estimator for
+    Uses the mean features of each class and one covariance about these means,
+    shrunk by Ledoit and Wolf's formula (*A Well-Conditioned Estimator for
     Large-Dimensional Covariance Matrices*, 2004). With fewer examples than
-    features a warning says how much.
+    features, a warning states the amount of shrinkage.
 
     Raises:
         ValueError: in `fit`, a class without an example, or examples that do
@@ -45,18 +49,19 @@ class Mahalanobis(Score):
     True
     """
 
-    NAME, NEEDS = "mahalanobis", ("features",)
+    NAME, READS = "mahalanobis", ("features",)
     IS_FITTED_TO_DATA = True
     IS_NON_NEGATIVE = True
+    _IS_RELATIVE = False
 
     def start_fit(self, num_classes):
         return ClassMoments(num_classes), SecondMoment(), Sample(_SAMPLE_SIZE)
 
     def add_batch(self, kept, batch):
         by_class, moment, sample = kept
-        by_class.add(batch.features, batch.labels)
-        moment.add(batch.features)
-        sample.add(batch.keys, batch.features, batch.labels)
+        by_class.add(batch["features"], batch.labels)
+        moment.add(batch["features"])
+        sample.add(batch.keys, batch["features"], batch.labels)
 
     def finish_fit(self, kept, known):
         by_class, moment, sample = kept
@@ -69,21 +74,22 @@ class Mahalanobis(Score):
         if empty:
             raise ValueError(
                 "The Mahalanobis distance needs an example of each class; "
-                f"there is none of: {', '.join(empty)}."
+                f"these classes have none: {', '.join(empty)}."
             )
         centre = moment.sum / moment.count
-        offsets = means - centre
-        covariance = moment.about(centre) - (
-            (offsets.T * (counts / moment.count)) @ offsets
-        )
-        if not np.trace(covariance) > 1e-9 * np.trace(moment.about(centre)):
+        offsets, overall = means - centre, moment.about(centre)
+        of_means = (offsets.T * (counts / moment.count)) @ offsets
+        covariance = overall - of_means
+        if not np.trace(covariance) > 1e-9 * np.trace(overall):
             raise ValueError(
                 "The Mahalanobis distance needs examples that differ within "
-                "their classes; here each class has one, or all are equal."
+                "their classes; here all examples of each class are equal."
             )
         features, labels = sample.arrays()
         lengths = np.sum((np.float64(features) - means[labels]) ** 2, axis=-1)
         shrinkage = _shrinkage(covariance, np.mean(lengths**2), moment.count)
+        shrunk = covariances.shrunk_covariance(covariance, shrinkage)
+        whitening = _whitening(shrunk)
         if moment.count < width:
             warnings.warn(
                 f"The covariance of {width} features was estimated from only "
@@ -91,15 +97,15 @@ class Mahalanobis(Score):
                 "towards a multiple of the identity.",
                 stacklevel=2,
             )
-        root = scipy.linalg.cholesky(
-            shrunk_covariance(covariance, shrinkage), lower=True
-        )
-        whitening = scipy.linalg.solve_triangular(
-            root, np.eye(width), lower=True
-        ).T
-        self.set_statistics(
-            centre=centre, whitening=whitening, means=offsets @ whitening
-        )
+        statistics = {
+            "centre": centre,
+            "whitening": whitening,
+            "means": offsets @ whitening,
+        }
+        if self._IS_RELATIVE:
+            # Shrunk alike: what does not separate the classes cancels.
+            statistics["background"] = _whitening(shrunk + of_means)
+        self.set_statistics(**statistics)
 
     def call(self, features):
         offsets = full_precision(features) - self.statistic("centre")
@@ -108,10 +114,16 @@ class Mahalanobis(Score):
         return ops.square(ops.min(distances, axis=-1))
 
 
-def _shrinkage(covariance, mean_fourth_power, count):
-    """Ledoit and Wolf's intensity, in [0, 1], from what a pass can keep.
+def _whitening(covariance):
+    """(D, D) matrix that makes offsets of this covariance white."""
+    root = linalg.cholesky(covariance, lower=True)
+    return linalg.solve_triangular(root, np.eye(len(root)), lower=True).T
 
-    (Scikit-learn has it as a function of all examples.)
+
+def _shrinkage(covariance, mean_fourth_power, count):
+    """Ledoit and Wolf's shrinkage, in [0, 1], from statistics of one pass.
+
+    (Scikit-learn's function needs all examples at once.)
 
     Args:
         covariance: (D, D) about the class means, divided by `count`.
@@ -122,7 +134,7 @@ def _shrinkage(covariance, mean_fourth_power, count):
     width = len(covariance)
     squares = np.sum(covariance**2)
     target = np.trace(covariance) / width
-    # How far the estimate is from the target, and how far by chance.
+    # The distance of the estimate from the target, and its part due to chance.
     distance = (squares - width * target**2) / width
     by_chance = (mean_fourth_power - squares) / (width * count)
     by_chance = min(by_chance, distance)

@@ -4,10 +4,12 @@
 import keras
 from keras import ops
 
-from cac_tf.precision import full_precision
+from cac_tf.layers.precision import full_precision
+from cac_tf.scores.registry import register
 from cac_tf.scores.score import Score
 
 
+@register
 @keras.saving.register_keras_serializable(package="CacTf")
 class MaxLogit(Score):
     """Unknown score `-max_j z_j`.
@@ -19,7 +21,7 @@ class MaxLogit(Score):
     array([-7.], dtype=float32)
     """
 
-    NAME, NEEDS = "max_logit", ("logits",)
+    NAME, READS = "max_logit", ("logits",)
 
     def call(self, logits):
         return -ops.max(full_precision(logits), axis=-1)

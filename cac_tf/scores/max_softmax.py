@@ -5,15 +5,17 @@ import keras
 from keras import ops
 
 from cac_tf.layers.rejection_score import share_of_others
+from cac_tf.scores.registry import register
 from cac_tf.scores.score import Score
 
 
+@register
 @keras.saving.register_keras_serializable(package="CacTf")
 class MaxSoftmax(Score):
     """Unknown score `1 - max_j softmax(z)_j`.
 
-    Formed from the probabilities of the other classes, so confident inputs
-    keep their order where the probability itself rounds to 1.
+    It is computed from the probabilities of the other classes, so confident
+    inputs keep their order even where the largest probability rounds to 1.
 
     Example:
 
@@ -23,7 +25,7 @@ class MaxSoftmax(Score):
     '9.36e-14'
     """
 
-    NAME, NEEDS = "max_softmax", ("logits",)
+    NAME, READS = "max_softmax", ("logits",)
     IS_NON_NEGATIVE = True
 
     def call(self, logits):

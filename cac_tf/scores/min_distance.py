@@ -4,9 +4,11 @@
 import keras
 from keras import ops
 
+from cac_tf.scores.registry import register
 from cac_tf.scores.score import Score
 
 
+@register
 @keras.saving.register_keras_serializable(package="CacTf")
 class MinDistance(Score):
     """Unknown score `min_j d_j`, the distance to the closest centre.
@@ -18,7 +20,7 @@ class MinDistance(Score):
     array([2.], dtype=float32)
     """
 
-    NAME, NEEDS = "min_distance", ("distances",)
+    NAME, READS = "min_distance", ("distances",)
     IS_NON_NEGATIVE = True
 
     def call(self, distances):

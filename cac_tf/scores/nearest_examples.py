@@ -1,35 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What scores have in common that compare features with training examples."""
+"""The base of scores that compare features with training examples."""
 
 import numpy as np
 from keras import ops
-from sklearn.neighbors import NearestNeighbors
 
-from cac_tf.precision import full_precision
+from cac_tf.layers.precision import full_precision
 from cac_tf.scores.score import Score
 from cac_tf.scores.statistics import ClassSamples
 from cac_tf.scores.statistics import check_memory
 
+# How many similarities are held at once.
+_SIMILARITIES = 1 << 22
+
 
 class NearestExamplesScore(Score):
-    """A score of the cosine similarity to the k-th most similar example.
+    """A score based on the similarity to the k most similar examples.
 
     Features are compared with a bank of training examples, the same number
-    of each class. A subclass defines `from_similarity(similarity, *others)`,
-    which makes the unknown score, (B,), of that similarity, (B,), and of the
-    values of `NEEDS` but for the features, its last.
+    of each class. Similarity is the cosine, times a weight of the example of
+    the bank if a subclass defines `bank_weights`. A subclass also defines
+    `from_similarities(nearest, *others)`, which computes the unknown score,
+    (B,), from the k largest similarities, (B, k) from the largest on, and from
+    the other outputs in `READS`, whose last entry is the features.
 
     Args:
         neighbours: k, at least 1.
-        bank_size: examples that the bank holds at most, evenly by class.
-            Saved and exported with the model: 4 bytes for each of an
-            example's features.
-        **kwargs: of `keras.layers.Layer`.
+        bank_size: largest number of examples in the bank, divided evenly among
+            the classes. The bank is saved and exported with the model, at 4
+            bytes per feature of each example.
+        **kwargs: passed to `keras.layers.Layer`.
 
     Raises:
-        ValueError: k out of range; in `fit`, a bank that memory cannot hold,
-            that has fewer examples than k, or a bank_size below the number of
-            classes.
+        ValueError: k is out of range; in `fit`, the bank does not fit into
+            memory, it has fewer than k examples, or bank_size is below the
+            number of classes.
     """
 
     IS_FITTED_TO_DATA = True
@@ -51,33 +55,42 @@ class NearestExamplesScore(Score):
             )
         return ClassSamples(self.bank_size, num_classes)
 
+    def bank_weights(self, batch):
+        """(n,) weights of the examples of a `KnownBatch`; None: all are 1."""
+
     def add_batch(self, kept, batch):
-        # What is collected may become twice the bank until it is pruned.
+        # Up to twice the bank is collected before it is pruned.
         rows = min(kept.size + len(batch.labels), 2 * self.bank_size)
-        width = batch.features.shape[-1]
+        width = batch["features"].shape[-1]
         check_memory(
             4 * (rows - min(kept.size, rows)) * width,
             f"A bank of {self.bank_size:,} examples of {width:,} features",
             "Choose a smaller bank_size.",
         )
-        kept.add(batch.keys, batch.labels, batch.features)
+        weights = self.bank_weights(batch)
+        more = () if weights is None else (weights,)
+        kept.add(batch.keys, batch.labels, batch["features"], *more)
 
     def finish_fit(self, kept, known):
-        (bank,) = kept.arrays()
-        # Zeros have no direction, and are similar to nothing.
-        bank = bank[bank.any(axis=-1)]
+        bank, *weights = kept.arrays()
+        # A zero vector has no direction and is similar to nothing.
+        has_direction = bank.any(axis=-1)
+        bank = bank[has_direction]
         check_memory(
-            # In float64, and as a weight.
-            12 * bank.size,
+            # Once normalised, and once as a weight.
+            8 * bank.size,
             f"A bank of {len(bank):,} examples of {bank.shape[-1]:,} features",
             "Choose a smaller bank_size.",
         )
         if len(bank) < self.neighbours:
             raise ValueError(
                 f"The bank holds {len(bank)} examples, fewer than the "
-                f"{self.neighbours} neighbours that are asked for."
+                f"{self.neighbours} neighbours requested."
             )
-        self.set_statistics(bank=_unit(np.float64(bank)))
+        bank = _unit(bank)
+        if weights:
+            bank *= weights[0][has_direction, None]
+        self.set_statistics(bank=bank)
 
     def call(self, *values):
         *others, features = values
@@ -87,23 +100,23 @@ class NearestExamplesScore(Score):
         bank = self.statistic("bank")
         similarities = ops.matmul(unit, ops.transpose(bank))
         if self.neighbours == 1:
-            return self.from_similarity(ops.max(similarities, axis=-1), *others)
-        nearest, _ = ops.top_k(similarities, self.neighbours)
-        return self.from_similarity(nearest[:, -1], *others)
+            nearest = ops.max(similarities, axis=-1, keepdims=True)
+        else:
+            nearest, _ = ops.top_k(similarities, self.neighbours)
+        return self.from_similarities(nearest, *others)
 
     def of_arrays(self, *values):
-        """By scikit-learn, which never holds all similarities at once."""
+        """By NumPy, part by part: never holds all similarities at once."""
         *others, features = values
-        search = NearestNeighbors(
-            n_neighbors=self.neighbours, algorithm="brute"
-        ).fit(ops.convert_to_numpy(self.statistic("bank")))
-        distances, _ = search.kneighbors(_unit(np.float32(features)))
-        # Of unit vectors: |a - b|^2 = 2 - 2 cos. Zeros are similar to nothing.
-        similarity = 1.0 - distances[:, -1] ** 2 / 2.0
-        similarity = np.where(features.any(axis=-1), similarity, 0.0)
-        return ops.convert_to_numpy(
-            self.from_similarity(np.float32(similarity), *others)
-        )
+        bank = ops.convert_to_numpy(self.statistic("bank"))
+        k, rows = self.neighbours, max(_SIMILARITIES // len(bank), 1)
+        nearest = np.empty((len(features), k), "float32")
+        for start in range(0, len(features), rows):
+            part = _unit(np.float32(features[start : start + rows])) @ bank.T
+            if k < len(bank):
+                part = np.partition(part, len(bank) - k, axis=-1)[:, -k:]
+            nearest[start : start + rows] = np.sort(part, axis=-1)[:, ::-1]
+        return ops.convert_to_numpy(self.from_similarities(nearest, *others))
 
     def get_config(self):
         return {

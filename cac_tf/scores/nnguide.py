@@ -4,23 +4,28 @@
 import keras
 from keras import ops
 
-from cac_tf.precision import full_precision
+from cac_tf import lazy
+from cac_tf.layers.precision import full_precision
 from cac_tf.scores.nearest_examples import NearestExamplesScore
+from cac_tf.scores.registry import register
+
+special = lazy.module("scipy.special")
 
 
+@register
 @keras.saving.register_keras_serializable(package="CacTf")
 class NNGuide(NearestExamplesScore):
-    r"""Unknown score \\(-s_k \log \sum_j e^{z_j}\\).
+    r"""Unknown score \\(-E(z) \cdot \frac{1}{k} \sum_i s_i E(z_i)\\).
 
-    s_k is the cosine similarity of an input's features to those of the k-th
-    most similar training example of the bank. (The authors average over the k
-    nearest, each weighted by its own energy.) Logits whose log-sum-exp may be
-    below 0 turn the guidance round.
+    E is the log-sum-exp of the logits. The mean is over the k training examples
+    i of the bank with the largest \\(s_i E(z_i)\\), where s is the cosine
+    similarity of the features. Where the log-sum-exp of the logits is below 0,
+    the guidance works in the wrong direction.
 
     Args:
         neighbours: k.
-        bank_size: this, further arguments and errors as of
-            `NearestExamplesScore`.
+        bank_size: see `NearestExamplesScore`, also for further arguments and
+            errors.
 
     Example:
 
@@ -29,13 +34,17 @@ class NNGuide(NearestExamplesScore):
     >>> logits = np.float32([[9, 0], [0, 9]])
     >>> score.fit([0, 1], logits=logits, features=logits)
     >>> np.asarray(score(logits, np.float32([[1, 0], [1, 1]]))).round(2)
-    array([-9.  , -6.36], dtype=float32)
+    array([-81.  , -57.28], dtype=float32)
     """
 
-    NAME, NEEDS = "nnguide", ("logits", "features")
+    NAME, READS = "nnguide", ("logits", "features")
 
     def __init__(self, neighbours=10, bank_size=10_000, **kwargs):
         super().__init__(neighbours, bank_size, **kwargs)
 
-    def from_similarity(self, similarity, logits):
-        return -similarity * ops.logsumexp(full_precision(logits), axis=-1)
+    def bank_weights(self, batch):
+        return special.logsumexp(batch["logits"], axis=-1)
+
+    def from_similarities(self, nearest, logits):
+        energy = ops.logsumexp(full_precision(logits), axis=-1)
+        return -energy * ops.mean(nearest, axis=-1)

@@ -8,14 +8,16 @@ import keras
 import numpy as np
 from keras import ops
 
+from cac_tf import keras_private
 from cac_tf.layers.open_set_decision import nearest_class
+from cac_tf.scores.registry import find
 
 # Outputs of the classifier that are small for the class of an input.
 _OF_CENTRES = ("distances", "gamma")
 
 
 class LastLayer(typing.NamedTuple):
-    """The dense layer that makes logits of features: `z = x W + b`."""
+    """The dense layer that turns features into logits: `z = x W + b`."""
 
     kernel: np.ndarray  # (D, N)
     bias: np.ndarray  # (N,)
@@ -25,34 +27,53 @@ class Known(typing.NamedTuple):
     """What a score is fitted with, besides the examples."""
 
     class_names: tuple
-    # None where the features are not what a dense layer makes the logits of.
+    # None if no dense layer computes the logits from these features.
     last_layer: LastLayer | None = None
 
 
-class KnownBatch(typing.NamedTuple):
-    """Examples of known classes with what the classifier says of them.
+class KnownBatch:
+    """Examples of known classes with the classifier's outputs for them.
 
-    What no score needs is None.
+    `batch["features"]` gives an output by name, a float32 array of n rows.
+
+    Args:
+        labels: (n,) int64 class indices.
+        keys: (n,) uint64, computed from the inputs alone: see `keys_of`.
+        outputs: dict from output names to arrays; it has `logits` wherever a
+            classifier computed them.
+        has_anchors: whether training was with anchors, so that the largest
+            logit is that of the nearest anchor; otherwise `distances` are
+            among the outputs.
     """
 
-    labels: np.ndarray  # (n,) int64
-    keys: np.ndarray  # (n,) uint64, of the inputs alone: see `keys_of`
-    logits: np.ndarray | None = None  # (n, N) float32
-    distances: np.ndarray | None = None  # (n, N) float32
-    gamma: np.ndarray | None = None  # (n, N) float32
-    features: np.ndarray | None = None  # (n, D) float32
+    def __init__(self, labels, keys, outputs, has_anchors=True):
+        self.labels, self.keys, self._outputs = labels, keys, outputs
+        self._has_anchors = has_anchors
+
+    def __getitem__(self, name):
+        return self._outputs[name]
 
     @property
     def is_correct(self):
-        """(n,) bool: whether the largest logit is that of the own class."""
-        return self.logits.argmax(axis=-1) == self.labels
+        """(n,) bool: whether the anchor of the example's class is the nearest.
+
+        That is, whether its class has the largest logit; logits beyond those of
+        the known classes are ignored. Without anchors the nearest centre counts
+        instead.
+        """
+        if not self._has_anchors:
+            return self["distances"].argmin(axis=-1) == self.labels
+        logits = self["logits"]
+        if "distances" in self._outputs:
+            logits = logits[:, : self["distances"].shape[-1]]
+        return logits.argmax(axis=-1) == self.labels
 
 
 def keys_of(inputs):
-    """A number for each input that looks random, the same in every run.
+    """A random-looking number for each input, the same in every run.
 
-    A choice of examples by their keys depends neither on their order nor on
-    the batches in which they come.
+    A choice of examples by these keys depends neither on the order of the
+    examples nor on how they are batched.
 
     Args:
         inputs: (n, ...) array.
@@ -76,26 +97,27 @@ def keys_of(inputs):
 class Score(keras.layers.Layer):
     """A rule that gives each input an unknown score, larger = more unknown.
 
-    A file in this folder that defines a subclass with a `NAME` is a score;
-    nothing else needs to know of it. The subclass says which outputs of the
-    classifier it reads (`NEEDS`) and defines `call`, of operations that every
-    backend and exported graphs have. One that learns from known training data
-    sets `IS_FITTED_TO_DATA` and defines `start_fit`, `add_batch` and
-    `finish_fit`: the examples go by once, in batches, and only what these
-    keep of them stays in memory.
+    A subclass is added with `@register`, in a file of this folder or in
+    another package. It has a `NAME`, says which outputs of the classifier it
+    reads (`READS`) and defines `call`, with operations that every backend and
+    every exported graph has. A score that learns from known training data sets
+    `IS_FITTED_TO_DATA` and defines `start_fit`, `add_batch` and `finish_fit`.
+    Each example is seen once, in a batch, and only what these methods keep
+    stays in memory.
 
     Call arguments:
-        one for each of `NEEDS`, in that order: "logits", "distances" or
-        "gamma", (B, N), or "features", (B, D): float tensors.
+        one float tensor for each of `READS`, in that order: "logits",
+        "distances" or "gamma", (B, N), "features", (B, D), or any other
+        output that a backbone returns by name.
 
     Returns:
         (B,) float32 unknown scores.
     """
 
     NAME = None
-    NEEDS = ()
+    READS = ()
     IS_FITTED_TO_DATA = False
-    # Whether the statistics should come from data that was not trained on:
+    # Whether the statistics should come from data not used for training:
     # `fit_centres` takes training data, the command line validation data.
     WANTS_HELD_OUT_DATA = False
     # Whether scores are never below 0, so that a threshold below 0 is an error.
@@ -105,46 +127,48 @@ class Score(keras.layers.Layer):
         kwargs["dtype"] = kwargs.get("dtype") or "float32"
         kwargs["name"] = kwargs.get("name") or self.NAME
         super().__init__(**kwargs)
-        # Past Keras' tracking, which has them as weights.
+        # Set without Keras' tracking, which already has them as weights.
         object.__setattr__(self, "_statistics", {})
-        # How often the statistics got other variables: functions that were
-        # compiled before hold earlier ones.
+        # How often the statistics' variables were replaced: functions compiled
+        # earlier hold the old ones.
         object.__setattr__(self, "layout", 0)
 
     @property
     def reads_distances(self):
-        """Whether the centres have a part in the score."""
-        return bool(set(_OF_CENTRES) & set(self.NEEDS))
-
-    @property
-    def reads_features(self):
-        """Whether the backbone must give its features beside the logits."""
-        return "features" in self.NEEDS
+        """Whether the score depends on the centres."""
+        return bool(set(_OF_CENTRES) & set(self.READS))
 
     def arguments_of(self, outputs):
-        """What a call takes, out of a classifier's outputs by name."""
-        return [outputs[name] for name in self.NEEDS]
+        """The arguments of a call, from a classifier's outputs by name."""
+        return [outputs[name] for name in self.READS]
 
-    def nearest_class(self, outputs):
-        """(B,) int32: the class that an input has if it is not rejected.
+    def predicted_class(self, outputs):
+        """(B,) int32: the predicted class of each input, before rejection.
 
-        That with the largest logit, or, for scores of distances, with the
-        closest centre.
+        The class with the largest logit or, for scores that read distances,
+        with the closest centre.
 
         Args:
-            outputs: dict of tensors: `logits`, `distances`, `gamma`, ...
+            outputs: dict of tensors: `logits`, `distances`, `gamma`, ...;
+                logits beyond those of the known classes are ignored.
         """
-        for name in self.NEEDS:
+        for name in self.READS:
             if name in _OF_CENTRES:
                 return nearest_class(outputs[name])
-        return nearest_class(-outputs["logits"])
+        num_classes = outputs["distances"].shape[-1]
+        return nearest_class(-outputs["logits"][:, :num_classes])
+
+    @property
+    def reads_for_prediction(self):
+        """Names of the outputs that the score and predicted class need."""
+        return tuple(dict.fromkeys((*self.READS, "logits", "distances")))
 
     def of_arrays(self, *values):
         """The score of NumPy arrays, as a NumPy array."""
         return ops.convert_to_numpy(self(*values))
 
     def copy(self):
-        """A score of its own with the same settings and statistics."""
+        """A separate score with the same settings and statistics."""
         other = type(self).from_config(self.get_config())
         other.build_from_config(self.get_build_config())
         other.set_weights(self.get_weights())
@@ -153,42 +177,42 @@ class Score(keras.layers.Layer):
     # ---- statistics -------------------------------------------------------
 
     def start_fit(self, num_classes):
-        """What a fit keeps of the examples that went by; any object."""
+        """Returns an object, of any kind, in which a fit collects data."""
 
     def add_batch(self, kept, batch):
-        """Takes a `KnownBatch` into what is kept."""
+        """Adds a `KnownBatch` to that object."""
 
     def finish_fit(self, kept, known):
-        """Makes statistics of what was kept, with a `Known`.
+        """Computes the statistics from that object and a `Known`.
 
         Raises:
-            ValueError: too few examples, or others that it cannot be fitted
-                to.
+            ValueError: there are too few examples, or the score cannot be
+                fitted to them.
         """
 
     def fit(self, labels, *, class_names=None, last_layer=None, **outputs):
         """Fits the score to examples of known classes, all at once.
 
-        `OpenSetClassifier.fit_centres` and `fit_score` do it in batches. (A
-        classifier's theta does not follow a fit of its score by this method.)
+        `OpenSetClassifier.fit_centres` and `fit_score` do it in batches. (This
+        method does not touch the theta of a classifier that uses the score.)
 
         Args:
             labels: (n,) class indices.
             class_names: for messages; default: the indices.
             last_layer: `LastLayer`, where the score reads features.
-            **outputs: arrays by name: `logits`, (n, N), and what else `NEEDS`
-                names.
+            **outputs: arrays by name: `logits`, (n, N), and whatever else
+                `READS` names.
 
         Raises:
-            ValueError: as `finish_fit`.
+            ValueError: see `finish_fit`.
         """
         labels = np.asarray(labels, "int64")
         outputs = {k: np.asarray(v, "float32") for k, v in outputs.items()}
-        missing = [name for name in self.NEEDS if name not in outputs]
+        missing = [name for name in self.READS if name not in outputs]
         if missing:
             raise ValueError(
                 f"The score {self.name!r} is fitted with "
-                f"{', '.join(self.NEEDS)}; {', '.join(missing)} is missing."
+                f"{', '.join(self.READS)}; {', '.join(missing)} is missing."
             )
         if class_names is None:
             num_classes = labels.max(initial=0) + 1
@@ -196,8 +220,8 @@ class Score(keras.layers.Layer):
                 num_classes = outputs["logits"].shape[-1]
             class_names = tuple(map(str, range(num_classes)))
         kept = self.start_fit(len(class_names))
-        keys = keys_of(outputs[self.NEEDS[0]])
-        self.add_batch(kept, KnownBatch(labels, keys, **outputs))
+        keys = keys_of(outputs[self.READS[0]])
+        self.add_batch(kept, KnownBatch(labels, keys, outputs))
         self.finish_fit(kept, Known(class_names, last_layer))
 
     @property
@@ -206,11 +230,11 @@ class Score(keras.layers.Layer):
         if not self.IS_FITTED_TO_DATA:
             return True
         return bool(self._statistics) and bool(
-            ops.convert_to_numpy(self._statistics["is_fitted"])
+            self._statistics["is_fitted"].numpy()
         )
 
     def reset(self):
-        """Forgets what was learnt."""
+        """Discards the statistics."""
         if not (self.IS_FITTED_TO_DATA and self.is_fitted):
             return
         for name, value in self._statistics.items():
@@ -230,80 +254,83 @@ class Score(keras.layers.Layer):
         return ops.convert_to_tensor(self._statistics[name])
 
     def set_statistics(self, **arrays):
-        """Keeps statistics as weights, saved and exported with the model.
+        """Stores statistics as weights, saved and exported with the model.
 
         Args:
-            **arrays: finite float arrays by name, of any shapes.
+            **arrays: finite float arrays by name, of any shape.
         """
         with np.errstate(over="ignore"):
             arrays = {k: np.asarray(v, "float32") for k, v in arrays.items()}
-        # All are looked at before the first one is changed.
+        # All are checked before the first one is changed.
         for name, value in arrays.items():
             if not np.isfinite(value).all():
                 raise ValueError(
                     f"The score {self.name!r} cannot be fitted to these "
                     f"examples: its {name} would not be finite."
                 )
-        shapes = {name: value.shape for name, value in arrays.items()}
-        if shapes != self._shapes:
-            self._create_statistics(shapes)
+        self.make_room({name: value.shape for name, value in arrays.items()})
         for name, value in arrays.items():
             self._statistics[name].assign(value)
         self._statistics["is_fitted"].assign(True)
 
     @property
-    def _shapes(self):
+    def shapes(self):
+        """Shapes of the statistics by name; empty before the first fit."""
         return {
             name: tuple(value.shape)
             for name, value in self._statistics.items()
             if name != "is_fitted"
         }
 
-    def _create_statistics(self, shapes):
-        """Weights of these shapes in place of earlier ones.
+    def make_room(self, shapes):
+        """Makes weights for statistics of these shapes, or none for none.
 
-        How many examples there are is known only now, when the layer may be
-        built: Keras' tracker, which locks, is opened as Keras' own layers do.
+        Weights that have these shapes already stay as they are.
         """
+        shapes = {name: tuple(shape) for name, shape in shapes.items()}
+        if shapes == self.shapes:
+            return
         for value in self._statistics.values():
-            self._untrack_variable(value)
-        was_locked = self._tracker.locked
-        self._tracker.unlock()
+            keras_private.forget_weight(self, value)
+        object.__setattr__(self, "_statistics", {})
+        object.__setattr__(self, "layout", self.layout + 1)
+        if not shapes:
+            return
         made = {
-            name: self.add_weight(
-                name=name,
-                shape=shape,
-                initializer=keras.initializers.Constant(np.nan),
-                dtype="float32",
-                trainable=False,
-                autocast=False,
+            name: keras_private.add_late_weight(
+                self, name, shape, keras.initializers.Constant(np.nan)
             )
             for name, shape in shapes.items()
         }
-        made["is_fitted"] = self.add_weight(
-            name="is_fitted",
-            shape=(),
-            initializer="zeros",
-            dtype="bool",
-            trainable=False,
+        made["is_fitted"] = keras_private.add_late_weight(
+            self, "is_fitted", (), "zeros", dtype="bool"
         )
         object.__setattr__(self, "_statistics", made)
-        object.__setattr__(self, "layout", self.layout + 1)
-        if was_locked:
-            self._tracker.lock()
 
     def get_build_config(self):
-        # Lists: what JSON gives back.
-        return {"statistics": {k: list(v) for k, v in self._shapes.items()}}
+        # Lists, as JSON returns them.
+        return {"statistics": {k: list(v) for k, v in self.shapes.items()}}
 
     def build_from_config(self, config):
-        shapes = config.get("statistics")
-        if shapes:
-            self._create_statistics({k: tuple(v) for k, v in shapes.items()})
+        self.make_room(config.get("statistics") or {})
 
     def build(self, *input_shapes):
-        """Nothing: statistics come with a fit."""
+        """Creates nothing: a fit creates the statistics."""
         self.built = True
 
     def compute_output_shape(self, *input_shapes):
         return input_shapes[0][:-1]
+
+
+def get(score):
+    """A `Score` from its name, or the object itself.
+
+    Raises:
+        ValueError: neither the name of a score nor a `Score`.
+
+    Example:
+
+    >>> get("max_logit").name
+    'max_logit'
+    """
+    return score if isinstance(score, Score) else find(score)()

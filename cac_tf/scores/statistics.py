@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statistics of examples that go by in batches.
+"""Statistics of examples that arrive in batches.
 
-None depends on how the examples are cut into batches or on their order,
-beyond the rounding of float64 sums; memory does not grow with their number.
+Beyond the rounding of float64 sums, none depends on the batching of the
+examples or on their order. Memory does not grow with their number.
 """
 
 import numpy as np
 import psutil
 
-# Of the free memory, what a statistic may take.
+# The share of the free memory that a statistic may take.
 _USABLE_MEMORY = 0.7
 
 
 def check_memory(num_bytes, what, remedy):
-    """Raises ValueError if so many bytes are not free.
+    """Raises ValueError if there is not enough free memory.
 
     Args:
-        num_bytes: that will be needed.
-        what: that needs them, the message's subject.
-        remedy: what else can be done, a sentence.
+        num_bytes: number of bytes needed.
+        what: what needs them; the subject of the message.
+        remedy: a sentence that says what to do instead.
     """
     usable = _USABLE_MEMORY * psutil.virtual_memory().available
     if num_bytes > usable:
@@ -29,21 +29,37 @@ def check_memory(num_bytes, what, remedy):
 
 
 class ClassMoments:
-    """Number, mean and variance of each class's vectors."""
+    """Count, mean and variance of the vectors of each class.
 
-    def __init__(self, num_classes):
+    Args:
+        num_classes: N.
+        with_variances: whether variances are wanted, at twice the cost.
+    """
+
+    def __init__(self, num_classes, with_variances=False):
         self.counts = np.zeros(num_classes, "int64")
-        # They get their width with the first vectors.
+        self._with_variances = with_variances
+        # The first vectors set their width.
         self._sums = self._squares = np.zeros((num_classes, 1))
 
     def add(self, vectors, labels):
-        """Takes (n, D) vectors with (n,) labels."""
-        vectors = vectors.astype("float64")
-        self.counts += np.bincount(labels, minlength=len(self.counts))
-        # A matrix product: np.add.at is slow on wide rows.
-        is_member = (labels == np.arange(len(self.counts))[:, None]) * 1.0
-        self._sums = self._sums + is_member @ vectors
-        self._squares = self._squares + is_member @ vectors**2
+        """Adds (n, D) vectors with (n,) labels, in O(n D)."""
+        if not len(labels):
+            return
+        if not self.counts.any():
+            shape = (len(self.counts), vectors.shape[1])
+            self._sums, self._squares = np.zeros(shape), np.zeros(shape)
+        # Class by class, only those that are present.
+        order = np.argsort(labels, kind="stable")
+        present, starts = np.unique(labels[order], return_index=True)
+        for label, rows in zip(
+            present, np.split(order, starts[1:]), strict=True
+        ):
+            own = vectors[rows].astype("float64")
+            self.counts[label] += len(own)
+            self._sums[label] += own.sum(axis=0)
+            if self._with_variances:
+                self._squares[label] += np.square(own, out=own).sum(axis=0)
 
     @property
     def means(self):
@@ -64,14 +80,14 @@ class SecondMoment:
         self.count, self.sum, self.products = 0, None, None
 
     def add(self, vectors):
-        """Takes (n, D) vectors."""
+        """Adds (n, D) vectors."""
         width = vectors.shape[1]
         if self.sum is None:
-            # Itself, and what is computed from it.
+            # For the moment itself and for what is computed from it.
             check_memory(
                 4 * 8 * width**2,
                 f"A second moment of {width:,} features",
-                "Name a narrower features_layer, or choose a score that needs "
+                "Choose a narrower features_layer, or a score that needs "
                 "no covariance.",
             )
             self.sum = np.zeros(width)
@@ -96,8 +112,8 @@ class SecondMoment:
 class Sample:
     """The examples with the smallest keys, at most `size` of them.
 
-    Keys look random and belong to the inputs, so this is a random sample that
-    is the same for every order and every cut into batches.
+    Keys look random and depend on the inputs alone, so this is a random sample
+    that does not depend on the order or the batching of the examples.
     """
 
     def __init__(self, size):
@@ -106,7 +122,7 @@ class Sample:
         self._held = 0
 
     def add(self, keys, *rows):
-        """Takes (n,) keys with arrays of n rows each."""
+        """Adds (n,) keys with arrays of n rows each."""
         self._keys.append(keys)
         self._rows.append(rows)
         self._held += len(keys)
@@ -137,17 +153,17 @@ class ClassSamples:
     def __init__(self, size, num_classes):
         quota = size // num_classes
         self._samples = [Sample(quota) for _ in range(num_classes)]
-        self.size = 0  # Examples that went by.
+        self.size = 0  # Number of examples seen.
 
     def add(self, keys, labels, *rows):
-        """Takes (n,) keys and labels with arrays of n rows each."""
+        """Adds (n,) keys and labels with arrays of n rows each."""
         self.size += len(labels)
         for label in np.unique(labels):
             own = labels == label
             self._samples[label].add(keys[own], *(array[own] for array in rows))
 
     def arrays(self):
-        """The arrays of the chosen examples, class after class."""
+        """The arrays of the chosen examples, class by class."""
         parts = [sample.arrays() for sample in self._samples]
         parts = [part for part in parts if part]
         return tuple(map(np.concatenate, zip(*parts, strict=True)))

@@ -1,46 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ViM: a virtual logit for what the classes leave out (Wang et al., 2022)."""
+"""ViM: a virtual logit for the residual of the features (Wang et al., 2022)."""
 
 import warnings
 
 import keras
 import numpy as np
-import scipy.linalg
 from keras import ops
 
-from cac_tf.precision import full_precision
+from cac_tf import lazy
+from cac_tf.layers.precision import full_precision
+from cac_tf.scores.registry import register
 from cac_tf.scores.score import Score
 from cac_tf.scores.statistics import Sample
 from cac_tf.scores.statistics import SecondMoment
 
-# Of so many examples the mean residual and the mean largest logit are taken.
+linalg = lazy.module("scipy.linalg")
+
+# The mean residual and mean largest logit use at most this many examples.
 _SAMPLE_SIZE = 4096
 
 
+@register
 @keras.saving.register_keras_serializable(package="CacTf")
 class ViM(Score):
     r"""Unknown score \\(a \lVert R^T (x - o) \rVert - \log \sum_j e^{z_j}\\).
 
-    Of features x the columns of R span the residual space: the directions in
-    which the training features have the smallest second moment about the
-    origin o = -pinv(W^T) b, where all logits of the last layer are 0 (the
-    mean of the features, where what follows them is no dense layer). The
-    residual is scaled to the logits: a is the training data's mean largest
-    logit over their mean residual. (Wang et al., *ViM: Out-Of-Distribution
-    with Virtual-logit Matching*, CVPR 2022. They put the virtual logit into a
-    softmax; this is the same order.)
+    The columns of R span the residual space of the features x: the directions
+    in which the training features have the smallest second moment about the
+    origin o = -pinv(W^T) b. There, all logits of the last layer are 0. (If no
+    dense layer follows the features, o is their mean.) The residual is scaled
+    to the logits: a is the mean largest logit of the training data divided by
+    their mean residual. (Wang et al., *ViM: Out-Of-Distribution with
+    Virtual-logit Matching*, CVPR 2022. They put the virtual logit into a
+    softmax, which gives the same order.)
 
     Args:
-        principal_dimensions: directions that do not belong to the residual
-            space. None: as the authors have it, 1000 of 2048 or more
-            features, 512 of 768 or more, else half of them; and at most half
-            as many as there are examples, with a warning.
-        **kwargs: of `keras.layers.Layer`.
+        principal_dimensions: number of directions outside the residual space.
+            None: as the authors choose, 1000 for 2048 or more features, 512
+            for 768 or more, else half of the features; at most half the
+            number of examples, with a warning.
+        **kwargs: passed to `keras.layers.Layer`.
 
     Raises:
         ValueError: fewer than one principal dimension; in `fit`, no direction
-            or no residual left, or logits whose largest is not positive on
-            average.
+            or no residual is left, or the mean largest logit is not positive.
 
     Example:
 
@@ -55,7 +58,7 @@ class ViM(Score):
     True
     """
 
-    NAME, NEEDS = "vim", ("logits", "features")
+    NAME, READS = "vim", ("logits", "features")
     IS_FITTED_TO_DATA = True
 
     def __init__(self, principal_dimensions=None, **kwargs):
@@ -72,8 +75,8 @@ class ViM(Score):
 
     def add_batch(self, kept, batch):
         moment, sample = kept
-        moment.add(batch.features)
-        sample.add(batch.keys, batch.features, batch.logits.max(axis=-1))
+        moment.add(batch["features"])
+        sample.add(batch.keys, batch["features"], batch["logits"].max(axis=-1))
 
     def finish_fit(self, kept, known):
         moment, sample = kept
@@ -84,20 +87,20 @@ class ViM(Score):
             origin = -np.linalg.pinv(kernel.T) @ known.last_layer.bias
         width = len(origin)
         principal = self._principal_dimensions(width, moment.count)
-        # Eigenvalues ascend.
-        _, residual_space = scipy.linalg.eigh(
-            moment.about(origin),
-            subset_by_index=(0, width - principal - 1),
-            overwrite_a=True,
+        about_origin = moment.about(origin)
+        length = np.sqrt(np.trace(about_origin))
+        # Eigenvalues ascend. (All vectors: a part of them takes twice as long.)
+        _, directions = linalg.eigh(
+            about_origin, driver="evd", overwrite_a=True, check_finite=False
         )
+        residual_space = directions[:, : width - principal]
         offsets = np.float64(features) - origin
         residuals = np.linalg.norm(offsets @ residual_space, axis=-1)
-        lengths = np.linalg.norm(offsets, axis=-1)
-        if residuals.mean() <= 1e-6 * lengths.mean():
+        if residuals.mean() <= 1e-6 * length:
             raise ValueError(
                 f"All {moment.count} examples lie within {principal} of the "
-                f"{width} features' dimensions, so ViM has no residual to go "
-                "by: choose fewer principal_dimensions."
+                f"{width} feature dimensions, so ViM has no residual to use: "
+                "choose fewer principal_dimensions."
             )
         if largest_logits.mean() <= 0:
             raise ValueError(
@@ -126,20 +129,20 @@ class ViM(Score):
                 principal = max(1, count // 2)
                 warnings.warn(
                     f"ViM was fitted to {count} examples of {width} features: "
-                    f"it takes {principal} principal dimensions, half as many "
+                    f"it uses {principal} principal dimensions, half as many "
                     "as there are examples.",
                     stacklevel=2,
                 )
         if principal >= width:
             raise ValueError(
-                f"ViM needs a direction left for the residual: {principal} "
+                f"ViM needs a direction for the residual, but {principal} "
                 f"principal dimensions of {width} features leave none."
             )
         return principal
 
     def call(self, logits, features):
         offsets = full_precision(features) - self.statistic("origin")
-        # The scale is in it.
+        # This includes the scale.
         residual = ops.matmul(offsets, self.statistic("residual_space"))
         length = ops.sqrt(ops.sum(ops.square(residual), axis=-1))
         return length - ops.logsumexp(full_precision(logits), axis=-1)

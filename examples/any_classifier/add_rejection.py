@@ -19,7 +19,7 @@ import keras
 import cac_tf
 from cac_tf.reporting import write_report
 
-SCORES = ("max_softmax", "energy", "deep_nearest_neighbours")
+SCORES = ("max_softmax", "energy", "knn")
 
 
 def functional_classifier(num_classes):
@@ -66,7 +66,7 @@ def add_rejection(classifier, data, score, output_dir):
 
     model.save(os.path.join(output_dir, "model.keras"))
     model.export(os.path.join(output_dir, "serving", "1"))
-    evaluation = cac_tf.evaluation.evaluate(
+    evaluation = cac_tf.experiments.evaluate(
         model, data, method="cross_entropy", scores=SCORES
     )
     write_report(os.path.join(output_dir, "report.html"), evaluation, data)
@@ -80,7 +80,7 @@ def main(arguments=None):
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--network", choices=NETWORKS, default="functional")
-    parser.add_argument("--score", default="deep_nearest_neighbours")
+    parser.add_argument("--score", default="knn")
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--output_dir", default="runs/any_classifier")
     flags = parser.parse_args(arguments)

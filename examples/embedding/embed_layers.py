@@ -122,21 +122,23 @@ def main(arguments=None):
     means = class_means(
         to_logits.predict(images[rest], verbose=0),
         labels[rest],
-        anchors=np.asarray(head.centres),
+        anchors=head.centres,
     )
-    head.assign_class_means(means)
+    # What `fit` compiled knows the anchors alone; it is not called again.
+    head.replace_centres(means)
     gamma = cac_tf.layers.rejection_scores(
-        model.predict(images[held_back], verbose=0)
+        head(to_logits.predict(images[held_back], verbose=0))
     )
-    theta = cac_tf.calibration.threshold_for_true_positive_rate(
+    theta = cac_tf.decision.threshold_for_true_positive_rate(
         np.asarray(gamma).min(axis=1), 0.95
     )
     answering = with_decision(model, theta)
     answering.export(flags.export_to, verbose=False)
-    kept = answering.predict(images[held_back], verbose=0)["class_id"] != -1
+    answers = answering.predict(images[held_back], verbose=0)
+    is_accepted = answers["class_id"] != -1
     print(
-        f"Classes: {', '.join(names)}. Theta {theta:.4g} keeps "
-        f"{kept.mean():.1%} of the images held back. SavedModel: "
+        f"Classes: {', '.join(names)}. Theta {theta:.4g} accepts "
+        f"{is_accepted.mean():.1%} of the images held back. SavedModel: "
         f"{flags.export_to}"
     )
     return answering

@@ -46,16 +46,10 @@ namespace x86_64_v4 {
 struct RowFunctions {
   decltype(&baseline::LossOfRow) loss;
   decltype(&baseline::GradientOfRow) gradient;
-  decltype(&baseline::AnchoredDistancesOfRow) anchored_distances;
-  decltype(&baseline::DenseDistancesOfRow) dense_distances;
-  decltype(&baseline::DecideRow) decide;
 };
 
-#define CAC_TF_ROW_FUNCTIONS(level)                                        \
-  RowFunctions {                                                           \
-    level::LossOfRow, level::GradientOfRow, level::AnchoredDistancesOfRow, \
-        level::DenseDistancesOfRow, level::DecideRow                       \
-  }
+#define CAC_TF_ROW_FUNCTIONS(level) \
+  RowFunctions { level::LossOfRow, level::GradientOfRow }
 
 const RowFunctions& ForThisMachine() {
   static const RowFunctions functions = [] {
@@ -102,37 +96,6 @@ void AnchoredCacLossGrad(const float* logits, const Label* labels,
         row_state + i * kRowStateSize, upstream.loss[i] + upstream.tuplet[i],
         anchor_weight * upstream.loss[i] + upstream.anchor[i],
         gradient + i * classes);
-  }
-}
-
-void DecideFromLogits(const float* logits, const float* centres,
-                      const float* threshold, int64_t threshold_stride,
-                      int64_t rows, int64_t classes, int64_t width,
-                      float magnitude, const Decision& out) {
-  const RowFunctions& row_functions = ForThisMachine();
-  for (int64_t i = 0; i < rows; ++i) {
-    const float* z = logits + i * width;
-    float* distances = out.distances + i * classes;
-    float* softmin = out.softmin + i * classes;
-    float* gamma = out.gamma + i * classes;
-    const bool is_valid =
-        centres == nullptr
-            ? row_functions.anchored_distances(z, classes, magnitude, distances)
-            : row_functions.dense_distances(z, centres, classes, width,
-                                            distances);
-    if (is_valid) {
-      row_functions.decide(classes, threshold[i * threshold_stride], distances,
-                           softmin, gamma, out.unknown_score + i,
-                           out.nearest_class_id + i, out.class_id + i);
-      continue;
-    }
-    for (int64_t j = 0; j < classes; ++j) {
-      distances[j] = softmin[j] = gamma[j] =
-          std::numeric_limits<float>::quiet_NaN();
-    }
-    out.unknown_score[i] = std::numeric_limits<float>::quiet_NaN();
-    out.nearest_class_id[i] = 0;
-    out.class_id[i] = -1;
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The CAC loss of logits, its gradient, and the open-set decision, on the
-// CPU: plain C++ that knows no framework. All arrays are row-major float32.
+// The CAC loss of logits and its gradient, on the CPU: plain C++ that knows no
+// framework. All arrays are row-major float32.
 //
 // While the centres are anchors (magnitude * I) no centre is ever formed:
 //     d_j^2 = sum_{k != j} z_k^2 + (z_j - m)^2
@@ -79,36 +79,6 @@ void AnchoredCacLossGrad(const float* logits, const Label* labels,
                          const float* row_state, const LossUpstream& upstream,
                          int64_t rows, int64_t classes, float magnitude,
                          float anchor_weight, float* gradient);
-
-// What `DecideFromLogits` writes: all of an open-set answer.
-struct Decision {
-  float* distances;           // (rows, classes)
-  float* softmin;             // (rows, classes), softmax(-d)
-  float* gamma;               // (rows, classes), d (1 - softmin)
-  float* unknown_score;       // (rows), the smallest gamma
-  int32_t* nearest_class_id;  // (rows), where gamma is smallest
-  int32_t* class_id;          // (rows), or -1: unknown_score > threshold
-
-  // Where the answer of row `row` and those after it goes.
-  Decision From(int64_t row, int64_t classes) const {
-    return {distances + row * classes, softmin + row * classes,
-            gamma + row * classes,     unknown_score + row,
-            nearest_class_id + row,    class_id + row};
-  }
-};
-
-// The decision of `rows` rows of `width` logits between `classes` centres, or
-// between anchors if `centres` is null (then width equals classes).
-//
-// A row with a NaN or infinite logit gets NaN scores, nearest class 0 and -1;
-// so does one whose squares overflow. A NaN threshold rejects.
-//
-// centres: (classes, width) or null. threshold: one for row i at
-// threshold[i * threshold_stride].
-void DecideFromLogits(const float* logits, const float* centres,
-                      const float* threshold, int64_t threshold_stride,
-                      int64_t rows, int64_t classes, int64_t width,
-                      float magnitude, const Decision& out);
 
 }  // namespace cac_tf
 

@@ -22,8 +22,6 @@ constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr int kBlockThreads = 256;
 // Up to this many classes one warp has a row, and a block several rows.
 constexpr int64_t kClassesOfAWarp = 256;
-// Rows that share each centre that is read.
-constexpr int kRowsOfATile = 4;
 
 // The threads that have a row: kThreads of them, of one block.
 template <int kThreads>
@@ -148,7 +146,6 @@ __device__ void MapEach(const float* z, int64_t classes, float* result,
   for (; j < classes; j += kThreads) result[j] = map(z[j], j);
 }
 
-// own = -1: no class is the row's own.
 template <int kThreads>
 __device__ Sums SumRow(const float* z, int64_t classes, int64_t own,
                        Sums* scratch) {
@@ -334,131 +331,6 @@ __global__ void LossGradKernel(const float* logits, const Label* labels,
   }
 }
 
-// The smallest distance of a row, and whose it is.
-struct Nearest {
-  float distance;
-  int index;
-
-  __device__ Nearest From(int lanes) const {
-    return {Exchange(distance, lanes), Exchange(index, lanes)};
-  }
-};
-
-struct CombineNearest {
-  __device__ Nearest operator()(const Nearest& a, const Nearest& b) const {
-    const bool second = b.distance < a.distance ||
-                        (b.distance == a.distance && b.index < a.index);
-    return second ? b : a;
-  }
-};
-
-// One block takes kRowsOfATile rows: first all of their distances, then row
-// by row what follows from them.
-__global__ void DecideKernel(const float* logits, const float* centres,
-                             const float* threshold, int64_t threshold_stride,
-                             int64_t rows, int64_t classes, int64_t width,
-                             float magnitude, Decision out) {
-  using G = Group<kBlockThreads>;
-  __shared__ Sums sums_scratch[kBlockThreads / kWarp];
-  __shared__ Pair pair_scratch[kBlockThreads / kWarp];
-  __shared__ Nearest nearest_scratch[kBlockThreads / kWarp];
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kRowsOfATile;
-  for (int64_t tile = static_cast<int64_t>(blockIdx.x) * kRowsOfATile;
-       tile < rows; tile += stride) {
-    const int tile_rows =
-        static_cast<int>(min(static_cast<int64_t>(kRowsOfATile), rows - tile));
-    if (centres == nullptr) {
-      for (int r = 0; r < tile_rows; ++r) {
-        const float* z = logits + (tile + r) * width;
-        const Sums sums = SumRow<kBlockThreads>(z, classes, -1, sums_scratch);
-        const bool is_valid = !Overflows(sums, magnitude);
-        const SquaredDistance squared{sums.top, sums.rest, magnitude};
-        for (int64_t j = G::Rank(); j < classes; j += kBlockThreads) {
-          out.distances[(tile + r) * classes + j] =
-              is_valid ? sqrtf(squared(z[j])) : NAN;
-        }
-      }
-    } else {
-      // A warp for each centre; the rows of the tile share what it reads.
-      for (int64_t j = warp; j < classes; j += kBlockThreads / kWarp) {
-        const float* centre = centres + j * width;
-        float sums[kRowsOfATile] = {};
-        for (int64_t k = lane; k < width; k += kWarp) {
-          const float c = centre[k];
-#pragma unroll
-          for (int r = 0; r < kRowsOfATile; ++r) {
-            const int64_t row = min(tile + r, rows - 1);
-            const float difference = logits[row * width + k] - c;
-            sums[r] += difference * difference;
-          }
-        }
-#pragma unroll
-        for (int r = 0; r < kRowsOfATile; ++r) {
-          for (int distance = kWarp / 2; distance > 0; distance /= 2) {
-            sums[r] += Exchange(sums[r], distance);
-          }
-          if (lane == 0 && r < tile_rows) {
-            out.distances[(tile + r) * classes + j] = sqrtf(sums[r]);
-          }
-        }
-      }
-    }
-    // The distances were written by other threads of this block.
-    __syncthreads();
-    for (int r = 0; r < tile_rows; ++r) {
-      const int64_t row = tile + r;
-      float* distances = out.distances + row * classes;
-      float* softmin = out.softmin + row * classes;
-      float* gamma = out.gamma + row * classes;
-      Nearest nearest{INFINITY, INT_MAX};
-      // Not a finite sum: NaN or infinity somewhere.
-      Pair finite{0.0f, 0.0f};
-      for (int64_t j = G::Rank(); j < classes; j += kBlockThreads) {
-        nearest = CombineNearest()(nearest,
-                                   Nearest{distances[j], static_cast<int>(j)});
-        finite.shares += distances[j] < INFINITY ? 0.0f : 1.0f;
-      }
-      nearest = G::Reduce(nearest, CombineNearest(), nearest_scratch);
-      finite = G::Reduce(finite, AddPairs(), pair_scratch);
-      if (finite.shares > 0.0f) {
-        for (int64_t j = G::Rank(); j < classes; j += kBlockThreads) {
-          distances[j] = softmin[j] = gamma[j] = NAN;
-        }
-        if (G::Rank() == 0) {
-          out.unknown_score[row] = NAN;
-          out.nearest_class_id[row] = 0;
-          out.class_id[row] = -1;
-        }
-        continue;
-      }
-      Pair others{0.0f, 0.0f};
-      for (int64_t j = G::Rank(); j < classes; j += kBlockThreads) {
-        if (j != nearest.index) {
-          others.shares += expf(nearest.distance - distances[j]);
-        }
-      }
-      others = G::Reduce(others, AddPairs(), pair_scratch);
-      const float total = 1.0f + others.shares;
-      for (int64_t j = G::Rank(); j < classes; j += kBlockThreads) {
-        const bool is_nearest = j == nearest.index;
-        const float share =
-            is_nearest ? 1.0f : expf(nearest.distance - distances[j]);
-        softmin[j] = share / total;
-        gamma[j] = distances[j] *
-                   ((is_nearest ? others.shares : total - share) / total);
-      }
-      if (G::Rank() == 0) {
-        const float score = nearest.distance * (others.shares / total);
-        out.unknown_score[row] = score;
-        out.nearest_class_id[row] = nearest.index;
-        out.class_id[row] =
-            score <= threshold[row * threshold_stride] ? nearest.index : -1;
-      }
-    }
-  }
-}
-
 // As a macro, since the tests run these kernels on a CPU as well, and only a
 // CUDA compiler knows the brackets.
 #ifndef CAC_TF_LAUNCH
@@ -510,18 +382,6 @@ int AnchoredCacLossGradOnGpu(void* stream, const float* logits,
                   stream, logits, labels, row_state, upstream, rows, classes,
                   magnitude, anchor_weight, gradient);
   }
-  return cudaGetLastError();
-}
-
-int DecideFromLogitsOnGpu(void* stream, const float* logits,
-                          const float* centres, const float* threshold,
-                          int64_t threshold_stride, int64_t rows,
-                          int64_t classes, int64_t width, float magnitude,
-                          const Decision& out) {
-  if (rows == 0) return cudaSuccess;
-  CAC_TF_LAUNCH(DecideKernel, BlocksFor(rows, kRowsOfATile), stream, logits,
-                centres, threshold, threshold_stride, rows, classes, width,
-                magnitude, out);
   return cudaGetLastError();
 }
 

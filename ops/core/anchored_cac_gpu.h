@@ -25,12 +25,6 @@ int AnchoredCacLossGradOnGpu(void* stream, const float* logits,
                              int64_t classes, float magnitude,
                              float anchor_weight, float* gradient);
 
-int DecideFromLogitsOnGpu(void* stream, const float* logits,
-                          const float* centres, const float* threshold,
-                          int64_t threshold_stride, int64_t rows,
-                          int64_t classes, int64_t width, float magnitude,
-                          const Decision& out);
-
 const char* GpuErrorText(int error);
 
 }  // namespace cac_tf

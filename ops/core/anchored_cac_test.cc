@@ -6,6 +6,7 @@
 // input, however wrong, makes the core read or write out of bounds.
 #include "ops/core/anchored_cac.cc"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -35,41 +36,37 @@ std::unique_ptr<T[]> Exactly(const std::vector<T>& values) {
 
 struct Expected {
   double loss, anchor, tuplet, gradient_scale = 0;
-  std::vector<double> gradient, distances, softmin, gamma;
+  std::vector<double> gradient;
 };
 
-double Distance(const float* z, int64_t width, const double* centre) {
+std::vector<std::vector<double>> Anchors(int64_t classes) {
+  std::vector<std::vector<double>> anchors(classes,
+                                           std::vector<double>(classes, 0.0));
+  for (int64_t j = 0; j < classes; ++j) anchors[j][j] = kMagnitude;
+  return anchors;
+}
+
+double Distance(const float* z, const std::vector<double>& anchor) {
   double sum = 0;
-  for (int64_t k = 0; k < width; ++k) {
-    sum += (z[k] - centre[k]) * (z[k] - centre[k]);
+  for (size_t k = 0; k < anchor.size(); ++k) {
+    sum += (z[k] - anchor[k]) * (z[k] - anchor[k]);
   }
   return std::sqrt(sum);
 }
 
-// One row, from the equations; O(classes * width).
-Expected Oracle(const float* z, int64_t width,
-                const std::vector<std::vector<double>>& centres, int64_t own) {
-  const int64_t classes = centres.size();
-  Expected out;
-  int64_t nearest = 0;
-  for (int64_t j = 0; j < classes; ++j) {
-    out.distances.push_back(Distance(z, width, centres[j].data()));
-    if (out.distances[j] < out.distances[nearest]) nearest = j;
-  }
-  const auto& d = out.distances;
+// One row, from the equations; O(classes^2).
+Expected Oracle(const float* z, int64_t classes, int64_t own) {
+  const std::vector<std::vector<double>> anchors = Anchors(classes);
+  std::vector<double> d, softmin;
+  for (const auto& anchor : anchors) d.push_back(Distance(z, anchor));
+  const double shortest = *std::min_element(d.begin(), d.end());
   double total = 0;
-  for (int64_t j = 0; j < classes; ++j) total += std::exp(d[nearest] - d[j]);
+  for (int64_t j = 0; j < classes; ++j) total += std::exp(shortest - d[j]);
   for (int64_t j = 0; j < classes; ++j) {
-    out.softmin.push_back(std::exp(d[nearest] - d[j]) / total);
+    softmin.push_back(std::exp(shortest - d[j]) / total);
   }
-  const auto without = [&](int64_t j) {
-    double sum = 0;
-    for (int64_t i = 0; i < classes; ++i) sum += i == j ? 0 : out.softmin[i];
-    return sum;
-  };
-  out.gamma.resize(classes);
-  for (int64_t j = 0; j < classes; ++j) out.gamma[j] = d[j] * without(j);
-  if (own < 0) return out;
+  double others = 0;
+  for (int64_t j = 0; j < classes; ++j) others += j == own ? 0 : softmin[j];
   double largest = 0, sum = 0;
   for (int64_t j = 0; j < classes; ++j) {
     if (j != own) largest = std::max(largest, d[own] - d[j]);
@@ -77,30 +74,24 @@ Expected Oracle(const float* z, int64_t width,
   for (int64_t j = 0; j < classes; ++j) {
     if (j != own) sum += std::exp(d[own] - d[j] - largest);
   }
+  Expected out;
   out.tuplet = largest == 0 ? std::log1p(sum)
                             : largest + std::log(sum + std::exp(-largest));
   out.anchor = d[own];
   out.loss = out.tuplet + kAnchorWeight * out.anchor;
-  out.gradient.assign(width, 0);
+  out.gradient.assign(classes, 0);
   for (int64_t j = 0; j < classes; ++j) {
     if (d[j] == 0) continue;
     const double weight =
-        (j == own ? kAnchorWeight + without(own) : -out.softmin[j]) / d[j];
-    for (int64_t k = 0; k < width; ++k) {
-      out.gradient[k] += weight * (z[k] - centres[j][k]);
+        (j == own ? kAnchorWeight + others : -softmin[j]) / d[j];
+    for (int64_t k = 0; k < classes; ++k) {
+      out.gradient[k] += weight * (z[k] - anchors[j][k]);
     }
   }
   for (double g : out.gradient) {
     out.gradient_scale = std::max(out.gradient_scale, std::fabs(g));
   }
   return out;
-}
-
-std::vector<std::vector<double>> Anchors(int64_t classes) {
-  std::vector<std::vector<double>> anchors(classes,
-                                           std::vector<double>(classes, 0.0));
-  for (int64_t j = 0; j < classes; ++j) anchors[j][j] = kMagnitude;
-  return anchors;
 }
 
 double RelativeError(double actual, double expected) {
@@ -132,7 +123,7 @@ void CheckRow(const RowFunctions& functions, const std::string& name,
               const std::vector<float>& z, int64_t own,
               double gradient_tolerance) {
   const int64_t classes = z.size();
-  const Expected expected = Oracle(z.data(), classes, Anchors(classes), own);
+  const Expected expected = Oracle(z.data(), classes, own);
   const Row row = LossAndGradient(functions, z.data(), classes, own);
   const double loss = row.loss.tuplet + kAnchorWeight * row.loss.anchor;
   // A tuplet loss that stands alone is as exact as a difference of distances.
@@ -151,55 +142,6 @@ void CheckRow(const RowFunctions& functions, const std::string& name,
   }
 }
 
-void CheckDecision(const RowFunctions& functions, const std::string& name,
-                   const std::vector<float>& z,
-                   const std::vector<std::vector<double>>& centres,
-                   bool is_anchored) {
-  const int64_t classes = centres.size(), width = z.size();
-  const Expected expected = Oracle(z.data(), width, centres, -1);
-  const auto row = Exactly(z);
-  const auto distances = Exactly(std::vector<float>(classes));
-  const auto softmin = Exactly(std::vector<float>(classes));
-  const auto gamma = Exactly(std::vector<float>(classes));
-  bool is_valid;
-  if (is_anchored) {
-    is_valid = functions.anchored_distances(row.get(), classes, kMagnitude,
-                                            distances.get());
-  } else {
-    std::vector<float> flat;
-    for (const auto& centre : centres) {
-      flat.insert(flat.end(), centre.begin(), centre.end());
-    }
-    is_valid = functions.dense_distances(row.get(), Exactly(flat).get(),
-                                         classes, width, distances.get());
-  }
-  Expect(is_valid, name + ": valid");
-  float score;
-  int32_t nearest, decision;
-  functions.decide(classes, INFINITY, distances.get(), softmin.get(),
-                   gamma.get(), &score, &nearest, &decision);
-  for (int64_t j = 0; j < classes; ++j) {
-    Expect(RelativeError(distances[j], expected.distances[j]) <= 1e-6,
-           name + ": distance");
-    Expect(std::fabs(softmin[j] - expected.softmin[j]) <= 4e-6,
-           name + ": softmin");
-    Expect(RelativeError(gamma[j], expected.gamma[j]) <= 4e-6 ||
-               expected.gamma[j] < 1e-30,
-           name + ": gamma");
-  }
-  Expect(decision == nearest, name + ": decision");
-  Expect(score == gamma[nearest], name + ": unknown score");
-  functions.decide(classes, score, distances.get(), softmin.get(), gamma.get(),
-                   &score, &nearest, &decision);
-  Expect(decision == nearest, name + ": a score equal to theta is kept");
-  functions.decide(classes, std::nextafter(score, -1.0f), distances.get(),
-                   softmin.get(), gamma.get(), &score, &nearest, &decision);
-  Expect(decision == -1, name + ": a score above theta is not");
-  functions.decide(classes, NAN, distances.get(), softmin.get(), gamma.get(),
-                   &score, &nearest, &decision);
-  Expect(decision == -1, name + ": NaN rejects");
-}
-
 void CheckLevel(const std::string& level, const RowFunctions& functions) {
   std::mt19937 random(0);
   std::normal_distribution<double> normal;
@@ -215,9 +157,6 @@ void CheckLevel(const std::string& level, const RowFunctions& functions) {
         CheckRow(functions, name, z, near, noise > 0 ? 1e-6 : 4e-6);
         // Near a wrong anchor two opposite pulls may almost cancel.
         CheckRow(functions, name + ", wrong", z, (near + 1) % classes, 4e-6);
-        if (noise > 0) {
-          CheckDecision(functions, name, z, Anchors(classes), true);
-        }
       }
     }
     // Ties, nothing at all, and the far ends of what can be squared.
@@ -233,7 +172,7 @@ void CheckLevel(const std::string& level, const RowFunctions& functions) {
     for (double scale : {1e12, 1e15, 1e17}) {
       for (float& value : z) value = scale * normal(random);
       const Row row = LossAndGradient(functions, z.data(), classes, 0);
-      const Expected e = Oracle(z.data(), classes, Anchors(classes), 0);
+      const Expected e = Oracle(z.data(), classes, 0);
       const double loss = row.loss.tuplet + kAnchorWeight * row.loss.anchor;
       Expect(RelativeError(loss, e.loss) <= 1e-6, level + ": enormous, loss");
       for (float g : row.gradient) {
@@ -242,21 +181,6 @@ void CheckLevel(const std::string& level, const RowFunctions& functions) {
     }
     for (float& value : z) value = 1e-4 * normal(random);
     CheckRow(functions, level + ", 1e-4", z, classes / 2, 4e-6);
-  }
-  for (int64_t classes : {2, 5, 40}) {
-    for (int64_t width : {1, 2, 15, 16, 33, 64, 100, 130}) {
-      std::vector<std::vector<double>> centres(classes);
-      for (auto& centre : centres) {
-        for (int64_t k = 0; k < width; ++k) {
-          centre.push_back(static_cast<float>(normal(random)));
-        }
-      }
-      std::vector<float> z;
-      for (int64_t k = 0; k < width; ++k) {
-        z.push_back(centres[0][k] + 0.1 * normal(random));
-      }
-      CheckDecision(functions, level + ", dense", z, centres, false);
-    }
   }
   // Nothing of this is right, and nothing of it may do harm.
   for (int64_t classes : {2, 16, 37, 64, 130}) {
@@ -270,15 +194,6 @@ void CheckLevel(const std::string& level, const RowFunctions& functions) {
         for (float g : row.gradient) {
           Expect(std::isnan(g), level + ": the gradient of an invalid logit");
         }
-        std::vector<float> distances(classes);
-        Expect(!functions.anchored_distances(z.data(), classes, kMagnitude,
-                                             distances.data()),
-               level + ": anchored distances of an invalid logit");
-        const std::vector<float> centres(2 * classes, 1.0f);
-        Expect(!functions.dense_distances(z.data(), centres.data(), 2, classes,
-                                          distances.data()) ||
-                   std::fabs(bad) < 1e19f,
-               level + ": dense distances of an invalid logit");
       }
     }
     for (int64_t own :
@@ -336,8 +251,7 @@ void CheckBatches() {
     Expect(std::isnan(gradient[i * classes]) != is_valid,
            "a batch: which gradients are NaN");
     if (!is_valid) continue;
-    const Expected e =
-        Oracle(z.data() + i * classes, classes, Anchors(classes), labels[i]);
+    const Expected e = Oracle(z.data() + i * classes, classes, labels[i]);
     Expect(RelativeError(loss[i], e.loss) <= 1e-6, "a batch: loss");
     // upstream.loss * (tuplet + weight * anchor) + ... by differences.
     for (int64_t k = 0; k < classes; ++k) {
@@ -346,8 +260,7 @@ void CheckBatches() {
         std::vector<float> moved(z.begin() + i * classes,
                                  z.begin() + (i + 1) * classes);
         moved[k] += side ? 1e-2f : -1e-2f;
-        const Expected m =
-            Oracle(moved.data(), classes, Anchors(classes), labels[i]);
+        const Expected m = Oracle(moved.data(), classes, labels[i]);
         values[side] =
             ups[0][i] * m.loss + ups[1][i] * m.anchor + ups[2][i] * m.tuplet;
       }
@@ -376,7 +289,6 @@ int Main() {
   CheckForeignState(CAC_TF_ROW_FUNCTIONS(baseline));
   CheckBatches<int32_t>();
   CheckBatches<int64_t>();
-  DecideFromLogits(nullptr, nullptr, nullptr, 0, 0, 2, 2, 10, {});
   std::printf("%d failures\n", failures);
   return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

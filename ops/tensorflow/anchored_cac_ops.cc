@@ -105,49 +105,6 @@ REGISTER_OP("CacTf>AnchoredCacLossGrad")
     })
     .Doc("The gradient of CacTf>AnchoredCacLoss by the logits.");
 
-REGISTER_OP("CacTf>DecideFromLogits")
-    .Input("logits: float")
-    .Input("centres: float")
-    .Input("threshold: float")
-    .Output("distances: float")
-    .Output("softmin: float")
-    .Output("gamma: float")
-    .Output("unknown_score: float")
-    .Output("nearest_class_id: int32")
-    .Output("class_id: int32")
-    .Attr("magnitude: float")
-    .SetShapeFn([](InferenceContext* c) {
-      ShapeHandle logits, centres, threshold;
-      DimensionHandle width;
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 2, &logits));
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 2, &centres));
-      TF_RETURN_IF_ERROR(c->WithRankAtMost(c->input(2), 1, &threshold));
-      TF_RETURN_IF_ERROR(
-          c->Merge(c->Dim(logits, 1), c->Dim(centres, 1), &width));
-      DimensionHandle batch = c->Dim(logits, 0);
-      if (c->RankKnown(threshold) && c->Rank(threshold) == 1) {
-        TF_RETURN_IF_ERROR(c->Merge(batch, c->Dim(threshold, 0), &batch));
-      }
-      DimensionHandle classes = c->Dim(centres, 0);
-      if (c->ValueKnown(classes)) {
-        if (c->Value(classes) == 0) classes = width;
-      } else {
-        classes = c->UnknownDim();
-      }
-      if (c->ValueKnown(classes)) {
-        TF_RETURN_IF_ERROR(CheckClassCount(c->Value(classes)));
-      }
-      for (int i = 0; i < 3; ++i) c->set_output(i, c->Matrix(batch, classes));
-      for (int i = 3; i < 6; ++i) c->set_output(i, c->Vector(batch));
-      return absl::OkStatus();
-    })
-    .Doc(R"doc(
-Distances, softmin, gamma and the open-set decision of every row of logits.
-
-centres: (classes, width); without a row they are the anchors magnitude * I.
-threshold: a scalar, or one for each row.
-)doc");
-
 // ---- checks at run time: shapes need not have been known before -----------
 
 absl::Status CheckLossInputs(const Tensor& logits, const Tensor& labels) {
@@ -188,7 +145,7 @@ absl::Status DescribeInvalidRow(const float* loss, const Label* labels,
 }
 
 // About the nanoseconds that an element costs.
-constexpr int64_t kLossCost = 1, kDecisionCost = 3;
+constexpr int64_t kLossCost = 1;
 
 template <typename Work>
 void ShardRows(tf::OpKernelContext* context, int64_t rows, int64_t row_cost,
@@ -318,68 +275,6 @@ class AnchoredCacLossGradOp : public tf::OpKernel {
   float magnitude_, anchor_weight_;
 };
 
-template <bool kOnGpu>
-class DecideFromLogitsOp : public tf::OpKernel {
- public:
-  explicit DecideFromLogitsOp(tf::OpKernelConstruction* context)
-      : OpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("magnitude", &magnitude_));
-  }
-
-  void Compute(tf::OpKernelContext* context) override {
-    const Tensor& logits = context->input(0);
-    const Tensor& centres = context->input(1);
-    const Tensor& threshold = context->input(2);
-    OP_REQUIRES(context, logits.dims() == 2,
-                InvalidArgument("logits must have shape (batch, width); got ",
-                                logits.shape().DebugString()));
-    const int64_t rows = logits.dim_size(0), width = logits.dim_size(1);
-    OP_REQUIRES(context, centres.dims() == 2 && centres.dim_size(1) == width,
-                InvalidArgument("centres must have shape (classes, ", width,
-                                "); got ", centres.shape().DebugString()));
-    const bool is_anchored = centres.dim_size(0) == 0;
-    const int64_t classes = is_anchored ? width : centres.dim_size(0);
-    OP_REQUIRES_OK(context, CheckClassCount(classes));
-    if (threshold.dims() != 0) {
-      OP_REQUIRES_OK(context,
-                     CheckShape("threshold", threshold, TensorShape({rows})));
-    }
-    const int64_t stride = threshold.dims();
-    Tensor* outputs[6];
-    for (int i = 0; i < 6; ++i) {
-      const TensorShape shape =
-          i < 3 ? TensorShape({rows, classes}) : TensorShape({rows});
-      OP_REQUIRES_OK(context, context->allocate_output(i, shape, outputs + i));
-    }
-    if (rows == 0) return;
-    const Decision out{
-        outputs[0]->flat<float>().data(),   outputs[1]->flat<float>().data(),
-        outputs[2]->flat<float>().data(),   outputs[3]->flat<float>().data(),
-        outputs[4]->flat<int32_t>().data(), outputs[5]->flat<int32_t>().data()};
-    const float* z = logits.flat<float>().data();
-    const float* theta = threshold.flat<float>().data();
-    const float* c = is_anchored ? nullptr : centres.flat<float>().data();
-    if constexpr (kOnGpu) {
-#ifdef CAC_TF_CUDA
-      OP_REQUIRES_OK(context, GpuStatus(DecideFromLogitsOnGpu(
-                                  StreamOf(context), z, c, theta, stride, rows,
-                                  classes, width, magnitude_, out)));
-#endif
-    } else {
-      ShardRows(context, rows,
-                kDecisionCost * (is_anchored ? classes : classes * width),
-                [&](int64_t begin, int64_t end) {
-                  DecideFromLogits(z + begin * width, c, theta + begin * stride,
-                                   stride, end - begin, classes, width,
-                                   magnitude_, out.From(begin, classes));
-                });
-    }
-  }
-
- private:
-  float magnitude_;
-};
-
 #define CAC_TF_REGISTER_LABELS(Label, DEVICE, on_gpu)            \
   REGISTER_KERNEL_BUILDER(Name("CacTf>AnchoredCacLoss")          \
                               .Device(tf::DEVICE)                \
@@ -389,11 +284,9 @@ class DecideFromLogitsOp : public tf::OpKernel {
                               .Device(tf::DEVICE)                \
                               .TypeConstraint<Label>("Tlabels"), \
                           AnchoredCacLossGradOp<Label, on_gpu>)
-#define CAC_TF_REGISTER(DEVICE, on_gpu)                                      \
-  CAC_TF_REGISTER_LABELS(int32_t, DEVICE, on_gpu);                           \
-  CAC_TF_REGISTER_LABELS(int64_t, DEVICE, on_gpu);                           \
-  REGISTER_KERNEL_BUILDER(Name("CacTf>DecideFromLogits").Device(tf::DEVICE), \
-                          DecideFromLogitsOp<on_gpu>)
+#define CAC_TF_REGISTER(DEVICE, on_gpu)            \
+  CAC_TF_REGISTER_LABELS(int32_t, DEVICE, on_gpu); \
+  CAC_TF_REGISTER_LABELS(int64_t, DEVICE, on_gpu)
 
 CAC_TF_REGISTER(DEVICE_CPU, false);
 #ifdef CAC_TF_CUDA

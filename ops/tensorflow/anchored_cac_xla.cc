@@ -57,14 +57,12 @@ class CustomCallOp : public tf::XlaOpKernel {
       OP_REQUIRES_OK(context, shape.status());
       for (int axis = 0; axis < shape->dimensions().size(); ++axis) {
         if (!shape->is_dynamic_dimension(axis)) continue;
-        OP_REQUIRES(context, axis == 0 && !IsCentres(i),
+        OP_REQUIRES(context, axis == 0,
                     tf::errors::InvalidArgument(
                         handler_,
                         ": inside XLA only the number of rows of a "
                         "batch may be dynamic"));
-        if (i == 0 && axis == 0) {
-          rows_in_use = xla::GetDimensionSize(input, 0);
-        }
+        if (i == 0) rows_in_use = xla::GetDimensionSize(input, 0);
         input = xla::RemoveDynamicDimension(input, axis);
       }
       inputs.push_back(input);
@@ -83,9 +81,6 @@ class CustomCallOp : public tf::XlaOpKernel {
       context->SetOutput(i, output);
     }
   }
-
-  // Whether an input has no axis of rows.
-  virtual bool IsCentres(int input) const { return false; }
 
  private:
   std::string handler_, attributes_;
@@ -116,34 +111,13 @@ class AnchoredCacLossGradXlaOp : public CustomCallOp {
   }
 };
 
-class DecideFromLogitsXlaOp : public CustomCallOp {
- public:
-  explicit DecideFromLogitsXlaOp(tf::OpKernelConstruction* context)
-      : CustomCallOp(context, "CacTfDecideFromLogits", {"magnitude"}) {}
-
-  void Compile(tf::XlaOpKernelContext* context) override {
-    const int64_t rows = context->InputShape(0).dim_size(0);
-    const int64_t width = context->InputShape(0).dim_size(1);
-    const int64_t centres = context->InputShape(1).dim_size(0);
-    const int64_t classes = centres == 0 ? width : centres;
-    const xla::Shape matrix = Floats({rows, classes});
-    const xla::Shape ids = xla::ShapeUtil::MakeShape(xla::S32, {rows});
-    Call(context, {matrix, matrix, matrix, Floats({rows}), ids, ids});
-  }
-
- protected:
-  bool IsCentres(int input) const override { return input == 1; }
-};
-
 // Not by REGISTER_XLA_OP: its registry is read once, when TensorFlow makes its
 // first device, and this library is loaded later than that.
 #define CAC_TF_REGISTER(device)                                             \
   REGISTER_KERNEL_BUILDER(Name("CacTf>AnchoredCacLoss").Device(device),     \
                           AnchoredCacLossXlaOp);                            \
   REGISTER_KERNEL_BUILDER(Name("CacTf>AnchoredCacLossGrad").Device(device), \
-                          AnchoredCacLossGradXlaOp);                        \
-  REGISTER_KERNEL_BUILDER(Name("CacTf>DecideFromLogits").Device(device),    \
-                          DecideFromLogitsXlaOp)
+                          AnchoredCacLossGradXlaOp)
 
 CAC_TF_REGISTER(tf::DEVICE_CPU_XLA_JIT);
 #ifdef CAC_TF_CUDA

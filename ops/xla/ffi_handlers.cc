@@ -28,7 +28,6 @@ namespace {
 namespace ffi = xla::ffi;
 using Floats = ffi::Buffer<ffi::F32>;
 using FloatResult = ffi::Result<ffi::Buffer<ffi::F32>>;
-using IntResult = ffi::Result<ffi::Buffer<ffi::S32>>;
 
 // About 20 microseconds of work; less is not worth another thread.
 constexpr int64_t kElementsOfAPiece = 1 << 15;
@@ -203,76 +202,6 @@ ffi::Error LossGrad(ffi::ThreadPool pool, Floats logits, ffi::AnyBuffer labels,
   return ffi::Error::Success();
 }
 
-// Centres without a row stand for anchors.
-const float* CentresOrNull(const Floats& centres) {
-  return centres.dimensions()[0] == 0 ? nullptr : centres.typed_data();
-}
-
-int64_t ClassesOf(const Floats& logits, const Floats& centres) {
-  const int64_t count = centres.dimensions()[0];
-  return count == 0 ? WidthOf(logits) : count;
-}
-
-ffi::Error CheckDecision(const Floats& logits, const Floats& centres,
-                         const Floats& threshold) {
-  if (logits.dimensions().size() < 2 || centres.dimensions().size() != 2 ||
-      centres.dimensions()[1] != WidthOf(logits) ||
-      ClassesOf(logits, centres) < 2 ||
-      ClassesOf(logits, centres) > kMaxClasses) {
-    return ffi::Error::InvalidArgument(
-        "logits must have shape (batch, width), centres (classes, width) with "
-        "at least two classes");
-  }
-  const int64_t thresholds = threshold.element_count();
-  if (threshold.dimensions().size() > 0 && thresholds != RowsOf(logits)) {
-    return ffi::Error::InvalidArgument(
-        "threshold must be a scalar or one for each row of logits");
-  }
-  return ffi::Error::Success();
-}
-
-int64_t StrideOf(const Floats& threshold) {
-  return threshold.dimensions().size() > 0 ? 1 : 0;
-}
-
-Decision PointersTo(Floats& distances, Floats& softmin, Floats& gamma,
-                    Floats& unknown_score,
-                    ffi::Buffer<ffi::S32>& nearest_class_id,
-                    ffi::Buffer<ffi::S32>& class_id) {
-  return {distances.typed_data(),
-          softmin.typed_data(),
-          gamma.typed_data(),
-          unknown_score.typed_data(),
-          nearest_class_id.typed_data(),
-          class_id.typed_data()};
-}
-
-ffi::Error Decide(ffi::ThreadPool pool, Floats logits, Floats centres,
-                  Floats threshold, FloatResult distances, FloatResult softmin,
-                  FloatResult gamma, FloatResult unknown_score,
-                  IntResult nearest_class_id, IntResult class_id,
-                  float magnitude) {
-  if (ffi::Error error = CheckDecision(logits, centres, threshold);
-      error.failure()) {
-    return error;
-  }
-  const int64_t width = WidthOf(logits);
-  const int64_t classes = ClassesOf(logits, centres);
-  const float* z = logits.typed_data();
-  const float* c = CentresOrNull(centres);
-  const float* theta = threshold.typed_data();
-  const int64_t stride = StrideOf(threshold);
-  const Decision all = PointersTo(*distances, *softmin, *gamma, *unknown_score,
-                                  *nearest_class_id, *class_id);
-  ForRows(pool, RowsOf(logits), c == nullptr ? classes : classes * width,
-          [=](int64_t begin, int64_t end) {
-            DecideFromLogits(z + begin * width, c, theta + begin * stride,
-                             stride, end - begin, classes, width, magnitude,
-                             all.From(begin, classes));
-          });
-  return ffi::Error::Success();
-}
-
 #ifdef CAC_TF_CUDA
 ffi::Error Check(int gpu_error) {
   return gpu_error == 0 ? ffi::Error::Success()
@@ -314,23 +243,6 @@ ffi::Error LossGradOnGpu(void* stream, Floats logits, ffi::AnyBuffer labels,
         gradient->typed_data()));
   });
 }
-
-ffi::Error DecideOnGpu(void* stream, Floats logits, Floats centres,
-                       Floats threshold, FloatResult distances,
-                       FloatResult softmin, FloatResult gamma,
-                       FloatResult unknown_score, IntResult nearest_class_id,
-                       IntResult class_id, float magnitude) {
-  if (ffi::Error error = CheckDecision(logits, centres, threshold);
-      error.failure()) {
-    return error;
-  }
-  const Decision out = PointersTo(*distances, *softmin, *gamma, *unknown_score,
-                                  *nearest_class_id, *class_id);
-  return Check(DecideFromLogitsOnGpu(
-      stream, logits.typed_data(), CentresOrNull(centres),
-      threshold.typed_data(), StrideOf(threshold), RowsOf(logits),
-      ClassesOf(logits, centres), WidthOf(logits), magnitude, out));
-}
 #endif  // CAC_TF_CUDA
 
 // What a handler takes and gives, by the kind of context that it runs in.
@@ -363,22 +275,6 @@ auto LossGradBinding() {
       .template Attr<float>("anchor_weight");
 }
 
-template <typename Context>
-auto DecideBinding() {
-  return ffi::Ffi::Bind()
-      .Ctx<Context>()
-      .template Arg<Floats>()                 // logits
-      .template Arg<Floats>()                 // centres
-      .template Arg<Floats>()                 // threshold
-      .template Ret<Floats>()                 // distances
-      .template Ret<Floats>()                 // softmin
-      .template Ret<Floats>()                 // gamma
-      .template Ret<Floats>()                 // unknown_score
-      .template Ret<ffi::Buffer<ffi::S32>>()  // nearest_class_id
-      .template Ret<ffi::Buffer<ffi::S32>>()  // class_id
-      .template Attr<float>("magnitude");
-}
-
 using OnCpu = ffi::ThreadPool;
 using OnGpu = ffi::PlatformStream<void*>;
 
@@ -389,16 +285,12 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(CacTfAnchoredCacLoss, cac_tf::Loss,
                               cac_tf::LossBinding<cac_tf::OnCpu>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(CacTfAnchoredCacLossGrad, cac_tf::LossGrad,
                               cac_tf::LossGradBinding<cac_tf::OnCpu>());
-XLA_FFI_DEFINE_HANDLER_SYMBOL(CacTfDecideFromLogits, cac_tf::Decide,
-                              cac_tf::DecideBinding<cac_tf::OnCpu>());
 #ifdef CAC_TF_CUDA
 XLA_FFI_DEFINE_HANDLER_SYMBOL(CacTfAnchoredCacLossOnGpu, cac_tf::LossOnGpu,
                               cac_tf::LossBinding<cac_tf::OnGpu>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(CacTfAnchoredCacLossGradOnGpu,
                               cac_tf::LossGradOnGpu,
                               cac_tf::LossGradBinding<cac_tf::OnGpu>());
-XLA_FFI_DEFINE_HANDLER_SYMBOL(CacTfDecideFromLogitsOnGpu, cac_tf::DecideOnGpu,
-                              cac_tf::DecideBinding<cac_tf::OnGpu>());
 #endif
 
 // For the Python binding, which allocates the results.
@@ -415,14 +307,10 @@ XLA_FFI_REGISTER_HANDLER(XLA_FFI_GetApi(), "CacTfAnchoredCacLoss", "Host",
                          CacTfAnchoredCacLoss);
 XLA_FFI_REGISTER_HANDLER(XLA_FFI_GetApi(), "CacTfAnchoredCacLossGrad", "Host",
                          CacTfAnchoredCacLossGrad);
-XLA_FFI_REGISTER_HANDLER(XLA_FFI_GetApi(), "CacTfDecideFromLogits", "Host",
-                         CacTfDecideFromLogits);
 #ifdef CAC_TF_CUDA
 XLA_FFI_REGISTER_HANDLER(XLA_FFI_GetApi(), "CacTfAnchoredCacLoss", "CUDA",
                          CacTfAnchoredCacLossOnGpu);
 XLA_FFI_REGISTER_HANDLER(XLA_FFI_GetApi(), "CacTfAnchoredCacLossGrad", "CUDA",
                          CacTfAnchoredCacLossGradOnGpu);
-XLA_FFI_REGISTER_HANDLER(XLA_FFI_GetApi(), "CacTfDecideFromLogits", "CUDA",
-                         CacTfDecideFromLogitsOnGpu);
 #endif
 #endif  // CAC_TF_IN_TENSORFLOW

@@ -36,8 +36,38 @@ def test_the_first_split_of_the_benchmark():
 def test_bad_input():
     with pytest.raises(ValueError, match="splits for: digits, mnist"):
         class_split("letters")
-    with pytest.raises(ValueError, match="there are: neal, miller2020"):
+    with pytest.raises(
+        ValueError, match="There are: neal, miller2020, and random<n>"
+    ):
         class_split("mnist", "arpl")
     for trial in (5, -1):
         with pytest.raises(ValueError, match="from 0 to 4"):
             class_split("mnist", trial=trial)
+
+
+@pytest.mark.parametrize(
+    "dataset, total", [("digits", 10), ("tinyimagenet", 200)]
+)
+def test_drawn_splits(dataset, total):
+    """As many unknown classes as known ones: openness 1 - sqrt(2 / 3)."""
+    for size in (2, total // 2):
+        drawn = [class_split(dataset, f"random{size}", t) for t in range(5)]
+        for known, unknown in drawn:
+            assert len(set(known)) == len(set(unknown)) == size
+            assert not set(known) & set(unknown)
+            assert {*known, *unknown} <= set(range(total))
+        assert len(set(drawn)) == 5
+    with pytest.raises(ValueError, match=f"2 to {total // 2} can be known"):
+        class_split(dataset, f"random{total // 2 + 1}")
+
+
+def test_drawn_splits_that_do_not_fit():
+    with pytest.raises(ValueError, match="random1: of the 10 classes"):
+        class_split("mnist", "random1")
+    with pytest.raises(ValueError, match="from another data set"):
+        class_split("cifar+10", "random2")
+    with pytest.raises(ValueError, match="from 0 to 4"):
+        class_split("mnist", "random2", 5)
+    for name in ("random", "random0", "random02", "random2x"):
+        with pytest.raises(ValueError, match="There is no split family"):
+            class_split("mnist", name)

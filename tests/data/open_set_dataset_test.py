@@ -9,7 +9,7 @@ from cac_tf.data import Examples
 def numbered(labels):
     """Images whose first pixel is their number, to follow each one."""
     labels = np.asarray(labels)
-    images = np.zeros((len(labels), 2, 2, 1), "float32")
+    images = np.full((len(labels), 2, 2, 1), 255, "float32")
     images[:, 0, 0, 0] = np.arange(len(labels))
     return Examples(images, labels)
 
@@ -110,6 +110,60 @@ def test_closed_set_says_so():
     assert "closed-set" in dataset.notes[-1]
 
 
+def test_classes_need_names_of_their_own():
+    source = numbered(np.arange(60) % 3)
+    make = data.make_open_set_dataset
+    with pytest.raises(ValueError, match=r"made must differ; .* not: a\."):
+        make("made", source, ["a", "b", "a"], [0, 1])
+    with pytest.raises(ValueError, match=r"part of made must differ.*: x\."):
+        make(
+            "made",
+            source,
+            ["a", "b", "c"],
+            [0, 1],
+            unknown=source,
+            unknown_class_names=["x", "x", "y"],
+        )
+    with pytest.raises(ValueError, match=r"made must be UTF.*got 'b\\udcff'"):
+        make("made", source, ["a", "b\udcff", "c"], [0, 1])
+    with pytest.raises(ValueError, match="both known and unknown: a"):
+        make(
+            "made",
+            source,
+            ["a", "b", "c"],
+            [0, 1],
+            unknown=source,
+            unknown_class_names=["x", "a", "y"],
+        )
+    with pytest.raises(ValueError, match="cannot be called 'unknown'"):
+        make("made", source, ["a", "unknown", "c"], [0, 1])
+
+
+def test_a_class_without_training_examples():
+    """Also where nobody made the parts but the caller."""
+    examples = numbered(np.arange(10) % 2)
+    with pytest.raises(ValueError, match=r"by label: \[5, 5, 0\]; .*a, b, c"):
+        data.OpenSetDataset(
+            name="made",
+            class_names=("a", "b", "c"),
+            class_ids=(0, 1, 2),
+            unknown_class_names=(),
+            unknown_class_ids=(),
+            train=examples,
+            validation=examples,
+            known_test=examples,
+            unknown_test=examples.take([]),
+        )
+
+
+def test_many_classes_are_not_all_listed():
+    source = numbered(np.arange(400) // 4)
+    with pytest.raises(ValueError, match=r"18, 19 and 80 others\.$"):
+        data.make_open_set_dataset(
+            "made", source, [str(i) for i in range(100)], [0]
+        )
+
+
 def test_bad_input():
     source = numbered([0, 0, 0, 1, 1, 1, 2])
     names = ["a", "b", "c"]
@@ -146,16 +200,20 @@ def test_bad_input():
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"data_dir": "x"}, "--data_dir has no effect"),
-        ({"image_size": 16}, "--image_size has no effect"),
-        ({"strict": True}, "--strict has no effect"),
-        ({"known_classes": ["0", "1"], "trial": 1}, "--trial has no effect"),
+        ({"data_dir": "x"}, "^data_dir has no effect"),
+        ({"image_size": 16}, "^image_size has no effect"),
+        ({"strict": True}, "^strict has no effect"),
+        ({"known_classes": ["0", "1"], "trial": 1}, "^trial has no effect"),
         (
             {"known_classes": ["0", "1"], "split_family": "neal"},
-            "--split_family has no effect",
+            "^split_family has no effect",
         ),
         ({"known_classes": ["0", "x"]}, "no class 'x'. Its classes: 0, 1"),
         ({"trial": 7}, "from 0 to 4"),
+        ({"known_classes": ["0", "11"]}, "no class '11'; did you mean '1'"),
+        ({"known_classes": "01"}, "must be a list of texts; got '01'"),
+        ({"split_seed": 2**40}, r"whole number in 0\.\.\.4294967295"),
+        ({"test_fraction": 1.5}, r"test_fraction must be in \(0, 1\)"),
     ],
 )
 def test_options_without_effect_are_refused(options, message):

@@ -7,7 +7,9 @@ import pytest
 from cac_tf import data
 from cac_tf import methods
 from cac_tf.data import streamed_images
-from cac_tf.evaluation import evaluate
+from cac_tf.experiments.evaluation import evaluate
+from cac_tf.training import Runtime
+from cac_tf.training import TrainingRun
 
 RECIPE = {"schedule": "two_stage", "epochs": 2, "second_stage_epochs": 1}
 
@@ -38,6 +40,7 @@ def test_the_same_pixels(both):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Class .* keeps its anchor")
 def test_the_same_training_and_evaluation(both, tmp_path):
     """Bit for bit: streaming changes where pixels come from and no more."""
@@ -45,13 +48,11 @@ def test_the_same_training_and_evaluation(both, tmp_path):
     for index, dataset in enumerate(both):
         method = methods.get("cac")
         recipe = method.recipe(**RECIPE)
-        model = method.build_model(dataset, recipe, 0)
-        record = method.train(
-            model, dataset, recipe, 0, tmp_path / f"{index}.npz"
-        )
-        results.append((model, record, evaluate(model, dataset)))
-    (one, record, evaluation), (two, other_record, other) = results
-    assert record.history == other_record.history
+        run = TrainingRun(Runtime(0), str(tmp_path / str(index)))
+        model = method.train(dataset, recipe, run)
+        results.append((model, run, evaluate(model, dataset)))
+    (one, run, evaluation), (two, other_run, other) = results
+    assert run.history == other_run.history
     for a, b in zip(one.weights, two.weights, strict=True):
         np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
     np.testing.assert_array_equal(evaluation.logits, other.logits)
@@ -77,10 +78,10 @@ def test_large_data_are_streamed_by_themselves(vehicles_folder, monkeypatch):
     )
 
 
-def test_predictions_take_streamed_images(both):
-    model = methods.get("cac").build_model(
-        both[0], methods.get("cac").recipe(), 0
-    )
+def test_predictions_take_streamed_images(both, tmp_path):
+    method = methods.get("cac")
+    run = TrainingRun(Runtime(0), str(tmp_path))
+    model = method.build_model(both[0], method.recipe(), run)
     one, two = (
         model.predict_scores(dataset.known_test.images) for dataset in both
     )

@@ -24,13 +24,13 @@ def test_a_trained_classifier_rejects(example, tmp_path):
         ["--epochs=15", f"--output_dir={tmp_path / 'out'}"]
     )
     metrics = evaluation.metrics
-    assert metrics["score"] == "deep_nearest_neighbours"
+    assert metrics["score"] == "knn"
     assert metrics["auroc"] > 0.9
     assert metrics["true_positive_rate"] > 0.8
     assert set(metrics["scores"]) == {
         "max_softmax",
         "energy",
-        "deep_nearest_neighbours",
+        "knn",
     }
     assert "<h2>Scores</h2>" in (tmp_path / "out" / "report.html").read_text()
     model = cac_tf.load_model(tmp_path / "out" / "model.keras")
@@ -56,9 +56,9 @@ def test_a_classifier_of_keras_applications(example, rng):
             layer.momentum = 0.0
     classifier(x, training=True)  # Those get averages: of this batch.
     model = cac_tf.OpenSetClassifier.from_classifier(
-        classifier, names, score="deep_nearest_neighbours"
+        classifier, names, score="knn"
     )
-    outputs = model.score_outputs(x, with_score=False, with_features=True)
+    outputs = model.outputs_of(x, ["logits", "features"])
     probabilities = classifier(x, training=False)
     assert np.std(probabilities, axis=0).max() > 0.01
     np.testing.assert_allclose(

@@ -43,7 +43,9 @@ def folder(tmp_path):
     return tmp_path / "images"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.input_shape. is undefined or non-square")
+@pytest.mark.filterwarnings("error:Functions that were compiled before")
 def test_trains_on_a_folder_and_exports(example, folder, tmp_path, capsys):
     answering = example.main(
         [
@@ -66,13 +68,8 @@ def test_trains_on_a_folder_and_exports(example, folder, tmp_path, capsys):
     np.testing.assert_allclose(
         served["gamma"], expected["gamma"], rtol=1e-3, atol=1e-3 * theta
     )
-    # Theta is the score of an example, which may round to either side of it.
-    is_clear = abs(expected["gamma"].min(axis=1) / theta - 1) > 1e-2
-    assert is_clear.mean() > 0.8
-    np.testing.assert_array_equal(
-        served["class_id"][is_clear], expected["class_id"][is_clear]
-    )
-    # 95 % of twelve that were held back: all of them are kept.
+    np.testing.assert_array_equal(served["class_id"], expected["class_id"])
+    # 95 % of twelve that were held back: all of them are accepted.
     assert (served["class_id"] != -1).mean() > 0.8
 
 

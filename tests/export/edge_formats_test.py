@@ -10,62 +10,23 @@ import pytest
 import tensorflow as tf
 
 import cac_tf
+from cac_tf.export import edge_formats
 from cac_tf.export import write_litert
 from cac_tf.export import write_onnx
 from tests.conftest import small_classifier
-
-
-def run_litert(path, images):
-    litert = pytest.importorskip("ai_edge_litert.interpreter")
-    return litert.Interpreter(str(path)).get_signature_runner()(images=images)
-
-
-def run_onnx(path, images):
-    runtime = pytest.importorskip("onnxruntime")
-    session = runtime.InferenceSession(str(path))
-    assert session.get_inputs()[0].shape[0] == "batch"
-    names = [output.name for output in session.get_outputs()]
-    assert all(o.shape[0] == "batch" for o in session.get_outputs())
-    return dict(zip(names, session.run(names, {"images": images}), strict=True))
-
-
-def write(model, path, **options):
-    """Writes the file that a name asks for."""
-    if path.suffix == ".onnx":
-        pytest.importorskip("tf2onnx")
-        write_onnx(model, path, **options)
-    else:
-        write_litert(model, path, **options)
-
-
-RUN = {".onnx": run_onnx, ".tflite": run_litert}
+from tests.export import runtimes
 
 
 def served(model, images, tmp_path):
-    model.export(tmp_path / "saved")
-    ask = tf.saved_model.load(tmp_path / "saved").signatures["serving_default"]
-    return {k: v.numpy() for k, v in ask(images=tf.constant(images)).items()}
+    return runtimes.exported(model, tmp_path / "answers.saved")(images=images)
 
 
 def assert_same(actual, expected):
     assert set(actual) == set(expected)
-    for name, wanted in expected.items():
-        if name == "model_version":
-            continue
-        got = np.asarray(actual[name])
-        if wanted.dtype == "float32":
-            np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
-        elif wanted.dtype == object:
-            assert list(map(_text, got)) == list(map(_text, wanted))
-        else:
-            np.testing.assert_array_equal(got, wanted)
+    runtimes.assert_same(actual, expected)
 
 
-def _text(value):
-    return value.decode() if isinstance(value, bytes) else value
-
-
-@pytest.mark.parametrize("suffix", RUN)
+@pytest.mark.parametrize("suffix", runtimes.EDGE)
 def test_the_same_answers(trained_pictures, tmp_path, suffix):
     """Batches of any size; NaN, infinity and overflow included."""
     model, pictures = trained_pictures
@@ -76,45 +37,85 @@ def test_the_same_answers(trained_pictures, tmp_path, suffix):
     expected = served(model, images, tmp_path)
     assert 0 < expected["is_unknown"].sum() < len(images)
     path = tmp_path / f"model{suffix}"
-    write(model, path, version=4)
+    runtimes.write(model, path, version=4)
+    ask = runtimes.LOAD[suffix](path)
     for rows in (slice(None), slice(1, 2), slice(2, 5)):
-        answer = RUN[suffix](path, images[rows])
+        answer = ask(images=images[rows])
         assert_same(answer, {k: v[rows] for k, v in expected.items()})
         assert set(np.asarray(answer["model_version"])) == {4}
 
 
-@pytest.mark.parametrize("suffix", RUN)
-@pytest.mark.parametrize(
-    ("num_classes", "score"),
-    [
-        *((3, n) for n in cac_tf.scores.names() if n != "gamma"),
-        *((80, n) for n in ("min_distance", "openmax")),
-    ],
-)
-def test_every_score_with_few_and_many_classes(
-    tmp_path, rng, suffix, score, num_classes
-):
+def fitted(score, rng, num_classes):
+    """A model of vectors with a score, fitted to random outputs."""
     model = small_classifier(num_classes, width=7, score=score)
     model.build((None, 7))
     means = 10 * np.eye(num_classes) + rng.normal(0, 1, [num_classes] * 2)
     model.distance_head.assign_class_means(means)
-    x = np.float32(rng.normal(0, 5, (40, 7)))
     if model.score.IS_FITTED_TO_DATA:
         labels = np.arange(20 * num_classes) % num_classes
         logits = 10 * np.eye(num_classes)[labels]
         logits += rng.normal(0, 1, logits.shape)
         features = rng.normal(0, 5, (len(labels), 7))
         outputs = {"logits": logits, "features": features}
-        model.score.fit(labels, **{n: outputs[n] for n in model.score.NEEDS})
-    # Between two scores: one that is theta itself may round to either side.
-    ranked = np.sort(model.predict_scores(x).unknown_score)
-    model.decision.threshold = ranked[19:21].mean()
-    path = tmp_path / f"model{suffix}"
-    write(model, path)
-    assert_same(RUN[suffix](path, x), served(model, x, tmp_path))
+        model.score.fit(labels, **{n: outputs[n] for n in model.score.READS})
+    return model
 
 
-@pytest.mark.parametrize("suffix", RUN)
+@pytest.mark.parametrize("suffix", runtimes.EDGE)
+@pytest.mark.parametrize("num_classes", [3, 80])
+def test_every_score_in_one_file(tmp_path, rng, suffix, num_classes):
+    """Its scores and its classes, of outputs that are given."""
+    if suffix == ".onnx":
+        pytest.importorskip("tf2onnx")
+    rules = [fitted(n, rng, num_classes).score for n in cac_tf.scores.names()]
+    names = sorted({name for one in rules for name in one.reads_for_prediction})
+
+    def scores(*values):
+        outputs = dict(zip(names, values, strict=True))
+        found = {}
+        for one in rules:
+            found[f"score by {one.name}"] = one(*one.arguments_of(outputs))
+            found[f"class by {one.name}"] = one.predicted_class(outputs)
+        return found
+
+    values = {
+        name: np.float32(rng.uniform(0, 9, (40, num_classes))) for name in names
+    }
+    values["features"] = np.float32(rng.normal(0, 5, (40, 7)))
+    specs = [
+        tf.TensorSpec((None, v.shape[1]), v.dtype, name=n)
+        for n, v in values.items()
+    ]
+    write = {".onnx": edge_formats.onnx, ".tflite": edge_formats.litert}
+    path = tmp_path / f"scores{suffix}"
+    path.write_bytes(write[suffix](scores, specs))
+    answer = runtimes.LOAD[suffix](path)(**values)
+    expected = scores(*map(tf.constant, values.values()))
+    assert set(answer) == set(expected)
+    for name, wanted in expected.items():
+        np.testing.assert_allclose(
+            answer[name], wanted, rtol=1e-4, atol=1e-4, err_msg=name
+        )
+
+
+@pytest.mark.parametrize("suffix", runtimes.EDGE)
+@pytest.mark.parametrize(
+    ("num_classes", "score"), [(3, "vim"), (3, "knn"), (80, "openmax")]
+)
+def test_a_score_in_a_whole_model(tmp_path, rng, suffix, score, num_classes):
+    model = fitted(score, rng, num_classes)
+    x = np.float32(rng.normal(0, 5, (40, 7)))
+    # In a gap: many scores of OpenMax are neighbours among the floats.
+    ranked = np.sort(model.predict_scores(x).unknown_score)[9:31]
+    widest = np.argmax(np.diff(ranked))
+    model.set_threshold(ranked[widest : widest + 2].mean())
+    answer = runtimes.exported(model, tmp_path / f"model{suffix}")(images=x)
+    assert_same(answer, served(model, x, tmp_path))
+    runtimes.assert_as_in_python(model, answer, x)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", runtimes.EDGE)
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_half_precision_becomes_float32(rng, tmp_path, suffix, policy):
     """Within what half precision rounds of the model in memory."""
@@ -131,14 +132,104 @@ def test_half_precision_becomes_float32(rng, tmp_path, suffix, policy):
     model.build((None, 8, 8, 1))
     images = np.float32(rng.uniform(0, 255, (20, 8, 8, 1)))
     model.calibrate(images, true_positive_rate=0.5)
-    path = tmp_path / f"model{suffix}"
-    write(model, path)
-    answer = RUN[suffix](path, images)
+    answer = runtimes.exported(model, tmp_path / f"model{suffix}")(
+        images=images
+    )
     expected = served(model, images, tmp_path)
     np.testing.assert_allclose(
         answer["distances"], expected["distances"], atol=0.02
     )
     np.testing.assert_array_equal(answer["threshold"], expected["threshold"])
+
+
+def half_precision_model(policy, head=None, score="gamma"):
+    """Of a network with convolutions; the head and the logits are float32."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy)
+    try:
+        backbone = keras.Sequential(
+            [
+                keras.Input([12, 10, 3]),
+                keras.layers.Conv2D(6, 3, strides=2, activation="relu"),
+                keras.layers.Flatten(),
+                keras.layers.Dense(7, activation="relu"),
+                keras.layers.Dense(3, dtype="float32"),
+            ]
+        )
+        model = cac_tf.OpenSetClassifier(
+            backbone,
+            list("abc"),
+            preprocessing=cac_tf.layers.ImagePreprocessing(12, 10, 0.2, 0.3),
+            head=head and cac_tf.layers.AnchoredDistance(3, **head),
+            score=score,
+        )
+    finally:
+        keras.config.set_dtype_policy(before)
+    model.compile(
+        keras.optimizers.SGD(0.02, momentum=0.9), cac_tf.losses.CACLoss()
+    )
+    return model
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", runtimes.EDGE)
+@pytest.mark.parametrize(
+    ("policy", "score", "centres"),
+    [
+        ("mixed_bfloat16", "gamma", "anchors"),
+        ("mixed_bfloat16", "gamma", "class means"),
+        ("mixed_bfloat16", "gamma", "anchors again"),
+        ("mixed_bfloat16", "gamma", "learnt"),
+        ("mixed_bfloat16", "openmax", "class means"),
+        ("mixed_float16", "mahalanobis", "class means"),
+        ("mixed_float16", "knn", "anchors"),
+    ],
+)
+def test_half_precision_with_all_that_was_learnt(
+    trained_pictures, tmp_path, rng, suffix, policy, score, centres
+):
+    """As a float32 model in memory that has the same weights."""
+    teacher, pictures = trained_pictures
+    labels = teacher.predict_scores(pictures).predicted_class_id
+    head = {"learnt": True} if centres == "learnt" else None
+
+    def trained(policy):
+        keras.utils.set_random_seed(0)
+        model = half_precision_model(policy, head, score)
+        model.fit(pictures, labels, epochs=8, verbose=0)
+        if centres in ("class means", "anchors again"):
+            model.fit_centres(pictures, labels)
+        if centres == "anchors again":
+            model.distance_head.assign_anchors()
+        model.fit_score(pictures, labels)
+        return model
+
+    model, whole = trained(policy), trained("float32")
+    # Nearest neighbours would find themselves.
+    pictures = np.uint8(
+        np.clip(pictures + rng.normal(0, 25, pictures.shape), 0, 255)
+    )
+    model.calibrate(pictures, true_positive_rate=0.7)
+    before = model.get_config(), model.get_weights()
+    whole.set_weights(model.get_weights())
+    # The half precision that this is about is there.
+    assert (
+        model.predict_scores(pictures).logits
+        != whole.predict_scores(pictures).logits
+    ).any()
+    images = np.float32(pictures)
+    answer = runtimes.exported(model, tmp_path / f"model{suffix}")(
+        images=images
+    )
+    assert whole.threshold == model.threshold
+    runtimes.assert_as_in_python(whole, answer, pictures)
+    np.testing.assert_allclose(
+        answer["distances"], model.predict_scores(pictures).distances, atol=0.3
+    )
+    # Of the model itself nothing has changed.
+    assert model.get_config() == before[0]
+    for now, then in zip(model.get_weights(), before[1], strict=True):
+        np.testing.assert_array_equal(now, then)
 
 
 def test_int8_weights_are_smaller_and_nearly_as_good(rng, tmp_path):
@@ -155,8 +246,10 @@ def test_int8_weights_are_smaller_and_nearly_as_good(rng, tmp_path):
         for name in ("float", "int8")
     ]
     assert sizes[1] < 0.3 * sizes[0]
-    whole = run_litert(tmp_path / "float.tflite", images)
-    small = run_litert(tmp_path / "int8.tflite", images)
+    whole, small = (
+        runtimes.load_litert(tmp_path / f"{name}.tflite")(images=images)
+        for name in ("float", "int8")
+    )
     np.testing.assert_allclose(
         small["distances"], whole["distances"], rtol=0.02
     )

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """All that a server finds in a model's folder."""
 
+import html
 import json
 import os
+import re
 
 import keras
+import markdown_it
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -17,6 +20,7 @@ from tensorflow_serving.apis import prediction_log_pb2
 from tensorflow_serving.config import model_server_config_pb2
 
 import cac_tf
+from cac_tf.export import model_folder
 from cac_tf.export import write_model_folder
 from tests.conftest import small_classifier
 
@@ -47,6 +51,7 @@ def test_every_file(folder):
         "2/variables/variables.index",
         "2/variables/variables.data-00000-of-00001",
         "2/assets/labels.txt",
+        "2/assets/model.json",
         "2/assets.extra/tf_serving_warmup_requests",
         "models.config",
         "batching.config",
@@ -150,6 +155,43 @@ def test_the_readme_says_how_to_start_and_to_ask(folder, trained_pictures):
         json.loads((folder / "requests" / f"{name}.json").read_text())
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("traffic_light", "_a_", "__b__", "*c*", "`d`", "``e", "<script>f"),
+        *("[g](http://x)", "![h](y)", "i | j", "~~k~~", "&lt;", "$l$", "\\m"),
+        *("<!--", "</p>", 'n"o', "p's", "#q", "- r", "1. s", "snow ☃ 雪"),
+    ],
+)
+def test_the_readme_shows_class_names_as_they_are(name):
+    rendered = markdown_it.MarkdownIt("gfm-like", {"linkify": False}).render(
+        f"Version 1. Known classes: one, {model_folder._plain(name)}, two."
+    )
+    shown = re.fullmatch("<p>(.*)</p>\n", rendered).group(1)
+    assert "<" not in shown
+    assert (
+        html.unescape(shown) == f"Version 1. Known classes: one, {name}, two."
+    )
+
+
+def test_the_readme_names_the_threshold_of_every_class(
+    trained_pictures, tmp_path
+):
+    model = trained_pictures[0].with_score("min_distance")
+    model.set_threshold([0.5, 1234567.0, 2.25])
+    write_model_folder(model, tmp_path / "m", 1)
+    text = (tmp_path / "m" / "README.md").read_text("utf-8")
+    assert (
+        "An input is rejected when its unknown score (min_distance) exceeds "
+        "the threshold of its predicted class: zero 0.5, one 1.23457e+06, "
+        "zwei © 2.25.\n"
+    ) in text
+    model.set_threshold(0.5)
+    write_model_folder(model, tmp_path / "m", 2)
+    text = (tmp_path / "m" / "README.md").read_text("utf-8")
+    assert "(min_distance) exceeds the threshold 0.5.\n" in text
+
+
 def test_a_new_version_and_the_settings_of_a_deployer(
     folder, trained_pictures, tmp_path
 ):
@@ -228,9 +270,9 @@ def test_bad_input(trained_blobs, tmp_path):
         write_model_folder(model, tmp_path / "m", 1, batch_sizes=())
     with pytest.raises(ValueError, match="Every batch size"):
         write_model_folder(model, tmp_path / "m", 1, batch_sizes=(0, 1))
-    with pytest.raises(ValueError, match="Pass name="):
+    with pytest.raises(ValueError, match="Choose another one with name="):
         write_model_folder(model, tmp_path / "my model", 1)
-    with pytest.raises(ValueError, match="Pass name="):
+    with pytest.raises(ValueError, match="Choose another one with name="):
         write_model_folder(model, tmp_path / "m", 1, name="..")
     assert not list(tmp_path.iterdir())
     write_model_folder(model, tmp_path / "my model", 1, name="mine")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -11,7 +12,9 @@ import pytest
 import tensorflow as tf
 
 import cac_tf
+from cac_tf.export import write_litert
 from cac_tf.export import write_model_folder
+from cac_tf.export import write_onnx
 from cac_tf.export import write_saved_model
 from tests.conftest import blobs
 from tests.conftest import small_classifier
@@ -22,7 +25,7 @@ OUTPUTS = {
     "label",
     "is_unknown",
     "unknown_score",
-    "nearest_class_id",
+    "predicted_class_id",
     "gamma",
     "distances",
     "probabilities",
@@ -85,7 +88,7 @@ def test_the_served_model_decides_like_the_one_in_memory(
     np.testing.assert_array_equal(out["is_unknown"], expected.is_unknown)
     np.testing.assert_array_equal(out["label"].astype(str), expected.label)
     np.testing.assert_array_equal(
-        out["nearest_class_id"], expected.nearest_class_id
+        out["predicted_class_id"], expected.predicted_class_id
     )
     for name in ("gamma", "distances", "unknown_score"):
         np.testing.assert_allclose(
@@ -147,9 +150,14 @@ def test_signatures_and_outputs(trained_pictures, tmp_path):
     assert labels.splitlines() == list(model.class_names)
 
 
-def test_every_signature_answers_as_the_equations(trained_pictures, tmp_path):
+@pytest.mark.parametrize("by_class", [False, True])
+def test_every_signature_answers_as_the_equations(
+    trained_pictures, tmp_path, by_class
+):
     """Also rows that are not in order, beside others that are."""
     model, pictures = trained_pictures
+    if by_class:
+        model = references.with_thresholds_by_class(model, pictures)
     path = write_model_folder(model, tmp_path / "digits", 7)
     loaded = tf.saved_model.load(path).signatures
     for name, inputs, expected in references.cases(model, pictures, 7):
@@ -320,6 +328,38 @@ def test_bad_input(trained_blobs, tmp_path):
     (tmp_path / "other").mkdir()
     with pytest.raises(FileExistsError, match="other exists"):
         model.export(tmp_path / "other")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("place", ["backbone", "preprocessing"])
+def test_weights_that_are_not_finite_are_not_exported(
+    rng, tmp_path, value, place
+):
+    """By name, in every format, and nothing is left of the attempt."""
+    normalise = keras.layers.Normalization()
+    normalise.adapt(np.float32(rng.standard_normal((20, 5))))
+    model = small_classifier(preprocessing=normalise)
+    model.build((None, 5))
+    model.set_threshold(1.0)
+    variable = {
+        "backbone": model.backbone.layers[-1].kernel,
+        "preprocessing": normalise.adapt_mean,
+    }[place]
+    values = np.array(variable)
+    values.flat[1] = value
+    variable.assign(values)
+    message = f"weight {variable.path} is NaN or infinite in 1 of {values.size}"
+    for write, name in (
+        (write_saved_model, "saved"),
+        (lambda m, path: m.export(path), "saved"),
+        (lambda m, path: write_model_folder(m, path, 1), "served"),
+        (write_litert, "model.tflite"),
+        (write_onnx, "model.onnx"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            write(model, tmp_path / name)
+        assert not list(tmp_path.rglob("*.*"))
+        assert not (tmp_path / name / "1").exists()
 
 
 def test_export_under_jax_says_where_to_do_it(trained_blobs, tmp_path):

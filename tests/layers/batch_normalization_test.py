@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
+import json
+import subprocess
+import sys
+
 import keras
 import numpy as np
 import pytest
 
 from cac_tf.layers import BatchNormalization
 from tests import execution
+from tests.conftest import ROOT
 
 EPSILON = 1e-3
 
@@ -124,6 +129,204 @@ def test_save_and_load(tmp_path, layer, images):
         model.predict(images, verbose=0),
         rtol=1e-6,
     )
+
+
+def test_synchronized_changes_nothing_on_one_device(layer, images):
+    """And is kept in the configuration, as it is by default."""
+    assert layer.get_config()["synchronized"] is False
+    config = layer.get_config() | {"synchronized": True}
+    again = BatchNormalization.from_config(config)
+    assert again.get_config() == config
+    again.build((None, 4, 5, 3))
+    again.set_weights(layer.get_weights())
+    np.testing.assert_array_equal(
+        again(images, training=True), layer(images, training=True)
+    )
+    for a, b in zip(again.get_weights(), layer.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.skipif(
+    execution.BACKEND != "tensorflow", reason="fused on TensorFlow alone"
+)
+def test_one_device_takes_one_fused_operation(layer, images):
+    """Whose values these are, bit by bit."""
+    import tensorflow as tf
+
+    outputs, mean, variance = tf.compat.v1.nn.fused_batch_norm(
+        images, layer.gamma, layer.beta, epsilon=EPSILON
+    )
+    weights = [
+        running * 0.9 + value * (1.0 - 0.9)
+        for running, value in (
+            (layer.moving_mean.value, mean),
+            (layer.moving_variance.value, variance),
+        )
+    ]
+    np.testing.assert_array_equal(layer(images, training=True), outputs)
+    np.testing.assert_array_equal(layer.moving_mean, weights[0])
+    np.testing.assert_array_equal(layer.moving_variance, weights[1])
+    traced = tf.function(lambda x: layer(x, training=True))
+    graph = traced.get_concrete_function(images).graph
+    kinds = [operation.type for operation in graph.get_operations()]
+    assert kinds.count("FusedBatchNormV3") == 1
+    assert not {"Mean", "Sum", "SquaredDifference"} & set(kinds)
+
+
+# Prints, for each way to divide a batch among two replicas: outputs, gradients
+# by the inputs, gradients by gamma and beta summed as an optimizer does, and
+# the running statistics on each replica.
+TWO_REPLICAS = """
+import json, sys
+import keras, numpy as np, tensorflow as tf
+
+cpu = tf.config.list_physical_devices("CPU")[0]
+two = [tf.config.LogicalDeviceConfiguration()] * 2
+tf.config.set_logical_device_configuration(cpu, two)
+from cac_tf.layers import BatchNormalization
+
+given = json.load(sys.stdin)
+images, weights = (np.float32(given[name]) for name in ("images", "weights"))
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+def run(synchronized, first):
+    with strategy.scope():
+        layer = BatchNormalization(momentum=0.9, synchronized=synchronized)
+        layer.build((None, *images.shape[1:]))
+        layer.gamma.assign(given["gamma"])
+        layer.beta.assign(given["beta"])
+
+    def divided(array):
+        parts = array[:first], array[first:]
+        return strategy.experimental_distribute_values_from_function(
+            lambda replica: tf.constant(
+                parts[replica.replica_id_in_sync_group]
+            )
+        )
+
+    # Of unknown batch size, as in `fit`.
+    @tf.function(reduce_retracing=True)
+    def step(x, w):
+        def on_replica(x, w):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = layer(x, training=True)
+                loss = tf.reduce_sum(y * w)
+            trainable = [v.value for v in layer.trainable_variables]
+            return y, *tape.gradient(loss, [x, *trainable])
+
+        return strategy.run(on_replica, (x, w))
+
+    local = [
+        [part.numpy() for part in strategy.experimental_local_results(value)]
+        for value in step(divided(images), divided(weights))
+    ]
+    outputs, by_x = (np.concatenate(parts) for parts in local[:2])
+    running = [
+        [part.numpy().tolist() for part in variable.value.values]
+        for variable in (layer.moving_mean, layer.moving_variance)
+    ]
+    inferred = strategy.run(
+        lambda x: layer(x, training=False), (divided(images),)
+    )
+    assert all(
+        np.isfinite(part).all()
+        for part in strategy.experimental_local_results(inferred)
+    )
+    return {
+        "outputs": outputs.tolist(),
+        "by_x": by_x.tolist(),
+        "by_gamma": sum(local[2]).tolist(),
+        "by_beta": sum(local[3]).tolist(),
+        "running": running,
+    }
+
+print(json.dumps([
+    [run(synchronized, first) for first in given["first"]]
+    for synchronized in (True, False)
+]))
+"""
+
+
+@pytest.mark.skipif(
+    execution.BACKEND != "tensorflow", reason="replicas of tf.distribute"
+)
+def test_two_replicas(rng):
+    """Equally many images, more on one than on the other, none on one."""
+    import tensorflow as tf
+
+    images = np.float32(0.5 + rng.standard_normal((6, 4, 5, 3)))
+    weights = np.float32(rng.standard_normal(images.shape))
+    gamma, beta = np.float32([0.5, 1.0, 1.5]), np.float32([0.1, 0.0, -0.3])
+    first = [3, 4, 6]
+    given = {
+        "images": images,
+        "weights": weights,
+        "gamma": gamma,
+        "beta": beta,
+        "first": np.array(first),
+    }
+    result = subprocess.run(
+        [sys.executable, "-c", TWO_REPLICAS],
+        cwd=ROOT,
+        input=json.dumps({name: v.tolist() for name, v in given.items()}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    synchronized, separate = json.loads(result.stdout)
+
+    layer = BatchNormalization(momentum=0.9)
+    layer.build(images.shape)
+    layer.gamma.assign(gamma)
+    layer.beta.assign(beta)
+    x = tf.constant(images)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        outputs = layer(x, training=True)
+        loss = tf.reduce_sum(outputs * weights)
+    by_x, by_gamma, by_beta = tape.gradient(
+        loss, [x, layer.gamma.value, layer.beta.value]
+    )
+    expected, mean, unbiased = oracle(images, gamma, beta)
+    statistics = 0.1 * mean, 0.9 + 0.1 * unbiased
+    for found in synchronized:
+        for name, one_device in (
+            ("outputs", outputs),
+            ("outputs", expected),
+            ("by_x", by_x),
+            ("by_gamma", by_gamma),
+            ("by_beta", by_beta),
+        ):
+            np.testing.assert_allclose(
+                found[name], one_device, rtol=1e-6, atol=1e-6
+            )
+        for replicas, one_device in zip(
+            found["running"], statistics, strict=True
+        ):
+            assert replicas[0] == replicas[1]
+            np.testing.assert_allclose(replicas[0], one_device, rtol=1e-6)
+
+    for count, found in zip(first, separate, strict=True):
+        parts = [
+            (len(part), *oracle(part, gamma, beta))
+            for part in (images[:count], images[count:])
+            if len(part)
+        ]
+        rows, outputs, means, variances = zip(*parts, strict=True)
+        np.testing.assert_allclose(
+            found["outputs"], np.concatenate(outputs), rtol=1e-5, atol=1e-5
+        )
+        for name in ("by_x", "by_gamma", "by_beta"):
+            assert np.isfinite(found[name]).all()
+        statistics = (
+            0.1 * np.average(means, axis=0, weights=rows),
+            0.9 + 0.1 * np.average(variances, axis=0, weights=rows),
+        )
+        for replicas, average in zip(found["running"], statistics, strict=True):
+            assert replicas[0] == replicas[1]
+            np.testing.assert_allclose(replicas[0], average, rtol=1e-5)
 
 
 def test_bad_input(images):

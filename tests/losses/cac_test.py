@@ -79,6 +79,72 @@ def test_at_the_anchor(mode, num_classes):
     )
 
 
+@pytest.mark.usefixtures("stock_operations")
+@pytest.mark.parametrize("scale", [1.0, 30.0, 1e3, 1e5, 1e6, 1e8])
+def test_far_from_all_anchors_the_gradient_keeps_its_precision(
+    rng, mode, scale
+):
+    """Where distances are nearly equal, and round to more than their gaps."""
+    num_classes = 6
+    logits = np.float32(scale * rng.standard_normal((64, num_classes)))
+    # Distances that differ by little however large they are.
+    logits[32:] = scale + np.float32(rng.standard_normal((32, num_classes)))
+    labels = rng.integers(0, num_classes, 64).astype("int32")
+    anchors = 10.0 * np.eye(num_classes)
+    d = oracle.distances(logits, anchors)
+    expected = oracle.cac_gradient(labels, logits, anchors)
+    gradients = {
+        "from logits": execution.gradient(
+            lambda z, y: cac_loss_from_logits(y, z), mode
+        )(logits, labels),
+        "of a classifier": execution.gradient(
+            lambda z, y: loss_of_outputs(y, z, True), mode
+        )(logits, labels),
+    }
+    for name, gradient in gradients.items():
+        error = oracle.row_relative_error(gradient, expected)
+        assert error <= 4e-6, (name, error)
+    values = execution.compiled(lambda y, z: cac_loss_from_logits(y, z), mode)(
+        labels, logits
+    )
+    assert oracle.relative_error(values, oracle.cac_loss(labels, d)) <= 1e-6
+
+
+def loss_of_outputs(labels, logits, are_anchors):
+    """As a classifier computes it in training."""
+    from cac_tf.layers import anchored_distances
+    from cac_tf.layers.anchored_distance import Anchors
+
+    outputs = {
+        "logits": logits,
+        "distances": anchored_distances(logits),
+        "anchors": Anchors(10.0, keras.ops.convert_to_tensor(are_anchors)),
+    }
+    return CACLoss(reduction=None).of_outputs(labels, outputs)
+
+
+@pytest.mark.usefixtures("stock_operations")
+def test_class_means_get_no_correction_of_anchors(rng, mode):
+    logits = np.float32(3 * rng.standard_normal((16, 4)))
+    labels = rng.integers(0, 4, 16).astype("int32")
+    centres = np.float32(3 * rng.standard_normal((4, 4)))
+
+    def loss(y, z):
+        from cac_tf.layers import dense_distances
+        from cac_tf.layers.anchored_distance import Anchors
+
+        outputs = {
+            "logits": z,
+            "distances": dense_distances(z, centres),
+            "anchors": Anchors(10.0, keras.ops.convert_to_tensor(False)),
+        }
+        return CACLoss(reduction=None).of_outputs(y, outputs)
+
+    actual = execution.compiled(loss, mode)(labels, logits)
+    expected = oracle.cac_loss(labels, oracle.distances(logits, centres))
+    assert oracle.relative_error(actual, expected) <= 2e-6
+
+
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3, 1e6])
 def test_stable_from_tiny_to_huge_distances(rng, mode, scale):
     distances = np.float32(scale * rng.random((64, 6)))

@@ -5,7 +5,6 @@ import pytest
 from scipy import special
 
 from cac_tf import losses
-from cac_tf.layers import anchored_distances
 from cac_tf.metrics import CrossEntropy
 from tests import execution
 
@@ -18,50 +17,93 @@ def oracle(labels, logits):
 
 
 @pytest.mark.parametrize("num_classes", [2, 6, 20])
-@pytest.mark.parametrize("magnitude", [1.0, 10.0])
+@pytest.mark.parametrize("scale", [0.01, 4.0, 100.0])
 def test_loss_and_gradient_are_those_of_the_logits(
-    num_classes, magnitude, mode, rng
+    num_classes, scale, mode, rng
 ):
-    logits = np.float32(4 * rng.standard_normal((40, num_classes)))
+    logits = np.float32(scale * rng.standard_normal((40, num_classes)))
     labels = rng.integers(0, num_classes, 40)
 
     def loss(z, y):
-        return losses.cross_entropy(
-            y, anchored_distances(z, magnitude), magnitude
-        )
+        return losses.cross_entropy(y, z)
 
     actual = execution.compiled(loss, mode)(logits, labels)
     np.testing.assert_allclose(
-        actual, oracle(labels, logits), rtol=1e-5, atol=2e-5
+        actual, oracle(labels, logits), rtol=1e-5, atol=1e-6
     )
     gradient = execution.gradient(loss, mode)(logits, labels)
     expected = special.softmax(np.float64(logits), axis=1)
     expected[np.arange(40), labels] -= 1.0
-    np.testing.assert_allclose(gradient, expected, atol=2e-5)
+    np.testing.assert_allclose(gradient, expected, rtol=2e-5, atol=2e-6)
+
+
+def test_confident_rows_keep_their_loss(mode):
+    """log(1 + e^-30) is 1e-13, which 1 - p rounds to 0."""
+    logits = np.float32([[30.0, 0.0], [1e4, 0.0], [0.0, 1e4]])
+    actual = execution.compiled(
+        lambda z: losses.cross_entropy(np.int32([0, 0, 0]), z), mode
+    )(logits)
+    np.testing.assert_allclose(actual, [np.exp(-30.0), 0.0, 1e4], rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_is_computed_in_float32(dtype):
+    logits = keras.ops.cast([[8.0, -1.0, 0.5]], dtype)
+    value = losses.cross_entropy([1], logits)
+    assert keras.backend.standardize_dtype(value.dtype) == "float32"
+    expected = oracle(np.array([1]), [[8.0, -1.0, 0.5]])
+    np.testing.assert_allclose(np.asarray(value), expected, rtol=1e-6)
 
 
 def test_keras_loss_and_metric(rng):
     logits = np.float32(rng.standard_normal((10, 4)))
     labels = rng.integers(0, 4, 10)
-    distances = anchored_distances(logits, 5.0)
-    expected = oracle(labels, logits).mean()
-    loss = losses.CrossEntropyLoss(5.0)
-    assert float(loss(labels, distances)) == pytest.approx(expected, rel=1e-5)
+    weights = np.float32(rng.random(10))
+    rows = oracle(labels, logits)
+    loss = losses.CrossEntropyLoss()
+    assert loss.READS == CrossEntropy.READS == ("logits",)
+    assert float(loss(labels, logits)) == pytest.approx(rows.mean(), rel=1e-5)
     again = keras.saving.deserialize_keras_object(
-        keras.saving.serialize_keras_object(loss)
+        keras.saving.serialize_keras_object(
+            losses.CrossEntropyLoss(reduction="sum", name="mine")
+        )
     )
-    assert again.magnitude == 5.0
-    metric = CrossEntropy(5.0)
-    metric = CrossEntropy.from_config(metric.get_config())
+    assert (again.reduction, again.name) == ("sum", "mine")
+    assert float(again(labels, logits, weights)) == pytest.approx(
+        (weights * rows).sum(), rel=1e-5
+    )
+    metric = CrossEntropy.from_config(CrossEntropy().get_config())
     # Unknown inputs have no part in it.
     metric.update_state(
-        np.r_[labels, -1], np.concatenate([distances, np.ones((1, 4))])
+        np.r_[labels, -1], np.concatenate([logits, np.ones((1, 4))])
     )
-    assert float(metric.result()) == pytest.approx(expected, rel=1e-5)
+    assert float(metric.result()) == pytest.approx(rows.mean(), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "reduction", ["sum_over_batch_size", "sum", "mean_with_sample_weight"]
+)
+def test_equals_the_stock_loss(rng, reduction):
+    logits = np.float32(3 * rng.standard_normal((30, 5)))
+    labels, weights = rng.integers(0, 5, 30), np.float32(rng.random(30))
+    own = losses.CrossEntropyLoss(reduction=reduction)
+    stock = keras.losses.SparseCategoricalCrossentropy(
+        from_logits=True, reduction=reduction
+    )
+    for sample_weight in (None, weights):
+        np.testing.assert_allclose(
+            float(own(labels, logits, sample_weight)),
+            float(stock(labels, logits, sample_weight)),
+            rtol=1e-5,
+        )
 
 
 def test_bad_input():
-    with pytest.raises(ValueError, match="magnitude must be > 0"):
-        losses.CrossEntropyLoss(0.0)
-    value = losses.cross_entropy([0, 7], np.ones((2, 3), "float32"))
-    assert np.isnan(np.asarray(value)).tolist() == [False, True]
+    with pytest.raises(ValueError, match="reduction"):
+        losses.CrossEntropyLoss(reduction="average")
+    with pytest.raises(ValueError, match="One-hot labels"):
+        losses.cross_entropy(np.eye(3), np.ones((3, 3), "float32"))
+    with pytest.raises(ValueError, match="3 labels for 2 rows"):
+        losses.cross_entropy([0, 1, 2], np.ones((2, 3), "float32"))
+    value = losses.cross_entropy([0, 7, -1], np.ones((3, 3), "float32"))
+    assert np.isnan(np.asarray(value)).tolist() == [False, True, True]

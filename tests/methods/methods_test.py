@@ -1,18 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
+import dataclasses
 import importlib
+import json
+import math
+import os
 import sys
 import textwrap
 
 import numpy as np
 import pytest
+from absl import flags
 
 from cac_tf import data
+from cac_tf import experiments
 from cac_tf import methods
-from cac_tf.evaluation import evaluate
+from cac_tf import training
+from cac_tf.experiments.evaluation import evaluate
+from cac_tf.experiments.speed import images_per_second
 from cac_tf.methods import presets
+from cac_tf.methods import recipe
 from cac_tf.methods.known_data import fit_to_known_data
 from cac_tf.methods.recipe import Recipe
-from cac_tf.methods.speed import images_per_second
+from cac_tf.train import cac_train
 
 # The paper's table: batch, epochs of both stages, weight decay, dropout, flip,
 # rotation, scale.
@@ -53,7 +62,7 @@ def test_every_preset_says_its_cost_and_what_to_expect():
 
 
 def test_which_fields_have_no_effect():
-    assert Recipe().unused == {
+    assert set(Recipe().unused) == {
         "second_stage_epochs",
         "second_stage_learning_rate",
         "until_converged",
@@ -62,53 +71,188 @@ def test_which_fields_have_no_effect():
     both = Recipe(
         schedule="two_stage", second_stage_epochs=1, until_converged=True
     )
-    assert both.unused == set()
+    assert both.unused == {}
     assert both.in_force["patience"] == 20
     assert [stage.patience for stage in both.stages] == [20, 20]
     assert both.most_epochs == 101
     assert Recipe(second_stage_epochs=5).most_epochs == 100
 
 
-def test_a_later_method_is_one_new_file(tmp_path, monkeypatch):
-    (tmp_path / "halved.py").write_text(
-        textwrap.dedent(
-            """
-            import dataclasses
-            from cac_tf.methods import cac
-            METHOD = dataclasses.replace(cac.METHOD, name="halved")
-            """
-        )
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"epochs": 0}, "epochs must be at least 1; got 0"),
+        ({"epochs": 2.0}, "epochs must be a whole number; got 2.0"),
+        ({"epochs": None}, "epochs must be a whole number; got None"),
+        ({"batch_size": True}, "batch_size must be a whole number; got True"),
+        ({"learning_rate": 0.0}, "learning_rate must be above 0; got 0.0"),
+        ({"learning_rate": math.nan}, "learning_rate must be a finite number"),
+        ({"weight_decay": math.inf}, "weight_decay must be a finite number"),
+        ({"weight_decay": "1e-3"}, "weight_decay must be a finite number"),
+        ({"momentum": 1.0}, "momentum must be below 1; got 1.0"),
+        ({"dropout": -0.1}, "dropout must be at least 0; got -0.1"),
+        ({"until_converged": 1}, "until_converged must be True or False"),
+        ({"network": "vgg"}, "network must be one of openset_cnn, resnet18"),
+        ({"schedule": "linear"}, "schedule must be one of cosine, two_stage"),
+        ({"scale": 0.0}, "scale must be above 0"),
+        ({"flip": 1.5}, "flip"),
+        ({"rotation": -1.0}, "rotation"),
+        ({"magnitude": 0.0}, "magnitude must be above 0"),
+        ({"anchor_weight": -1.0}, "anchor_weight must be at least 0"),
+    ],
+)
+def test_values_that_a_recipe_refuses(values, message):
+    with pytest.raises(ValueError, match=message):
+        methods.get("cac").recipe(**values)
+
+
+def test_every_field_of_every_recipe_has_help():
+    for name in methods.names():
+        for one in dataclasses.fields(methods.get(name).recipe):
+            assert len(one.metadata["help"]) > 8, (name, one.name)
+
+
+def digits_run(folder, **options):
+    return training.TrainingRun(
+        training.Runtime(0), os.fspath(folder / "checkpoints"), **options
     )
+
+
+def recipe_of(method, **values):
+    return method.recipe(
+        **{**method.fitting(methods.preset("digits")), **values}
+    )
+
+
+TWO_TRAININGS = """
+    import dataclasses
+
+    from cac_tf import methods
+    from cac_tf import training
+    from cac_tf.methods import cac
+    from cac_tf.methods.known_data import fit_to_known_data
+
+
+    @dataclasses.dataclass(frozen=True)
+    class Recipe(cac.Recipe):
+        warm_up_epochs: int = methods.field(1, "Epochs before.", at_least=1)
+
+
+    class WarmedUp(cac.ClassAnchorClustering):
+        name = "warmed_up"
+        recipe = Recipe
+
+        def train(self, dataset, recipe, run):
+            model = self.build_model(dataset, recipe, run)
+            run.fit(
+                model,
+                dataset.train,
+                stages=[training.Stage(recipe.warm_up_epochs)],
+                batch_size=recipe.batch_size,
+                name="warm_up",
+            )
+            run.fit(
+                model,
+                dataset.train,
+                dataset.validation,
+                stages=recipe.stages,
+                batch_size=recipe.batch_size,
+            )
+            fit_to_known_data(model, dataset)
+            return model
+
+
+    methods.register(WarmedUp())
+"""
+
+
+def recipe_with(**fields):
+    """A method whose recipe has these fields, by their defaults."""
+    recipe = dataclasses.make_dataclass(
+        "Recipe",
+        [
+            (n, type(d), methods.field(d, "Of a test."))
+            for n, d in fields.items()
+        ],
+        bases=(methods.BaseRecipe,),
+        frozen=True,
+    )
+    return type("Other", (methods.Method,), {"name": "o", "recipe": recipe})()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"seed": 1}, "method 'o' has a field 'seed', which is a setting of"),
+        ({"epochs": True}, "'epochs' .* type bool; .*all methods is .* int"),
+        ({"dropout": "much"}, "'dropout' .* type str; .* of the type float"),
+    ],
+)
+def test_fields_that_are_called_like_others(fields, message):
+    with pytest.raises(ValueError, match=message):
+        methods.register(recipe_with(**fields))
+    assert "o" not in methods.names()
+
+
+def test_the_names_that_no_field_may_have():
+    values = flags.FlagValues()
+    cac_train.define_flags(values)
+    fields = {
+        field.name
+        for name in methods.names()
+        for field in dataclasses.fields(methods.get(name).recipe)
+    }
+    assert set(values) - fields == set(recipe.RESERVED)
+
+
+@pytest.mark.slow
+def test_a_later_method_is_one_new_file(tmp_path, monkeypatch):
+    """With fields and a way of training of its own."""
+    (tmp_path / "warmed_up.py").write_text(textwrap.dedent(TWO_TRAININGS))
     monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(tmp_path)])
     importlib.invalidate_caches()
-    methods._methods.cache_clear()
+    registry = methods.method._METHODS
+    registry.values()  # Ours are imported, and registered, before the copy.
+    monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    assert "_files" in vars(registry)  # Of before, until the end.
+    monkeypatch.delitem(vars(registry), "_files")
     try:
-        assert methods.names() == ("cac", "cross_entropy", "halved")
-        method = methods.get("halved")
-        digits = data.load_open_set_dataset("digits", test_fraction=0.6)
-        recipe = method.recipe(**{**methods.preset("digits"), "epochs": 3})
-        model = method.build_model(digits, recipe, 0)
-        record = method.train(model, digits, recipe, 0, tmp_path / "c.npz")
-        assert record.history[-1]["accuracy"] > 0.5
+        assert "warmed_up" in methods.names()
+        config = experiments.ExperimentConfig(
+            {"dataset": "digits", "test_fraction": 0.6},
+            method="warmed_up",
+            recipe={"warm_up_epochs": 2, "epochs": 3},
+        )
+        assert config.settings()["recipe"]["warm_up_epochs"] == 2
+        with pytest.raises(ValueError, match="warm_up_epochs must be at least"):
+            dataclasses.replace(config, recipe={"warm_up_epochs": 0})
+        with pytest.raises(ValueError, match="no effect with method=cac"):
+            dataclasses.replace(config, method="cac")
+        done = experiments.train(config, tmp_path / "run")
     finally:
-        sys.modules.pop("cac_tf.methods.halved", None)
-        monkeypatch.undo()
-        methods._methods.cache_clear()
-    with pytest.raises(ValueError, match="there are: cac, cross_entropy"):
-        methods.get("halved")
+        sys.modules.pop("cac_tf.methods.warmed_up", None)
+    names = [path.name for path in (tmp_path / "run/checkpoints").iterdir()]
+    assert sorted(names) == ["classifier.npz", "warm_up.npz"]
+    history = json.loads((tmp_path / "run" / "history.json").read_text())
+    trainings = [logs["training"] for logs in history]
+    assert trainings == ["warm_up"] * 2 + ["classifier"] * 3
+    assert history[-1]["accuracy"] > 0.5
+    assert done.evaluation.metrics["method"] == "warmed_up"
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match="There are: anchor, cac, cac_learnt"):
+        methods.get("warmed_up")
 
 
 def test_cross_entropy_learns_the_digits(tmp_path):
     """All three baselines reject; OpenMax is fitted by the training."""
     digits = data.load_open_set_dataset("digits", trial=0)
     method = methods.get("cross_entropy")
-    recipe = method.recipe(**{**methods.preset("digits"), "epochs": 8})
-    model = method.build_model(digits, recipe, 0, "openmax")
-    record = method.train(model, digits, recipe, 0, tmp_path / "c.npz")
-    assert record.history[-1]["val_accuracy"] > 0.95
+    run = digits_run(tmp_path, score="openmax")
+    model = method.train(digits, recipe_of(method, epochs=8), run)
+    assert run.history[-1]["val_accuracy"] > 0.95
     assert (
-        record.history[-1]["val_cross_entropy"]
-        < record.history[0]["val_cross_entropy"]
+        run.history[-1]["val_cross_entropy"]
+        < run.history[0]["val_cross_entropy"]
     )
     compared = evaluate(model, digits, scores=method.scores).metrics["scores"]
     assert list(compared) == ["openmax", "max_softmax", "max_logit"]
@@ -122,11 +266,11 @@ def test_cross_entropy_learns_the_digits(tmp_path):
         assert again[name]["auroc"] == pytest.approx(measures["auroc"])
 
 
-def test_a_score_that_cannot_be_fitted_is_left_out():
+def test_a_score_that_cannot_be_fitted_is_left_out(tmp_path):
     """Untrained, most classes have no correct example for OpenMax."""
     digits = data.load_open_set_dataset("digits", trial=0)
     method = methods.get("cross_entropy")
-    model = method.build_model(digits, method.recipe(), 0)
+    model = method.build_model(digits, method.recipe(), digits_run(tmp_path))
     model.build((None, *digits.image_shape))
     with pytest.warns(UserWarning, match="'openmax' is left out"):
         metrics = evaluate(model, digits, scores=method.scores).metrics
@@ -135,13 +279,13 @@ def test_a_score_that_cannot_be_fitted_is_left_out():
     assert metrics["bhattacharyya"] is None
 
 
-def test_class_means_with_mirror_images():
+def test_class_means_with_mirror_images(tmp_path):
     """Means over each image and its mirror image, where training flips."""
     digits = data.load_open_set_dataset("digits", trial=0)
     method = methods.get("cac")
     for flip in (0.0, 0.5):
-        recipe = method.recipe(**{**methods.preset("digits"), "flip": flip})
-        model = method.build_model(digits, recipe, 0)
+        recipe = recipe_of(method, flip=flip)
+        model = method.build_model(digits, recipe, digits_run(tmp_path))
         images, labels = digits.train
         if flip:
             images = np.concatenate([images, images[:, :, ::-1]])

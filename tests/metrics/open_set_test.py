@@ -81,6 +81,43 @@ def test_ccr_at_fpr(scores, rate):
     assert actual == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.parametrize("rate", [0.01, 0.5, 0.95, 1.0])
+def test_fpr_at_tpr(scores, rate):
+    known, _, unknown = scores
+    expected = min(
+        np.mean(unknown <= theta)
+        for theta in known
+        if np.mean(known <= theta) >= rate
+    )
+    actual = metrics.fpr_at_tpr(known, unknown, rate)
+    assert actual == pytest.approx(expected, abs=1e-12)
+
+
+def test_aupr(scores):
+    """The mean precision over the positives, each at its own threshold."""
+    known, _, unknown = scores
+    for positive, own, other in (
+        ("known", known, unknown),
+        ("unknown", -unknown, -known),
+    ):
+        expected = np.mean(
+            [np.sum(own <= t) / np.sum(np.r_[own, other] <= t) for t in own]
+        )
+        actual = metrics.aupr(known, unknown, positive)
+        assert actual == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.1, float("nan")])
+def test_a_rate_out_of_range(rate):
+    with pytest.raises(ValueError, match="true_positive_rate"):
+        metrics.fpr_at_tpr([0.0], [1.0], rate)
+
+
+def test_aupr_of_something_else():
+    with pytest.raises(ValueError, match='"unknown" or "known"'):
+        metrics.aupr([0.0], [1.0], positive="cat")
+
+
 def test_accuracy():
     assert metrics.accuracy([0, 1, 2], [0, 1, 1]) == pytest.approx(2 / 3)
 

@@ -112,7 +112,7 @@ def test_a_cross_entropy_classifier():
     scores = model.predict_scores(expected["images"])
     known = np.isin(expected["labels"], expected["known"])
     labels = np.searchsorted(expected["known"], expected["labels"][known])
-    assert np.mean(scores.nearest_class_id[known] == labels) > 0.85
+    assert np.mean(scores.predicted_class_id[known] == labels) > 0.85
 
 
 @released

@@ -45,6 +45,14 @@ def noisy_blobs(seed=0):
     return np.float32(x + 0.5 * noise), y
 
 
+def outputs_of(model, x, names, **options):
+    """Outputs by name, of all inputs in one batch."""
+    ((outputs, *_),) = model.iterate_outputs(
+        x, batch_size=1000, names=names, **options
+    )
+    return outputs
+
+
 @functools.cache
 def trained_once():
     keras.utils.set_random_seed(0)
@@ -77,23 +85,20 @@ def test_fit_calibrate_decide_save_and_load(name, tmp_path):
     out = model.predict_open_set(x)
     assert np.mean(~out.is_unknown) == pytest.approx(0.9, abs=0.02)
     found = model.predict_scores(x)
-    ((outputs, *_),) = model.iterate_outputs(x, batch_size=1000)
     rule = model.score
-    ((with_features, *_),) = model.iterate_outputs(
-        x, batch_size=1000, with_features=True
-    )
+    outputs = outputs_of(model, x, (*rule.READS, "logits", "distances"))
     np.testing.assert_allclose(
         found.unknown_score,
-        rule.of_arrays(*(with_features[n] for n in rule.NEEDS)),
+        rule.of_arrays(*(outputs[n] for n in rule.READS)),
         rtol=1e-5,
         atol=1e-5,
     )
     np.testing.assert_array_equal(
-        found.nearest_class_id, np.asarray(rule.nearest_class(outputs))
+        found.predicted_class_id, np.asarray(rule.predicted_class(outputs))
     )
     kept = ~out.is_unknown
     np.testing.assert_array_equal(
-        out.class_id[kept], found.nearest_class_id[kept]
+        out.class_id[kept], found.predicted_class_id[kept]
     )
     assert (out.class_id[~kept] == -1).all()
     model.save(tmp_path / "model.keras")
@@ -140,9 +145,9 @@ def test_neither_batches_nor_order_matter(name):
 
 def test_the_features_are_what_goes_into_the_last_layer():
     model, x, y = trained("vim")
-    ((outputs, *_),) = model.iterate_outputs(
-        x, batch_size=1000, with_score=False, with_features=True
-    )
+    outputs = outputs_of(model, x, ("logits", "features"))
+    # Logits, distances and gamma are always there.
+    assert sorted(outputs) == ["distances", "features", "gamma", "logits"]
     hidden, last = model.backbone.layers
     expected = np.maximum(x @ hidden.kernel + hidden.bias, 0.0)
     np.testing.assert_allclose(outputs["features"], expected, atol=1e-5)
@@ -167,9 +172,7 @@ def test_a_layer_that_is_named_gives_the_features(tmp_path):
     x = np.float32(np.random.default_rng(0).random((90, 8, 6, 1)))
     model.build(x.shape)
     model.fit_score(x, np.arange(90) % 3)
-    ((outputs, *_),) = model.iterate_outputs(
-        x, batch_size=90, with_features=True
-    )
+    outputs = outputs_of(model, x, ["features"])
     # Means over the places of a map.
     expected = np.asarray(backbone.get_layer("map").output.shape)
     assert expected.tolist() == [None, 6, 4, 4]
@@ -253,7 +256,7 @@ def test_training_again_forgets_the_statistics():
 
 def test_a_bank_of_another_size():
     """Compiled functions see what was fitted last."""
-    model, x, y = trained("deep_nearest_neighbours")
+    model, x, y = trained("knn")
     model.fit_centres(x[:100], y[:100])
     assert model.predict_scores(x).unknown_score.max() > 1e-5
     model.fit_centres(x, y)
@@ -298,10 +301,10 @@ def test_a_class_with_one_example_leaves_the_model_as_it_was():
 def test_scores_that_cannot_be_fitted_leave_the_others_alone():
     model, x, y = trained("gamma")
     rules = [scores.get(name) for name in scores.names()]
-    rules.append(scores.DeepNearestNeighbours(10**6, 10**6, name="too many"))
+    rules.append(scores.KNN(10**6, 10**6, name="too many"))
     problems = model.fit_scores(rules, x, y)
     assert list(problems) == ["too many"]
-    assert "fewer than the 1000000 neighbours" in str(problems["too many"])
+    assert "1000000 neighbours" in str(problems["too many"])
     assert all(rule.is_fitted for rule in rules[:-1])
 
 
@@ -329,9 +332,7 @@ def test_a_score_is_not_shared():
     np.testing.assert_array_equal(model.predict_scores(x).unknown_score, before)
     assert np.abs(other.predict_scores(x).unknown_score - before).max() > 1e-3
     # Fitted by itself, the score of a compiled model is the one that counts.
-    outputs, *_ = next(
-        model.iterate_outputs(x[:90], None, 90, with_features=True)
-    )
+    outputs = outputs_of(model, x[:90], ("logits", "features"))
     model.score.fit(
         y[:90], logits=outputs["logits"], features=outputs["features"]
     )
@@ -411,7 +412,7 @@ def on_images(score="gamma", **kwargs):
 
 def test_two_views_are_means_over_the_mirror_image(mode):
     one, x = on_images("vim")
-    two = one.with_score("vim", views="flip")
+    two = one.with_score("vim", tta="flip")
     y = np.arange(90) % 3
     one.fit_score(x, y)
     two.fit_score(x, y)
@@ -421,11 +422,9 @@ def test_two_views_are_means_over_the_mirror_image(mode):
     )
 
     def outputs(model, images):
-        ((found, *_),) = model.iterate_outputs(
-            images, batch_size=90, with_features=True
-        )
-        return found
+        return outputs_of(model, images, names)
 
+    names = ("logits", "features", "distances", "unknown_score")
     plain, mirrored = outputs(one, x), outputs(one, x[:, :, ::-1])
     both = outputs(two, x)
     for name in ("logits", "features"):
@@ -437,18 +436,22 @@ def test_two_views_are_means_over_the_mirror_image(mode):
     np.testing.assert_allclose(
         again["unknown_score"], both["unknown_score"], rtol=1e-5, atol=1e-5
     )
-    distances = execution.compiled(two, mode)(x)
+    distances = execution.compiled(lambda i: two(i)["distances"], mode)(x)
     np.testing.assert_allclose(distances, both["distances"], rtol=1e-5)
-    # Training sees images as they are.
-    logits = two.logits(keras.ops.convert_to_tensor(x), training=True)
+    # Training sees images as they are, and so does who asks for that.
+    logits = two(keras.ops.convert_to_tensor(x), training=True)["logits"]
     np.testing.assert_allclose(logits, plain["logits"], atol=1e-5)
+    for model in (one, two):
+        single = outputs_of(model, x, names, single_view=True)
+        for name in ("logits", "features"):
+            np.testing.assert_allclose(single[name], plain[name], atol=1e-5)
 
 
-def test_views_are_saved(tmp_path):
-    model, x = on_images(views="flip")
+def test_tta_is_saved(tmp_path):
+    model, x = on_images(tta="flip")
     model.save(tmp_path / "model.keras")
     again = cac_tf.load_model(tmp_path / "model.keras")
-    assert again.views == "flip"
+    assert again.tta == "flip"
     np.testing.assert_allclose(
         again.predict_scores(x).logits,
         model.predict_scores(x).logits,
@@ -456,10 +459,10 @@ def test_views_are_saved(tmp_path):
     )
 
 
-def test_views_bad_input():
-    with pytest.raises(ValueError, match="views must be None or "):
-        on_images(views="rotate")
-    model = cac_tf.OpenSetClassifier(network(), ["a", "b", "c"], views="flip")
+def test_tta_bad_input():
+    with pytest.raises(ValueError, match="tta must be None or "):
+        on_images(tta="rotate")
+    model = cac_tf.OpenSetClassifier(network(), ["a", "b", "c"], tta="flip")
     with pytest.raises(ValueError, match="is for images"):
         model.build((None, 5))
 
@@ -537,9 +540,7 @@ def test_from_classifier(make, tmp_path):
         np.testing.assert_allclose(
             special.softmax(np.float64(found.logits), axis=1), before, atol=1e-5
         )
-    ((outputs, *_),) = model.iterate_outputs(
-        x, batch_size=999, with_features=True
-    )
+    outputs = outputs_of(model, x, ["features"])
     np.testing.assert_allclose(outputs["features"], features, atol=1e-5)
     # The classifier is as it was.
     np.testing.assert_array_equal(classifier.predict(x, verbose=0), before)
@@ -558,7 +559,7 @@ def test_from_classifier_bad_input():
     sigmoid = keras.Sequential(
         [keras.Input([5]), keras.layers.Dense(3, activation="sigmoid")]
     )
-    with pytest.raises(ValueError, match="ends in a sigmoid"):
+    with pytest.raises(ValueError, match="ends in 3 outputs of a sigmoid"):
         make(sigmoid, ["a", "b", "c"])
     with pytest.raises(ValueError, match=r"must be \(batch, 2\)"):
         make(network(), ["a", "b"])
@@ -604,6 +605,7 @@ def test_from_classifier_bad_input():
 # ---- export ---------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     execution.BACKEND != "tensorflow", reason="export needs TensorFlow"
 )
@@ -651,7 +653,7 @@ def test_export(name, tmp_path):
 def test_export_of_two_views(tmp_path):
     import tensorflow as tf
 
-    model, x = on_images("nnguide", views="flip")
+    model, x = on_images("nnguide", tta="flip")
     model.fit_score(x, np.arange(90) % 3)
     model.calibrate(x, true_positive_rate=0.8)
     model.export(tmp_path / "saved")

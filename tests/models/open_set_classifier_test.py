@@ -3,12 +3,14 @@ import resource
 import subprocess
 import sys
 import textwrap
+import warnings
 
 import keras
 import numpy as np
 import pytest
 
 import cac_tf
+from cac_tf.models import training_checks
 from tests import oracle
 from tests.conftest import ROOT
 from tests.conftest import blobs
@@ -61,17 +63,35 @@ def dark_and_bright(rng, rows=64):
     return images.astype("uint8"), labels
 
 
-def test_calls_give_distances_to_the_centres(trained_blobs):
+def logits_of(model, x, **options):
+    return np.asarray(model(x, **options)["logits"])
+
+
+def test_calls_give_named_outputs(trained_blobs):
+    """Logits and features of the backbone, distances and gamma of the head."""
     model, x, _ = trained_blobs
-    logits = np.asarray(model.logits(x))
-    expected = oracle.distances(logits, model.centres)
-    for distances in (
-        np.asarray(model(x)),
-        np.asarray(model(x, training=True)),
+    (dense,) = model.backbone.layers
+    kernel, bias = np.float64(dense.kernel), np.float64(dense.bias)
+    d = oracle.distances(np.float64(x) @ kernel + bias, model.centres)
+    names = ("features", "logits", "distances", "gamma")
+    assert sorted(model.names_of_outputs) == sorted(names)
+    for outputs in (
+        model(x),
+        model(x, training=True),
         model.predict(x, verbose=0),
     ):
-        assert oracle.relative_error(distances, expected) <= 1e-5
-        assert distances.dtype == np.float32
+        assert sorted(outputs) == sorted(names)
+        found = {name: np.asarray(value) for name, value in outputs.items()}
+        assert {value.dtype.name for value in found.values()} == {"float32"}
+        np.testing.assert_allclose(found["features"], x, rtol=1e-6)
+        np.testing.assert_allclose(
+            found["logits"], np.float64(x) @ kernel + bias, rtol=1e-4, atol=1e-5
+        )
+        expected = oracle.distances(found["logits"], model.centres)
+        assert oracle.relative_error(found["distances"], expected) <= 1e-5
+        gamma = oracle.gamma(np.float64(found["distances"]))
+        assert oracle.relative_error(found["gamma"], gamma) <= 1e-5
+        np.testing.assert_allclose(found["distances"], d, rtol=1e-3)
 
 
 def test_predict_follows_fit_centres(rng):
@@ -79,21 +99,60 @@ def test_predict_follows_fit_centres(rng):
     x, y = blobs(rng)
     model = small_classifier()
     model.fit(x, y, epochs=10, verbose=0)
-    logits = np.asarray(model.logits(x))
-    before = model.predict(x, verbose=0)
-    np.testing.assert_allclose(
-        before, oracle.distances(logits, 10 * np.eye(3)), rtol=1e-4
-    )
+    logits = logits_of(model, x)
+    before = model.predict(x, verbose=0)["distances"]
+    loss_before = model.evaluate(x, y, verbose=0)[0]
+    to_anchors = oracle.distances(logits, 10 * np.eye(3))
+    np.testing.assert_allclose(before, to_anchors, rtol=1e-4)
+    expected = oracle.cac_loss(y, to_anchors).mean()
+    assert loss_before == pytest.approx(expected, rel=1e-4)
     counts = model.fit_centres(x, y)
     means = class_means(logits, y, 3)
     np.testing.assert_allclose(model.centres, means, rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(
         counts, np.bincount(y[logits.argmax(axis=1) == y], minlength=3)
     )
-    after = model.predict(x, verbose=0)
-    np.testing.assert_allclose(
-        after, oracle.distances(logits, means), rtol=1e-4, atol=1e-5
+    to_means = oracle.distances(logits, means)
+    after = model.predict(x, verbose=0)["distances"]
+    np.testing.assert_allclose(after, to_means, rtol=1e-4, atol=1e-5)
+    expected = oracle.cac_loss(y, to_means).mean()
+    assert model.evaluate(x, y, verbose=0)[0] == pytest.approx(
+        expected, rel=1e-4
     )
+
+
+def test_predict_follows_loaded_weights(rng, tmp_path):
+    """Class means come with the weights, into what was compiled before."""
+    x, y = blobs(rng)
+    model, other = small_classifier(), small_classifier()
+    model.fit(x, y, epochs=2, verbose=0)
+    model.fit_centres(x, y)
+    model.save_weights(tmp_path / "model.weights.h5")
+    other.fit(x, y, epochs=1, verbose=0)
+    other.predict(x, verbose=0)
+    other.evaluate(x, y, verbose=0)
+    other.predict_scores(x)
+    with warnings.catch_warnings():
+        # For functions of one's own; those of the model are made anew.
+        warnings.filterwarnings("ignore", message="Functions that were compil")
+        other.load_weights(tmp_path / "model.weights.h5")
+    np.testing.assert_array_equal(other.centres, model.centres)
+    np.testing.assert_allclose(
+        other.predict(x, verbose=0)["distances"],
+        model.predict(x, verbose=0)["distances"],
+        rtol=1e-5,
+    )
+    np.testing.assert_allclose(
+        other.predict_scores(x).distances,
+        model.predict_scores(x).distances,
+        rtol=1e-5,
+    )
+    np.testing.assert_allclose(
+        other.evaluate(x, y, verbose=0), model.evaluate(x, y, verbose=0)
+    )
+    # And training starts from anchors again.
+    other.fit(x, y, epochs=1, verbose=0)
+    assert other.distance_head.has_anchors
 
 
 def test_fit_centres_twice_changes_nothing(rng):
@@ -148,15 +207,15 @@ def test_decisions_follow_the_equation(rng, score):
     theta = model.calibrate(x, true_positive_rate=0.8)
     inputs = np.concatenate([x, np.float32(rng.normal(0, 4, (200, 5)))])
     out = model.predict_open_set(inputs, batch_size=37)
-    d = oracle.distances(np.asarray(model.logits(inputs)), model.centres)
+    d = oracle.distances(logits_of(model, inputs), model.centres)
     values = oracle.gamma(d) if score == "gamma" else d
     np.testing.assert_allclose(
         out.unknown_score, values.min(axis=1), rtol=1e-3, atol=1e-6
     )
-    np.testing.assert_array_equal(out.nearest_class_id, d.argmin(axis=1))
+    np.testing.assert_array_equal(out.predicted_class_id, d.argmin(axis=1))
     np.testing.assert_array_equal(out.is_unknown, out.unknown_score > theta)
     np.testing.assert_array_equal(
-        out.class_id, np.where(out.is_unknown, -1, out.nearest_class_id)
+        out.class_id, np.where(out.is_unknown, -1, out.predicted_class_id)
     )
     names = [*model.class_names, "unknown"]
     assert out.label.tolist() == [names[i] for i in out.class_id]
@@ -196,7 +255,12 @@ def test_a_subclassed_backbone(rng, tmp_path):
         rtol=1e-5,
     )
     fresh = cac_tf.OpenSetClassifier(Subclassed(), ["a", "b", "c"])
-    assert fresh.predict(x, verbose=0).shape == (len(x), 3)
+    outputs = fresh.predict(x, verbose=0)
+    # Features cannot be seen in a network that is called by its own code.
+    assert sorted(outputs) == ["distances", "gamma", "logits"]
+    np.testing.assert_allclose(
+        outputs["logits"], fresh.backbone.predict(x, verbose=0), rtol=1e-5
+    )
     wrong = cac_tf.OpenSetClassifier(Subclassed(), ["a", "b"])
     with pytest.raises(ValueError, match=r"needs logits of shape"):
         wrong.predict_scores(x)
@@ -207,7 +271,7 @@ def test_evaluate_gives_loss_and_metrics_in_keras_order(trained_blobs):
     loss, accuracy = model.evaluate(x, y, verbose=0)
     named = model.evaluate(x, y, verbose=0, return_dict=True)
     assert (loss, accuracy) == (named["loss"], named["accuracy"])
-    d = oracle.distances(np.asarray(model.logits(x)), model.centres)
+    d = oracle.distances(logits_of(model, x), model.centres)
     assert loss == pytest.approx(oracle.cac_loss(y, d).mean(), rel=1e-4)
     assert accuracy == (d.argmin(axis=1) == y).mean()
 
@@ -357,7 +421,8 @@ def test_a_training_step_under_xla_equals_one_without(rng):
             jit_compile=jit_compile,
         )
         history = model.fit(x, y, epochs=3, shuffle=False, verbose=0).history
-        results.append((history["loss"], model.predict(x, verbose=0)))
+        outputs = model.predict(x, verbose=0)
+        results.append((history["loss"], outputs["distances"]))
     np.testing.assert_allclose(*(r[0] for r in results), rtol=1e-5)
     np.testing.assert_allclose(*(r[1] for r in results), rtol=1e-4)
 
@@ -378,6 +443,9 @@ def test_augmentation_acts_in_training_only_before_normalisation(rng):
             seen.append((np.asarray(x), training))
             return x
 
+        def compute_output_shape(self, input_shape):
+            return input_shape
+
     model = cac_tf.OpenSetClassifier(
         keras.Sequential(
             [
@@ -390,8 +458,8 @@ def test_augmentation_acts_in_training_only_before_normalisation(rng):
         preprocessing=cac_tf.layers.ImagePreprocessing(8, 8, 0.5, 0.25),
         augmentation=Recorder(),
     )
-    model.logits(images)
-    model.logits(images, training=True)
+    model(images)
+    model(images, training=True)
     for (unit, training), expected in zip(seen, (False, True), strict=True):
         assert training is expected
         np.testing.assert_allclose(unit, images / np.float32(255), rtol=1e-6)
@@ -414,7 +482,7 @@ def test_mixed_precision(rng, policy):
     # The head's arithmetic is float32: it equals the oracle on the logits.
     d = oracle.distances(scores.logits, model.centres)
     assert oracle.relative_error(scores.distances, d) <= 1e-6
-    assert (scores.nearest_class_id == labels).mean() > 0.95
+    assert (scores.predicted_class_id == labels).mean() > 0.95
 
 
 def test_the_same_seed_gives_the_same_weights(rng):
@@ -497,8 +565,13 @@ def test_bad_class_names(names, message):
 
 
 def test_unknown_score_name():
-    with pytest.raises(ValueError, match="gamma, mahalanobis"):
+    with pytest.raises(
+        ValueError,
+        match="no score 'maximum'.* There are: .*gamma, gen, knn, maha",
+    ):
         small_classifier(score="maximum")
+    with pytest.raises(ValueError, match="did you mean 'max_logit'"):
+        small_classifier(score="max_logits")
 
 
 @pytest.mark.parametrize(
@@ -596,12 +669,12 @@ def test_training_stops_when_the_loss_becomes_nan(rng):
     model = small_classifier()
     model.build((None, 5))
     data = Loader()
-    checked, counts = model._checked_input(data, None, is_training=True)
+    checked, counts, _ = training_checks.checked_training_data(
+        model, data, None
+    )
     assert checked is data
     assert counts is None
-    from cac_tf.models.open_set_classifier import _StopOnNonFiniteLoss
-
-    stop = _StopOnNonFiniteLoss(inputs_are_checked=False)
+    (stop,) = training_checks.with_check_of_loss(None, inputs_are_checked=False)
     stop.on_epoch_begin(0)
     losses = [keras.Model.train_on_batch(model, *batch) for batch in data]
     stop.on_train_batch_end(0, {"loss": losses[0][0]})
@@ -628,7 +701,7 @@ def test_nan_inputs_are_named(rng, trained_blobs):
     with pytest.raises(
         ValueError, match="batch starting at 128, position 2 holds NaN"
     ):
-        model.predict_open_set(x)
+        model.predict_open_set(x, batch_size=128)
     with pytest.raises(ValueError, match="position 0 holds NaN"):
         model.train_on_batch(x[130:132], y[130:132])
 

@@ -12,6 +12,7 @@ import pytest
 import cac_tf
 from cac_tf import ops as fused_ops
 from tests import execution
+from tests import oracle
 from tests.conftest import ROOT
 from tests.conftest import blobs
 from tests.conftest import small_classifier
@@ -111,9 +112,43 @@ def test_other_losses_and_weighted_ones_take_their_own_way(rng, calls):
     x, y = blobs(rng)
     single, _ = trained(x, y, loss_weights=2.0)
     double, _ = trained(x, y, Doubled(anchor_weight=0.2))
-    trained(x, y, cac_tf.losses.CrossEntropyLoss(magnitude=8.0))
-    assert calls == []
+    trained(x, y, cac_tf.losses.CACLoss(0.2, ignore_class=-1))
+    trained(x, y, cac_tf.losses.CrossEntropyLoss())
+    assert set(calls) == {(8.0, 0.2, False)}  # Of the first one alone.
     np.testing.assert_allclose(single["loss"], double["loss"], rtol=1e-5)
+
+
+def test_the_fused_loss_is_one_of_several(rng, calls):
+    """Weighted and added up as with stock operations."""
+    x, y = blobs(rng)
+    losses = [
+        cac_tf.losses.CACLoss(anchor_weight=0.2),
+        {"logits": cac_tf.losses.CrossEntropyLoss()},
+    ]
+    options = {"loss_weights": [0.5, 2.0]}
+    fused = trained(x, y, losses, **options)
+    assert set(calls) == {(8.0, 0.2, False)}
+    calls.clear()
+    with fused_ops.stock_operations():
+        assert_same_training(fused, trained(x, y, losses, **options))
+    assert calls == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"learnt": True}, {"width": 5}],
+    ids=["learnt", "wider"],
+)
+def test_heads_without_own_anchors_take_stock_operations(rng, calls, options):
+    x, y = blobs(rng)
+    head = cac_tf.layers.AnchoredDistance(3, **options)
+    backbone = keras.Sequential(
+        [keras.Input([5]), keras.layers.Dense(head.width)]
+    )
+    model = small_classifier(backbone=backbone, head=head)
+    history = model.fit(x, y, epochs=2, verbose=0).history["loss"]
+    assert calls == []
+    assert history[1] < history[0]
 
 
 def test_half_precision_logits(rng, calls):
@@ -140,8 +175,8 @@ def test_class_means_in_force_are_respected(rng):
 
     def gradient():
         with tf.GradientTape() as tape:
-            distances = model(x, training=True)
-            loss = model.compute_loss(x, y, distances)
+            outputs = model(x, training=True)
+            loss = model.compute_loss(x, y, outputs)
         return tape.gradient(loss, model.trainable_variables)
 
     for function in (gradient, tf.function(gradient)):
@@ -152,16 +187,45 @@ def test_class_means_in_force_are_respected(rng):
             np.testing.assert_allclose(a, b, atol=1e-6)
 
 
-def test_distances_of_another_call_are_not_taken_for_its_own(rng, calls):
-    """A loss of changed distances is the loss of those distances."""
+def test_in_training_the_loss_is_that_of_the_logits(rng, calls):
+    """While anchors are in force, distances follow from logits.
+
+    `compute_loss` takes outputs that belong together: of a training step with
+    the fused operation it reads the logits alone.
+    """
     x, y = blobs(rng)
     model = small_classifier()
     model.build((None, 5))
-    distances = model(x, training=True)
-    loss = model.compute_loss(x, y, distances + 1.0)
-    expected = cac_tf.losses.CACLoss()(y, distances + 1.0)
-    assert calls == []
-    np.testing.assert_allclose(loss, expected, rtol=1e-6)
+    outputs = model(x, training=True)
+    changed = {**outputs, "logits": 2.0 * outputs["logits"]}
+    loss = model.compute_loss(x, y, changed)
+    assert calls
+    d = oracle.distances(changed["logits"], 10.0 * np.eye(3))
+    assert float(loss) == pytest.approx(oracle.cac_loss(y, d).mean(), rel=1e-5)
+
+
+def test_distances_count_where_the_step_does_not_train(rng, calls):
+    """With no class means assigned, with them, and with anchors again."""
+    x, y = blobs(rng)
+    model = small_classifier()
+    model.build((None, 5))
+
+    def assert_loss_of_distances(training):
+        outputs = model(x)
+        changed = {**outputs, "distances": outputs["distances"] + 1.0}
+        calls.clear()
+        loss = model.compute_loss(x, y, changed, training=training)
+        expected = cac_tf.losses.CACLoss()(y, changed["distances"])
+        assert calls == []
+        np.testing.assert_allclose(loss, expected, rtol=1e-6)
+
+    assert_loss_of_distances(training=False)
+    model.distance_head.replace_centres(rng.standard_normal((3, 3)))
+    assert_loss_of_distances(training=False)
+    if ON_TENSORFLOW:  # JAX traces both branches.
+        assert_loss_of_distances(training=True)
+    model.distance_head.assign_anchors()
+    assert_loss_of_distances(training=False)
 
 
 def test_a_diverged_training_is_explained(rng):
@@ -222,7 +286,11 @@ def test_weights_are_saved_where_they_always_were(rng, tmp_path):
     for name in ("model", "plain"):
         again = cac_tf.load_model(tmp_path / f"{name}.keras")
         np.testing.assert_array_equal(again.centres, model.centres)
-        np.testing.assert_array_equal(again(x), model(x))
+        expected = model(x)
+        outputs = again(x)
+        assert sorted(outputs) == sorted(expected)
+        for key, value in expected.items():
+            np.testing.assert_array_equal(outputs[key], value)
 
 
 TWO_REPLICAS = """

@@ -212,15 +212,13 @@ def test_a_dynamic_batch_inside_xla(rng):
     )
 
     @tf.function(jit_compile=True)
-    def decide(z, centres, keep):
-        return fused_ops.binding().decide_from_logits(
-            z, tf.boolean_mask(centres, keep), 1.0, 10.0
-        )
+    def of_some_classes(z, y, keep):
+        return terms(tf.boolean_mask(z, keep, axis=1), y)
 
     with pytest.raises(
         tf.errors.InvalidArgumentError, match="only the number of rows"
     ):
-        decide(logits, np.ones((6, 4), "float32"), keep)
+        of_some_classes(z, labels, keep[:4])
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

@@ -3,6 +3,7 @@
 
 import ast
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -62,6 +63,7 @@ def test_only_cac_tf_gets_into_site_packages(installed):
         "cac-evaluate",
         "cac-benchmark",
         "cac-export",
+        "cac-predict",
         "cac-import-weights",
     }
     assert (installed / "cac_tf" / "train" / "cac_train.py").exists()
@@ -109,50 +111,135 @@ def test_editable_install(tmp_path):
 
 
 ROOMS = [
-    # Lower rooms first; a room may import itself and those before it.
+    # Lower rooms first; a room may import itself and those of lines before.
     {"version"},
-    {"precision", "atomic_files", "ops"},
+    {"beside_keras", "lazy"},
+    {
+        "atomic_files",
+        "hyperparameters",
+        "keras_private",
+        "labels",
+        "ops",
+        "registry",
+    },
+    {"decision"},
     {"layers"},
-    {"losses"},
-    {"metrics", "scores"},
-    {"calibration", "export"},
-    {"models"},
-    {"data", "training"},
-    {"evaluation"},
-    {"methods", "reporting", "run_folder", "score_choice"},
-    {"benchmark"},
+    {"losses", "scores"},
+    {"metrics"},
+    {"data", "models", "training"},
+    {"export", "methods", "reporting"},
+    {"batch", "experiments"},
     {"train"},
 ]
+LEVELS = {room: i for i, rooms in enumerate(ROOMS) for room in rooms}
+BESIDE = ("ops", "train")
+# What a function imports when it is called, as `model.export` does.
+UPWARDS_WHEN_CALLED = {("cac_tf/models/open_set_classifier.py", "export")}
+
+
+def room_of(relative):
+    parts = relative.with_suffix("").parts
+    return parts[0] if parts[0] in BESIDE else parts[1]
+
+
+def sources():
+    """Source files of the package, relative, but for its `__init__.py`."""
+    files = [
+        file.relative_to(ROOT)
+        for folder in ("cac_tf", *BESIDE)
+        for file in (ROOT / folder).rglob("*.py")
+    ]
+    assert len(files) > 100
+    return [file for file in files if room_of(file) != "__init__"]
+
+
+def imported_rooms(tree, is_called=False):
+    """Pairs: a room that is imported, and whether by a function's call."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.ImportFrom):
+            assert not node.level, "a relative import"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            is_function = isinstance(
+                node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+            )
+            yield from imported_rooms(node, is_called or is_function)
+            continue
+        for name in names:
+            if name == "cac_tf" or name.startswith("cac_tf."):
+                # `import cac_tf` would be all rooms: there is none of "".
+                yield (name + ".").split(".")[1], is_called
 
 
 def test_lower_rooms_never_import_higher_ones():
-    levels = {room: i for i, rooms in enumerate(ROOMS) for room in rooms}
-    beside = ("ops", "train")
-    files = [
-        file
-        for folder in ("cac_tf", *beside)
-        for file in (ROOT / folder).rglob("*.py")
-    ]
-    assert len(files) > 30
-    for file in files:
-        relative = file.relative_to(ROOT)
-        parts = relative.with_suffix("").parts
-        room = parts[0] if parts[0] in beside else parts[1]
-        if room == "__init__":
-            continue
-        for node in ast.walk(ast.parse(file.read_text())):
-            if not isinstance(node, ast.ImportFrom | ast.Import):
+    upwards = set()
+    for file in sources():
+        room = room_of(file)
+        for other, is_called in imported_rooms(
+            ast.parse((ROOT / file).read_text())
+        ):
+            if other == room or LEVELS[other] < LEVELS[room]:
                 continue
-            module = getattr(node, "module", None) or node.names[0].name
-            if module == "cac_tf":
-                imported = [alias.name for alias in node.names]
-            elif module.startswith("cac_tf."):
-                imported = [module.split(".")[1]]
-            else:
-                continue
-            for other in imported:
-                is_lower = other == room or levels[other] < levels[room]
-                assert is_lower, f"{relative} imports cac_tf.{other}"
+            assert is_called, f"{file} imports cac_tf.{other}"
+            upwards.add((str(file), other))
+    assert upwards == UPWARDS_WHEN_CALLED
+
+
+def test_every_room_has_its_floor():
+    assert {room_of(file) for file in sources()} == set(LEVELS)
+
+
+def test_the_decision_knows_nothing_but_labels():
+    found = {
+        other
+        for file in sources()
+        if room_of(file) == "decision"
+        for other, _ in imported_rooms(ast.parse((ROOT / file).read_text()))
+    }
+    assert found - {"decision"} == {"labels", "lazy"}
+
+
+def texts_in(tree):
+    """Texts of a program, without docstrings."""
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and id(node) not in docstrings:
+            yield node.value
+
+
+def test_the_library_speaks_of_arguments_not_of_flags():
+    """What is for the command line comes from `train/`."""
+    named = {
+        text
+        for file in sources()
+        if room_of(file) not in ("train", "ops")
+        for text in texts_in(ast.parse((ROOT / file).read_text()))
+        if isinstance(text, str) and re.search(r"(?<![\w-])--[a-z]", text)
+    }
+    # Of `git describe`.
+    assert named == {"--always", "--dirty", "--abbrev=40"}
+
+
+@pytest.mark.parametrize(
+    "code, rooms",
+    [
+        ("import cac_tf", [("", False)]),
+        ("import os, cac_tf.data.load", [("data", False)]),
+        ("from cac_tf import labels, ops", [("labels", False), ("ops", False)]),
+        ("def f():\n  from cac_tf.export import x", [("export", True)]),
+        ("try:\n  import cac_tf.ops\nexcept OSError: pass", [("ops", False)]),
+    ],
+)
+def test_imports_are_found(code, rooms):
+    assert list(imported_rooms(ast.parse(code))) == rooms
 
 
 def test_every_source_has_a_licence_and_no_utils():
@@ -168,7 +255,10 @@ def test_every_source_has_a_licence_and_no_utils():
 def test_every_source_is_a_bazel_target():
     """Each .py file is named, or globbed, in the BUILD file of its folder."""
     tracked = subprocess.run(
-        ["git", "ls-files", "*.py"],
+        [
+            *("git", "ls-files", "--cached", "--others"),
+            *("--exclude-standard", "*.py"),
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -28,7 +28,7 @@ const scores = (selector) =>
 const said = () => ({
   value: Number(text(".value")),
   counts: text(".counts"),
-  kept: scores(".kept"),
+  accepted: scores(".accepted"),
   rejected: scores(".rejected"),
   line: parseFloat(told.querySelector(".line").style.left),
 });

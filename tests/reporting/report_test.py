@@ -14,8 +14,9 @@ import pytest
 
 from cac_tf.data import Examples
 from cac_tf.data import OpenSetDataset
-from cac_tf.evaluation import Evaluation
-from cac_tf.evaluation import _measures
+from cac_tf.experiments.evaluation import COMPARABLE
+from cac_tf.experiments.evaluation import Evaluation
+from cac_tf.experiments.evaluation import _measures
 from cac_tf.reporting import TrainingProgress
 from cac_tf.reporting import figures
 from cac_tf.reporting import write_report
@@ -35,7 +36,7 @@ def example(rng, num_unknown=30, threshold=0.5, names=("cat", "dog", "cow")):
         metrics={"threshold": threshold},
         labels=np.r_[labels, np.full(num_unknown, -1)],
         unknown_labels=np.r_[np.full(n, -1), np.zeros(num_unknown, int)],
-        nearest_class_id=all_logits.argmax(axis=1),
+        predicted_class_id=all_logits.argmax(axis=1),
         unknown_score=np.r_[
             rng.gamma(1, 0.2, n), rng.gamma(3, 0.5, num_unknown)
         ].astype("float32"),
@@ -64,9 +65,10 @@ def example(rng, num_unknown=30, threshold=0.5, names=("cat", "dog", "cow")):
         "openness": dataset.openness,
         **evaluation.metrics,
         **_measures(evaluation),
+        "intervals": {"auroc": [0.9, 1.0]} if num_unknown else None,
     }
     measures["scores"] = {
-        name: {k: measures[k] for k in ("auroc", "accuracy", "oscr", "ccr")}
+        name: {k: measures[k] for k in COMPARABLE}
         for name in ("gamma", "max_logit")
     }
     measures["score"] = "gamma"
@@ -76,6 +78,15 @@ def example(rng, num_unknown=30, threshold=0.5, names=("cat", "dog", "cow")):
         "max_logit": 0.2,
     }
     return dataclasses.replace(evaluation, metrics=measures), dataset
+
+
+def by_class(evaluation, thetas):
+    """The same evaluation, with a threshold for each class."""
+    evaluation = dataclasses.replace(
+        evaluation, metrics={**evaluation.metrics, "threshold": thetas}
+    )
+    measures = {**evaluation.metrics, **_measures(evaluation)}
+    return dataclasses.replace(evaluation, metrics=measures)
 
 
 def page_of(tmp_path, evaluation, dataset, history=()):
@@ -105,9 +116,13 @@ def test_page_of_an_open_set_run(rng, tmp_path):
     assert f"{evaluation.metrics['auroc']:.4f}" in page
     assert "5 images in grey were converted" in page
     # As many pictures of each kind as there are errors of it.
-    kept = evaluation.unknown_score <= 0.5
+    accepted = evaluation.unknown_score <= 0.5
+    check_pictures(page, evaluation, accepted)
+
+
+def check_pictures(page, evaluation, accepted):
     known, correct = evaluation.is_known, evaluation.is_correct
-    errors = (~known & kept) | (known & ~kept) | (known & kept & ~correct)
+    errors = (known & ~(accepted & correct)) | (~known & accepted)
     counts = re.findall(r"<h3>[^(]*\((\d+)", page)
     assert sum(map(int, counts)) == errors.sum()
     assert page.count('class="picture"') == errors.sum()
@@ -166,8 +181,8 @@ def test_the_threshold_that_can_be_dragged(rng, tmp_path):
         )
     theta = evaluation.metrics["threshold"]
     assert numbers["theta"] == theta
-    kept = np.mean(np.array(numbers["known"]) <= numbers["theta"])
-    assert kept == evaluation.metrics["true_positive_rate"]
+    accepted = np.mean(np.array(numbers["known"]) <= numbers["theta"])
+    assert accepted == evaluation.metrics["true_positive_rate"]
     # One picture for each example, in the order of known and unknown scores.
     tiles = numbers["tiles"]
     assert len(tiles) == len(scores)
@@ -188,6 +203,44 @@ def test_the_threshold_that_can_be_dragged(rng, tmp_path):
     assert axis["logarithmic"] and 0 < axis["left"] < axis["right"] < 1
     assert axis["low"] <= scores.min() * 1.001
     assert axis["high"] >= scores.max() * 0.999
+
+
+def test_a_threshold_for_each_class(rng, tmp_path):
+    """All are shown; the line starts at their median, and the page says so."""
+    evaluation, dataset = example(rng)
+    thetas = [0.25, 0.75, 0.125]
+    evaluation = by_class(evaluation, thetas)
+    accepted = (
+        evaluation.unknown_score
+        <= np.array(thetas)[evaluation.predicted_class_id]
+    )
+    known = evaluation.is_known
+    measures = evaluation.metrics
+    assert measures["true_positive_rate"] == accepted[known].mean()
+    assert measures["false_positive_rate"] == accepted[~known].mean()
+    page = page_of(tmp_path, evaluation, dataset)
+    for name, theta in zip(dataset.class_names, thetas, strict=True):
+        assert f"<td>{name}</td><td>{theta}</td>" in page
+    assert "At thresholds theta from 0.125 to 0.75, one for each" in page
+    assert f"{100 * accepted[known].mean():.1f} % of the known" in page
+    assert "thresholds differ by class" in page
+    assert numbers_of(page)["theta"] == 0.25
+    check_pictures(page, evaluation, accepted)
+    (axes,) = figures.score_histogram(evaluation).axes
+    lines = [line.get_xdata()[0] for line in axes.get_lines()]
+    assert lines == sorted(thetas)
+    # Those of one kind of error, by how far their own theta is.
+    rows = np.flatnonzero(~known & accepted)
+    own = np.array(thetas)[evaluation.predicted_class_id[rows]]
+    first = rows[np.abs(evaluation.unknown_score[rows] - own).argmin()]
+    section = page[page.index("<h3>Unknown, accepted as known") :]
+    assert re.findall(r"<br>score ([^<]*)<", section)[0] == (
+        f"{evaluation.unknown_score[first]:.4g}"
+    )
+    # One threshold, or one that all classes share, is no such thing.
+    assert "differ by class" not in page_of(tmp_path, *example(rng))
+    (axes,) = figures.score_histogram(by_class(evaluation, [0.5] * 3)).axes
+    assert [line.get_label() for line in axes.get_lines()] == ["theta = 0.5"]
 
 
 @pytest.mark.skipif(
@@ -225,21 +278,22 @@ def test_the_page_follows_the_threshold(is_logarithmic, rng, tmp_path):
     scores = evaluation.unknown_score
     for state, theta in zip(json.loads(said), thetas, strict=True):
         assert state["value"] == pytest.approx(theta, rel=1e-3)
-        kept = scores <= theta
-        right = kept & known & evaluation.is_correct
-        share = 100 * right.sum() / max((kept & known).sum(), 1)
+        accepted = scores <= theta
+        right = accepted & known & evaluation.is_correct
+        share = 100 * right.sum() / max((accepted & known).sum(), 1)
         assert state["counts"].startswith(
-            f"Known: {(kept & known).sum()} of {known.sum()} kept ("
+            f"Known: {(accepted & known).sum()} of {known.sum()} accepted ("
         )
-        assert f"; of the kept ones {share:.1f} % are" in state["counts"]
+        assert f"; of the accepted ones {share:.1f} % are" in state["counts"]
         assert (
-            f"Unknown: {(~kept & ~known).sum()} of {(~known).sum()} rejected ("
+            f"Unknown: {(~accepted & ~known).sum()} of {(~known).sum()} "
+            "rejected ("
         ) in state["counts"]
         # The six nearest on either side.
         ordered = np.sort(scores)
-        border = kept.sum()
+        border = accepted.sum()
         for side, expected in (
-            ("kept", ordered[max(0, border - 6) : border]),
+            ("accepted", ordered[max(0, border - 6) : border]),
             ("rejected", ordered[border : border + 6]),
         ):
             np.testing.assert_array_equal(np.float32(state[side]), expected)
@@ -282,7 +336,7 @@ def test_page_of_a_closed_set_run(rng, tmp_path):
 def test_page_without_a_threshold(rng, tmp_path):
     evaluation, dataset = example(rng, threshold=None)
     page = page_of(tmp_path, evaluation, dataset)
-    assert "nearest to another class" in page
+    assert "Known, taken for another class" in page
     assert "At the threshold" not in page
 
 

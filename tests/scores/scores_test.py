@@ -2,6 +2,8 @@
 """Every score against float64 formulas, written from the equations."""
 
 import importlib
+import json
+import pathlib
 import sys
 import warnings
 
@@ -12,7 +14,9 @@ from scipy import special
 from scipy import stats
 from sklearn import covariance
 
+from cac_tf import registry
 from cac_tf import scores
+from cac_tf.scores import registry as score_registry
 from tests import execution
 
 NUM_CLASSES, WIDTH = 4, 12
@@ -57,9 +61,13 @@ def test_names():
         assert scores.get(name).name == name
     rule = scores.MaxLogit()
     assert scores.get(rule) is rule
-    for wrong in ("entropy", 3, ["gamma"]):
-        with pytest.raises(ValueError, match="must be one of class_z_score, d"):
+    for wrong in ("surprise", 3):
+        with pytest.raises(
+            ValueError, match="no score .* are: class_z_score, "
+        ):
             scores.get(wrong)
+    with pytest.raises(ValueError, match="did you mean 'energy'"):
+        scores.get("enery")
 
 
 def test_max_logit(logits, mode):
@@ -73,6 +81,47 @@ def test_energy(logits, temperature, mode):
     scaled = np.float64(logits) / temperature
     expected = -temperature * special.logsumexp(scaled, axis=1)
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_entropy(logits, mode):
+    actual = execution.compiled(scores.Entropy(), mode)(logits)
+    p = special.softmax(np.float64(logits), axis=1)
+    np.testing.assert_allclose(
+        actual, stats.entropy(p, axis=1), rtol=1e-5, atol=1e-30
+    )
+
+
+@pytest.mark.parametrize(
+    ("exponent", "classes"), [(0.1, 100), (0.5, 2), (0.1, 1)]
+)
+def test_gen(logits, exponent, classes, mode):
+    rule = scores.GEN(exponent, classes)
+    actual = execution.compiled(rule, mode)(logits)
+    # Sums of the other classes, as 1 - p rounds to 0.
+    z = np.sort(np.float64(logits), axis=1)[:, ::-1]
+    p = special.softmax(z, axis=1)
+    others = np.stack(
+        [np.delete(p, j, axis=1).sum(axis=1) for j in range(4)], axis=1
+    )
+    expected = ((p * others) ** exponent)[:, :classes].sum(axis=1)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
+
+
+def test_she(known, unseen, mode):
+    features, logits, labels, _ = known
+    rule = scores.SHE()
+    rule.fit(labels, logits=logits, features=features)
+    right = logits.argmax(axis=1) == labels
+    patterns = [
+        np.float64(features)[right & (labels == k)].mean(axis=0)
+        for k in range(4)
+    ]
+    expected = [
+        -np.float64(x) @ patterns[z.argmax()]
+        for x, z in zip(*unseen, strict=True)
+    ]
+    actual = execution.compiled(rule, mode)(unseen[1], unseen[0])
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_max_softmax_keeps_confident_inputs_apart(logits, mode):
@@ -92,7 +141,7 @@ def test_gamma_and_min_distance(rng):
         )
         outputs = {"gamma": values, "distances": values, "logits": values}
         np.testing.assert_array_equal(
-            np.asarray(rule.nearest_class(outputs)), values.argmin(axis=1)
+            np.asarray(rule.predicted_class(outputs)), values.argmin(axis=1)
         )
 
 
@@ -169,32 +218,77 @@ def test_mahalanobis(rng, unseen, mode, rows):
     np.testing.assert_allclose(actual, expected, rtol=2e-5)
 
 
-def neighbour_oracle(bank, inputs, k):
-    """Cosine similarity to the k-th most similar, one pair at a time."""
+@pytest.mark.parametrize("rows", [400, 9])
+@pytest.mark.filterwarnings("ignore:The covariance of")
+def test_relative_mahalanobis(rng, unseen, mode, rows):
+    """Less the distance to one normal distribution of all features.
+
+    Its covariance is that about the class means, shrunk, and that of the means.
+    """
+    features, _, labels, _ = features_and_logits(rng, rows)
+    rule, plain = scores.RelativeMahalanobis(), scores.Mahalanobis()
+    rule.fit(labels, features=features)
+    plain.fit(labels, features=features)
+    x = np.float64(features)
+    means = np.stack([x[labels == k].mean(axis=0) for k in range(4)])
+    within = covariance.LedoitWolf(assume_centered=True).fit(x - means[labels])
+    between = np.cov(means[labels], rowvar=False, bias=True)
+    precision = np.linalg.inv(within.covariance_ + between)
+    offsets = np.float64(unseen[0]) - x.mean(axis=0)
+    background = np.einsum("bi,ij,bj->b", offsets, precision, offsets)
+    expected = np.float64(plain(unseen[0])) - background
+    actual = execution.compiled(rule, mode)(unseen[0])
+    np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=1e-3)
+
+
+def test_relative_mahalanobis_does_not_see_what_does_not_separate(rng):
+    """Few examples of many features: only three of them tell the classes."""
+    width, labels = 200, np.arange(300) % 3
+    features = rng.standard_normal((300, width)) * np.geomspace(3, 0.1, width)
+    features[:, :3] += 20.0 * np.eye(3)[labels]
+    rule = scores.RelativeMahalanobis()
+    rule.fit(labels, features=np.float32(features))
+    x = np.float32(features[:30])
+    moved = x.copy()
+    moved[:, 3:] += np.float32(rng.standard_normal((30, width - 3)))
+    between = rule.of_arrays(np.float32(np.tile(features.mean(0), (2, 1))))
+    change = np.abs(rule.of_arrays(moved) - rule.of_arrays(x)).max()
+    distance = between.min() - rule.of_arrays(x).max()
+    assert change < 0.2 * distance
+
+
+def neighbour_oracle(bank, weights, inputs, k):
+    """The k largest weighted cosine similarities, one pair at a time."""
     found = []
     for u in np.float64(inputs):
         similar = sorted(
-            (u @ b / (np.linalg.norm(u) * np.linalg.norm(b)) for b in bank),
+            (
+                w * (u @ b / (np.linalg.norm(u) * np.linalg.norm(b)))
+                for w, b in zip(weights, bank, strict=True)
+            ),
             reverse=True,
         )
-        found.append(similar[k - 1])
+        found.append(similar[:k])
     return np.array(found)
 
 
 @pytest.mark.parametrize("k", [1, 7])
 def test_scores_of_neighbours(known, unseen, mode, k):
     features, logits, labels, _ = known
-    similarity = neighbour_oracle(np.float64(features), unseen[0], k)
-    rule = scores.DeepNearestNeighbours(k)
+    bank = np.float64(features)
+    ones = np.ones(len(bank))
+    rule = scores.KNN(k)
     rule.fit(labels, features=features)
-    expected = 1.0 - similarity
+    expected = 1.0 - neighbour_oracle(bank, ones, unseen[0], k)[:, -1]
     np.testing.assert_allclose(
         execution.compiled(rule, mode)(unseen[0]), expected, atol=1e-6
     )
     np.testing.assert_allclose(rule.of_arrays(unseen[0]), expected, atol=1e-6)
     rule = scores.NNGuide(k)
     rule.fit(labels, logits=logits, features=features)
-    expected = -similarity * special.logsumexp(np.float64(unseen[1]), axis=1)
+    energies = special.logsumexp(np.float64(logits), axis=1)
+    guidance = neighbour_oracle(bank, energies, unseen[0], k).mean(axis=1)
+    expected = -guidance * special.logsumexp(np.float64(unseen[1]), axis=1)
     for actual in (
         execution.compiled(rule, mode)(unseen[1], unseen[0]),
         rule.of_arrays(unseen[1], unseen[0]),
@@ -207,13 +301,13 @@ def test_a_bank_is_chosen_evenly_by_class(rng):
     labels = np.repeat([0, 1, 2], [300, 30, 3])
     features = np.float32(rng.standard_normal((333, 2)))
     features += 100.0 * np.float32([[1, 0], [0, 1], [-1, 0]])[labels]
-    rule = scores.DeepNearestNeighbours(1, bank_size=30)
+    rule = scores.KNN(1, bank_size=30)
     rule.fit(labels, features=features)
     (bank,) = (np.asarray(w) for w in rule.weights if w.name == "bank")
     nearest = np.array([[1, 0], [0, 1], [-1, 0]]) @ bank.T
     assert np.bincount(nearest.argmax(axis=0)).tolist() == [10, 10, 3]
     order = rng.permutation(333)
-    again = scores.DeepNearestNeighbours(1, bank_size=30)
+    again = scores.KNN(1, bank_size=30)
     again.fit(labels[order], features=features[order])
     (other,) = (np.asarray(w) for w in again.weights if w.name == "bank")
     np.testing.assert_array_equal(bank, other)
@@ -221,7 +315,7 @@ def test_a_bank_is_chosen_evenly_by_class(rng):
 
 def test_features_of_zeros_are_far_from_everything(known):
     features, _, labels, _ = known
-    rule = scores.DeepNearestNeighbours(1)
+    rule = scores.KNN(1)
     rule.fit(labels, features=features)
     zeros = np.zeros((1, WIDTH), "float32")
     assert np.asarray(rule(zeros)) == rule.of_arrays(zeros) == [1.0]
@@ -233,7 +327,9 @@ def test_features_of_zeros_are_far_from_everything(known):
     )
 
 
-def openmax_oracle(logits, labels, inputs, tail_size, rank):
+def openmax_oracle(
+    logits, labels, inputs, tail_size, rank, shift=1.0, form="probability"
+):
     """OpenMax step by step, one input and one class at a time."""
     logits, inputs = np.float64(logits), np.float64(inputs)
     num_classes = logits.shape[1]
@@ -242,38 +338,79 @@ def openmax_oracle(logits, labels, inputs, tail_size, rank):
         own = logits[(labels == j) & (logits.argmax(axis=1) == j)]
         means.append(own.mean(axis=0))
         tail = np.sort(np.linalg.norm(own - means[j], axis=1))[-tail_size:]
-        fits.append(stats.weibull_min.fit(tail - tail[0] + 1.0, floc=0.0))
-        fits[j] = (fits[j][0], tail[0] - 1.0, fits[j][2])
+        fits.append(stats.weibull_min.fit(tail - tail[0] + shift, floc=0.0))
+        fits[j] = (fits[j][0], tail[0] - shift, fits[j][2])
     unknown = []
     for z in inputs:
         revised, taken = z.copy(), 0.0
         for i, j in enumerate(np.argsort(-z)[:rank]):
             distance = np.linalg.norm(z - means[j])
-            share = (1.0 - i / rank) * stats.weibull_min.cdf(distance, *fits[j])
+            share = stats.weibull_min.cdf(distance, *fits[j])
+            share *= 1.0 if rank is None else 1.0 - i / rank
             revised[j] = z[j] * (1.0 - share)
             taken += z[j] * share
-        unknown.append(special.softmax(np.r_[revised, taken])[-1])
+        if form == "probability":
+            unknown.append(special.softmax(np.r_[revised, taken])[-1])
+        else:
+            unknown.append(-special.logsumexp(revised))
     return np.array(unknown)
 
 
-@pytest.mark.parametrize(("tail_size", "rank"), [(20, 10), (10, 2), (5, 1)])
-def test_openmax(tail_size, rank, mode, rng):
+@pytest.mark.parametrize(
+    ("tail_size", "rank", "shift", "form"),
+    [
+        (20, 10, 1.0, "probability"),
+        (10, 2, 1.0, "probability"),
+        (5, 1, 1.0, "log_sum_exp"),
+        (20, None, 1.0, "log_sum_exp"),
+        (20, None, 1.0, "probability"),
+        # That of the copy of libMR in the authors' release.
+        (20, 10, 1e4, "probability"),
+    ],
+)
+def test_openmax(tail_size, rank, shift, form, mode, rng):
     labels = np.arange(400) % 4
     logits = 8 * np.eye(4)[labels] + 1.5 * rng.standard_normal((400, 4))
     logits = np.float32(logits)
     inputs = np.float32(4 * rng.standard_normal((60, 4)))
-    rule = scores.OpenMax(tail_size, rank)
+    rule = scores.OpenMax(tail_size, rank, shift, form)
     assert not rule.is_fitted
     rule.fit(labels, logits=logits)
     assert rule.is_fitted
     actual = execution.compiled(rule, mode)(inputs)
-    expected = openmax_oracle(logits, labels, inputs, tail_size, rank)
+    expected = openmax_oracle(
+        logits, labels, inputs, tail_size, rank, shift, form
+    )
     np.testing.assert_allclose(actual, expected, rtol=2e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("shift", [1, 10_000])
+def test_openmax_has_the_weights_of_libmr(shift):
+    """Those of the real library, with either of its shifts in use."""
+    path = pathlib.Path(__file__).with_name("libmr_reference.json")
+    reference = json.loads(path.read_text())
+    inputs = np.float64(reference["inputs"])
+    weights = np.float64(reference["weights"][str(shift)])
+    rule = scores.OpenMax(
+        reference["tail_size"], rank=None, shift=shift, form="log_sum_exp"
+    )
+    rule.fit(reference["labels"], logits=reference["logits"])
+    expected = -special.logsumexp(inputs * (1.0 - weights), axis=1)
+    np.testing.assert_allclose(
+        rule(np.float32(inputs)), expected, rtol=1e-4, atol=1e-4
+    )
+
+
 def test_openmax_bad_input(rng):
-    for options in ({"tail_size": 2}, {"rank": 0}):
-        with pytest.raises(ValueError, match="must be at least"):
+    for options in (
+        {"tail_size": 2},
+        {"rank": 0},
+        {"shift": 0.0},
+        {"shift": np.inf},
+        {"form": "sum"},
+    ):
+        (name,) = options
+        with pytest.raises(ValueError, match=f"{name} must be"):
             scores.OpenMax(**options)
     labels = np.array([0] * 10 + [1] * 2)
     with pytest.raises(ValueError, match="class '1' has 2"):
@@ -297,7 +434,7 @@ def test_openmax_bad_input(rng):
         (
             scores.ViM,
             {"logits": np.eye(3, 2), "features": np.eye(3)[[0, 0, 0]] + 1},
-            "no residual to go by",
+            "no residual to use",
         ),
         (
             scores.ViM,
@@ -317,10 +454,10 @@ def test_openmax_bad_input(rng):
         (
             scores.Mahalanobis,
             {"features": np.eye(3), "logits": np.eye(3)},
-            "there is none of: 2",
+            "these classes have none: 2",
         ),
         (
-            lambda: scores.DeepNearestNeighbours(4),
+            lambda: scores.KNN(4),
             {"features": np.eye(3)},
             "holds 3 examples, fewer than the 4 neighbours",
         ),
@@ -330,7 +467,7 @@ def test_openmax_bad_input(rng):
             "cannot hold one of each of 3 classes",
         ),
         (
-            lambda: scores.DeepNearestNeighbours(3),
+            lambda: scores.KNN(3),
             {"features": np.eye(3) * [1, 1, 0]},
             "holds 2 examples, fewer than the 3 neighbours",
         ),
@@ -347,13 +484,13 @@ def test_examples_that_a_score_cannot_be_fitted_to(rule, outputs, message):
 def test_too_many_features_for_a_covariance(monkeypatch):
     """Seen before it is allocated."""
     monkeypatch.setattr("cac_tf.scores.statistics._USABLE_MEMORY", 1e-9)
-    with pytest.raises(ValueError, match="Name a narrower features_layer"):
+    with pytest.raises(ValueError, match="Choose a narrower features_layer"):
         scores.Mahalanobis().fit([0, 1], features=np.eye(2))
 
 
 def test_a_bank_that_memory_cannot_hold(monkeypatch):
     monkeypatch.setattr("cac_tf.scores.statistics._USABLE_MEMORY", 1e-9)
-    rule = scores.DeepNearestNeighbours(1, bank_size=50)
+    rule = scores.KNN(1, bank_size=50)
     message = r"A bank of 50 examples of 4 features needs .* Choose a smaller"
     with pytest.raises(ValueError, match=message):
         rule.fit(np.zeros(50), features=np.ones((50, 4)))
@@ -377,13 +514,45 @@ def test_a_fit_that_fails_leaves_what_was_learnt(known):
 
 def test_distances_name_the_class_wherever_they_are_needed():
     class Mixed(scores.Score):
-        NAME, NEEDS = "mixed", ("logits", "distances")
+        NAME, READS = "mixed", ("logits", "distances")
 
     outputs = {
         "logits": np.float32([[1, 9]]),
         "distances": np.float32([[5, 2]]),
     }
-    assert np.asarray(Mixed().nearest_class(outputs)).tolist() == [1]
+    assert np.asarray(Mixed().predicted_class(outputs)).tolist() == [1]
+
+
+def test_without_distances_the_largest_logit_names_the_class(rng):
+    """Logits beyond those of the known classes take no part."""
+    outputs = {
+        "logits": np.float32([[1, 9, 2, 50], [8, 1, 2, 0]]),
+        "distances": np.float32([[1, 2, 3], [3, 2, 1]]),
+        "gamma": np.float32([[1, 2, 3], [3, 2, 1]]),
+    }
+    for rule in (scores.MaxLogit(), scores.Energy()):
+        actual = np.asarray(rule.predicted_class(outputs))
+        assert actual.tolist() == [1, 0]
+
+
+def test_who_is_classified_correctly():
+    """By the largest logit: the nearest anchor, where there are anchors."""
+    labels = np.array([0, 1, 1])
+    logits = np.float32([[3, 1, 9], [1, 2, 9], [5, 2, 9]])
+    batch = scores.KnownBatch(labels, None, {"logits": logits[:, :2]})
+    assert batch.is_correct.tolist() == [True, True, False]
+    # Two classes of three logits: the third one is no class's.
+    wide = {"logits": logits, "distances": np.zeros((3, 2))}
+    batch = scores.KnownBatch(labels, None, wide)
+    assert batch.is_correct.tolist() == [True, True, False]
+    # Three classes of two logits: no anchors, so the nearest centre.
+    narrow = {
+        "logits": logits[:, :2],
+        "distances": np.float32([[1, 2, 3], [3, 2, 1], [3, 1, 2]]),
+    }
+    batch = scores.KnownBatch(labels, None, narrow, has_anchors=False)
+    assert batch.is_correct.tolist() == [True, False, True]
+    assert batch["distances"] is narrow["distances"]
 
 
 def test_a_tail_that_no_weibull_distribution_fits(monkeypatch, known):
@@ -399,7 +568,7 @@ def test_a_tail_that_no_weibull_distribution_fits(monkeypatch, known):
 def test_few_examples_for_vim(rng):
     features = np.float32(rng.standard_normal((10, WIDTH)))
     rule = scores.ViM()
-    with pytest.warns(UserWarning, match="takes 5 principal dimensions"):
+    with pytest.warns(UserWarning, match="5 principal dimensions"):
         rule.fit(np.zeros(10), logits=np.ones((10, 2)), features=features)
     assert rule.is_fitted
 
@@ -409,8 +578,10 @@ def test_few_examples_for_vim(rng):
     [
         (lambda: scores.Energy(0.0), "temperature must be positive"),
         (lambda: scores.Energy(np.inf), "temperature must be positive"),
+        (lambda: scores.GEN(exponent=1.0), "exponent must be in"),
+        (lambda: scores.GEN(classes=0), "classes must be at least 1"),
         (lambda: scores.ViM(0), "principal_dimensions must be at least 1"),
-        (lambda: scores.DeepNearestNeighbours(0), "neighbours must be at le"),
+        (lambda: scores.KNN(0), "neighbours must be at le"),
         (lambda: scores.NNGuide(11, bank_size=10), "at most bank_size"),
     ],
 )
@@ -424,7 +595,7 @@ def test_a_score_that_is_not_fitted(name):
     rule = scores.get(name)
     assert rule.is_fitted != rule.IS_FITTED_TO_DATA
     if rule.IS_FITTED_TO_DATA:
-        values = [np.ones((2, 3), "float32")] * len(rule.NEEDS)
+        values = [np.ones((2, 3), "float32")] * len(rule.READS)
         with pytest.raises(ValueError, match=f"{name!r} is not fitted"):
             rule(*values)
 
@@ -440,7 +611,7 @@ def test_rows_that_are_not_numbers_have_no_finite_score(name, known):
         "distances": np.abs(logits),
         "gamma": np.abs(logits),
     }
-    needed = {n: outputs[n] for n in rule.NEEDS}
+    needed = {n: outputs[n] for n in rule.READS}
     if rule.IS_FITTED_TO_DATA:
         rule.fit(labels, last_layer=layer, **needed)
     before = np.asarray(rule(*needed.values()))
@@ -466,11 +637,13 @@ def test_registered():
 NEW_SCORE = """
 from keras import ops
 
+from cac_tf.scores.registry import register
 from cac_tf.scores.score import Score
 
 
+@register
 class Margin(Score):
-    NAME, NEEDS = "margin", ("logits",)
+    NAME, READS = "margin", ("logits",)
 
     def call(self, logits):
         best, second = ops.unstack(ops.top_k(logits, 2)[0], 2, axis=-1)
@@ -480,13 +653,19 @@ class Margin(Score):
 
 def test_a_new_score_is_one_new_file(tmp_path, monkeypatch):
     (tmp_path / "margin.py").write_text(NEW_SCORE)
+    package = "cac_tf.scores"
     monkeypatch.setattr(scores, "__path__", [*scores.__path__, str(tmp_path)])
     importlib.invalidate_caches()
+    fresh = registry.Registry("score", package)
+    # Of this package alone: what is registered already stays as it is.
+    monkeypatch.setattr(score_registry, "register", fresh.register)
+    for name in scores.names():
+        fresh.register(scores.find(name))
     try:
-        found = scores._found()
-        assert set(found) == {*scores.names(), "margin"}
-        margin = found["margin"]()
+        assert set(fresh.names()) == {*scores.names(), "margin"}
+        margin = fresh.get("margin")()
         (score,) = np.asarray(margin(np.float32([[1.0, 5.0, 3.0]])))
         assert score == -2.0
     finally:
         sys.modules.pop("cac_tf.scores.margin", None)
+        vars(scores).pop("margin", None)

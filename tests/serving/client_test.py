@@ -3,6 +3,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -168,6 +169,69 @@ def test_a_bad_request_is_refused_and_the_next_one_answered(server, folder):
         assert status == 400, (body, answer)
         assert answer["error"]
         assert post(server, "predict", good)[0] == 200
+
+
+JSON = (
+    *("", "{", "[]", "null", "1", '"x"', "\xff\xfe", "[" * 100_000),
+    *('{"instances": 1}', '{"instances": [null]}', '{"instances": [{}]}'),
+    *('{"instances": [[1e999]]}', '{"instances": [["a", 1, null]]}'),
+    *('{"instances": [{"b64": 3}]}', '{"instances": [{"b64": "%"}]}'),
+    *('{"instances": [[[1], [1, 2]]]}', '{"instances": [true, {}, []]}'),
+    *('{"signature_name": 3}', '{"signature_name": null, "instances": [1]}'),
+    *('{"signature_name": "\\ud800", "instances": [1]}', '{"examples": 5}'),
+    *('{"examples": [1]}', '{"examples": [{"a": []}]}'),
+    *('{"examples": [{"a": {"b": 1}}]}', '{"examples": [{"a": [1, "b"]}]}'),
+    *('{"signature_name": "classify", "examples": [{"image": null}]}',),
+    *('{"signature_name": "encoded_images", "instances": [3, "x", {}]}',),
+)
+PATHS = (
+    *("/", "/v1/models/digits", "/v1/models/digits:regress", "/v1/models/%00"),
+    "/v1/models/digits/versions/99999999999999999999999:predict",
+    "/v1/models/digits/versions/3:predict",
+    "/v1/models/other:predict",
+    *("/v1/models/digits:predict", "/v1/models/digits:classify"),
+)
+
+
+def _http(port, request):
+    """Status and body of the answer to bytes sent to the server."""
+    with socket.create_connection(("localhost", port), timeout=30) as client:
+        client.sendall(request)
+        client.shutdown(socket.SHUT_WR)
+        answer = b"".join(iter(lambda: client.recv(65536), b""))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), body
+
+
+def test_malformed_requests_are_answered(server):
+    """By 400 or 404 and a message; nothing is dropped, nothing breaks."""
+    port, bodies = server[1]["rest"], [text.encode("latin-1") for text in JSON]
+    random = np.random.default_rng(0)
+    good = b'{"signature_name": "encoded_images", "instances": ["x"]}'
+    for _ in range(60):
+        damaged = bytearray(good)
+        for _ in range(random.integers(1, 6)):
+            damaged[random.integers(len(damaged))] = random.integers(256)
+        bodies.append(bytes(damaged[: random.integers(1, len(damaged) + 1)]))
+    answered = 0
+    for path in PATHS:
+        for body in bodies if path.endswith(("predict", "classify")) else [b""]:
+            status, answer = _http(
+                port,
+                b"POST %s HTTP/1.0\r\nContent-Length: %d\r\n\r\n%s"
+                % (path.encode(), len(body), body),
+            )
+            assert status in (200, 400, 404), (path, body)
+            assert status == 200 or json.loads(answer)["error"], (path, body)
+            answered += status != 200
+    assert answered > 300
+    lengths = (b"x", b"-1", b"9" * 20)
+    for head in (b"", *(b"Content-Length: %s\r\n" % n for n in lengths)):
+        request = b"POST /v1/models/digits:predict HTTP/1.0\r\n" + head
+        status, answer = _http(port, request + b"\r\n")
+        assert (status, b"Content-Length" in answer) == (400, True)
+    status, _ = _http(port, b"GET /v1/models/digits/metadata HTTP/1.0\r\n\r\n")
+    assert status == 200
 
 
 def test_answers_over_rest_are_json(server, trained_pictures):

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.skipif(
 SOURCE = ROOT / "tests" / "serving" / "saved_model_check.cc"
 
 
+@pytest.mark.slow
 def test_the_loader_of_tensorflow_serving(trained_pictures, tmp_path):
     """References, warm-up, 32 threads, and 10,000 of each bad request."""
     model, pictures = trained_pictures

@@ -17,18 +17,39 @@ from tests import oracle
 
 
 def expected_answer(model, images, version, theta=None, valid=None):
-    """The answer to raw inputs; rows not in order may hold anything."""
+    """The answer to raw inputs; rows not in order may hold anything.
+
+    They show the threshold of the first class.
+    """
     if valid is None:
         valid = np.ones(len(images), bool)
     images = np.where(valid.reshape(-1, *[1] * (images.ndim - 1)), images, 0)
+    logits = model.predict_scores(images).logits
+    if theta is None:
+        of_classes = np.broadcast_to(model.threshold, len(model.class_names))
+        gamma = oracle.gamma(oracle.distances(logits, model.centres))
+        theta = of_classes[np.where(valid, gamma.argmin(axis=1), 0)]
     return oracle.served_answer(
-        model.predict_scores(images).logits,
+        logits,
         model.centres,
-        model.threshold if theta is None else theta,
+        theta,
         model.class_names,
         version,
         valid,
     )
+
+
+def with_thresholds_by_class(model, pictures):
+    """A model that decides otherwise than with any one of its thresholds."""
+    model = model.with_score("gamma")
+    thetas = model.calibrate(pictures, true_positive_rate=0.5, by_class=True)
+    decisions = model.predict_open_set(pictures).class_id
+    assert 0 < np.sum(decisions == -1) < len(pictures)
+    for theta in thetas:
+        model.set_threshold(theta)
+        assert (model.predict_open_set(pictures).class_id != decisions).any()
+    model.set_threshold(thetas)
+    return model
 
 
 def encoded(image, format="PNG", **options):
@@ -97,7 +118,7 @@ def cases(model, pictures, version):
     thresholds = np.linspace(0, 4, len(pictures), dtype="float32")
     thresholds[[2, 3, 5]] = np.nan, -1.0, np.inf
     allowed = np.isfinite(thresholds) & ~(thresholds < 0)
-    used = np.where(allowed, thresholds, np.float32(model.threshold))
+    used = np.where(allowed, thresholds, np.ravel(model.threshold)[0])
     files = np.array([encoded(p) for p in pictures], object)
     files[[0, 2, 3, 6]] = (
         b"",

@@ -30,6 +30,9 @@ from tensorflow_serving.apis import prediction_log_pb2
 from tensorflow_serving.apis import prediction_service_pb2_grpc
 from tensorflow_serving.config import model_server_config_pb2
 
+# Digits of a body's length in bytes.
+_LONGEST_LENGTH = 9
+
 
 class RefusedError(Exception):
     """A request that the server refuses, with a gRPC status."""
@@ -182,6 +185,7 @@ class GrpcService(prediction_service_pb2_grpc.PredictionServiceServicer):
 
 class RestHandler(http.server.BaseHTTPRequestHandler):
     model = None  # set by `serve`
+    timeout = 10  # seconds that a client may keep the server waiting
     _PATH = re.compile(
         r"/v1/models/(?P<name>[^/:]+)(/versions/(?P<version>\d+))?"
         r"(?P<verb>:predict|:classify|/metadata)"
@@ -191,7 +195,10 @@ class RestHandler(http.server.BaseHTTPRequestHandler):
         self._answer(None)
 
     def do_POST(self):
-        self._answer(self.rfile.read(int(self.headers["Content-Length"])))
+        length = self.headers["Content-Length"] or ""
+        # Without a length that can be, the end of the body is not known.
+        is_known = length.isdecimal() and len(length) <= _LONGEST_LENGTH
+        self._answer(self.rfile.read(int(length)) if is_known else None)
 
     def log_message(self, *args):
         pass
@@ -202,6 +209,10 @@ class RestHandler(http.server.BaseHTTPRequestHandler):
         except RefusedError as error:
             is_absent = error.code == grpc.StatusCode.NOT_FOUND
             status, content = 404 if is_absent else 400, {"error": str(error)}
+        except Exception as error:
+            # Whatever a request holds that its protocol buffer cannot.
+            text = f"{type(error).__name__}: {error}"
+            status, content = 400, {"error": f"Malformed request: {text}"}
         # Bare NaN would stand here as the server writes it.
         text = json.dumps(content).encode()
         self.send_response(status)
@@ -228,6 +239,8 @@ class RestHandler(http.server.BaseHTTPRequestHandler):
                 signatures, preserving_proto_field_name=True
             )
             return {"metadata": {"signature_def": as_json}}
+        if body is None:
+            raise invalid("Malformed request: no Content-Length, or no body")
         try:
             sent = json.loads(body)
         except ValueError as error:

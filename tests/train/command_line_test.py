@@ -1,24 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """The binaries as their users meet them."""
 
-import hashlib
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
 import textwrap
 import time
 
+import keras
 import numpy as np
+import PIL.Image
+import psutil
 import pytest
 from absl import flags
 
 import cac_tf
-from cac_tf import benchmark
-from cac_tf.run_folder import RunFolder
-from cac_tf.run_folder import environment
+from cac_tf import experiments
+from cac_tf.experiments import read_results
+from cac_tf.experiments.environment import environment
 from cac_tf.train import cac_benchmark
 from cac_tf.train import cac_evaluate
 from cac_tf.train import cac_export
@@ -27,6 +30,10 @@ from tests.conftest import ROOT
 
 METRICS = {
     "auroc",
+    "fpr_at_95_tpr",
+    "aupr_known",
+    "aupr_unknown",
+    "intervals",
     "accuracy",
     "ccr",
     "oscr",
@@ -63,6 +70,7 @@ def start(binary, *arguments, **environment):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        start_new_session=True,
         # Started in the background, a test run ignores Ctrl-C, and so would
         # everything that it starts.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
@@ -94,8 +102,11 @@ def test_a_run_leaves_everything(finished):
     assert metrics["method"] == "cac"
     config = json.loads((finished / "config.json").read_text())
     settings = config["settings"]
-    assert settings["epochs"] == 3
-    assert settings["learning_rate"] == 0.02  # of the preset
+    assert settings["data"] == {"dataset": "digits", "test_fraction": 0.5}
+    assert settings["recipe"]["epochs"] == 3
+    assert settings["recipe"]["learning_rate"] == 0.02  # of the preset
+    checkpoints = list((finished / "checkpoints").iterdir())
+    assert [path.name for path in checkpoints] == ["classifier.npz"]
     assert config["environment"]["backend"] == "tensorflow"
     assert config["environment"]["versions"]["cac_tf"] == cac_tf.__version__
     scores = np.load(finished / "scores.npz")
@@ -129,7 +140,7 @@ def test_the_report_needs_no_other_file(finished):
         "Unknown scores",
         "OSCR curve",
         "Confusion matrix",
-        "Unknown, kept as known",
+        "Unknown, accepted as known",
         "learning_rate",
     ):
         assert text in page
@@ -158,11 +169,7 @@ def test_another_configuration_in_the_same_folder(finished):
 
 def test_evaluate_gives_the_same_numbers(finished, tmp_path):
     out = tmp_path / "again"
-    run(
-        cac_evaluate,
-        f"--model={finished / 'model.keras'}",
-        f"--output_dir={out}",
-    )
+    run(cac_evaluate, f"--model={finished}", f"--output_dir={out}")
     one, two = (
         json.loads((p / "metrics.json").read_text()) for p in (finished, out)
     )
@@ -182,6 +189,118 @@ def test_evaluate_gives_the_same_numbers(finished, tmp_path):
     assert stricter["true_positive_rate"] < 0.7
 
 
+def test_unknown_data_from_elsewhere(finished, tmp_path, capsys, rng):
+    """Two sets, each measured by itself against the known test images."""
+    noise = rng.integers(0, 256, (40, 8, 8), "uint8")
+    np.savez(tmp_path / "noise.npz", noise)
+    (tmp_path / "dark").mkdir()
+    for i in range(3):
+        path = tmp_path / "dark" / f"{i}.png"
+        PIL.Image.new("L", (8, 8), i).save(path)
+    sets = f"npz:{tmp_path / 'noise.npz'}", f"folder:{tmp_path / 'dark'}"
+    run(
+        cac_evaluate,
+        f"--model={finished / 'model.keras'}",
+        f"--output_dir={tmp_path / 'out'}",
+        f"--unknown_data={','.join(sets)}",
+    )
+    metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    before = json.loads((finished / "metrics.json").read_text())
+    assert metrics["auroc"] == pytest.approx(before["auroc"], abs=1e-6)
+    assert list(metrics["unknown_data"]) == list(sets)
+    model = cac_tf.load_model(finished / "model.keras")
+    digits = cac_tf.data.load_open_set_dataset("digits", test_fraction=0.5)
+    known = model.predict_scores(digits.known_test.images).unknown_score
+    unknown = model.predict_open_set(noise[..., None])
+    found = metrics["unknown_data"][sets[0]]
+    assert found["images"] == 40
+    assert set(found["scores"]) == set(metrics["scores"])
+    assert found["scores"]["gamma"]["auroc"] == pytest.approx(
+        cac_tf.metrics.auroc(known, unknown.unknown_score), abs=1e-6
+    )
+    assert found["false_positive_rate"] == (~unknown.is_unknown).mean()
+    assert "AUROC by unknown test images" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="must be named as folder:"):
+        run(
+            cac_evaluate,
+            f"--model={finished / 'model.keras'}",
+            f"--output_dir={tmp_path / 'other'}",
+            "--unknown_data=mnist",
+        )
+    assert not (tmp_path / "other").exists()
+
+
+def test_the_last_lines_of_a_run(tmp_path, capsys):
+    """Where everything is, what was measured, and what may come next."""
+    out = tmp_path / "run"
+    run(
+        cac_train,
+        *("--dataset=digits", "--epochs=1", "--test_fraction=0.8"),
+        f"--output_dir={out}",
+    )
+    lines = dict(
+        line.split(": ", 1)
+        for line in capsys.readouterr().out.splitlines()
+        if ": " in line
+    )
+    for name, file in (
+        ("Model", "model.keras"),
+        ("Serving folder", "serving"),
+        ("Report", "report.html"),
+        ("How to serve it", "serving/README.md"),
+    ):
+        assert lines[name].strip() == str(out / file)
+        assert (out / file).exists()
+    assert lines["Ask it"] == f"cac-predict --model={out} photo.jpg"
+    assert lines["Compare all scores"] == (
+        f"cac-evaluate --model={out} --scores=all --output_dir={out}_scores"
+    )
+    run(cac_evaluate, f"--model={out}", f"--output_dir={tmp_path / 'again'}")
+    text = capsys.readouterr().out
+    metrics = experiments.read_metrics(out)
+    known, unknown = (
+        f"{metrics[f'{name}_positive_rate']:.0%}".replace("%", " %")
+        for name in ("true", "false")
+    )
+    assert (
+        f"It accepts {known} of known, {unknown} of unknown test images."
+        in text
+    )
+    assert f"cac-export --model={out} --output_dir=serving" in text
+
+
+@pytest.mark.slow
+def test_nothing_of_tensorflow_on_the_terminal(tmp_path):
+    """Whoever has not asked TensorFlow to be quiet sees our lines alone."""
+    environment = {
+        k: v for k, v in os.environ.items() if not k.startswith("TF_CPP_")
+    }
+    result = subprocess.run(
+        [
+            *(sys.executable, "-m", "cac_tf.train.cac_train"),
+            *("--dataset=digits", "--epochs=1", "--test_fraction=0.8"),
+            f"--output_dir={tmp_path / 'run'}",
+        ],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    lines = (result.stdout + result.stderr).splitlines()
+    assert any(line.startswith("Report:") for line in lines)
+    foreign = [
+        line
+        for line in lines
+        if re.match(r"[IWEF]\d{4} |WARNING: All log|\d{4}-\d\d-\d\d ", line)
+        or "tensorflow/" in line
+        or "absl::" in line
+    ]
+    assert not foreign
+    assert len(lines) < 60
+
+
 def test_evaluate_bad_input(finished, tmp_path):
     model = f"--model={finished / 'model.keras'}"
     out = f"--output_dir={tmp_path / 'out'}"
@@ -189,11 +308,11 @@ def test_evaluate_bad_input(finished, tmp_path):
         run(cac_evaluate, model, out, "--trial=1")
     with pytest.raises(ValueError, match="knows the classes"):
         run(cac_evaluate, model, out, "--dataset=digits", "--trial=1")
-    with pytest.raises(FileNotFoundError, match="no model file"):
+    with pytest.raises(ValueError, match="--model=none.keras: there is no"):
         run(cac_evaluate, "--model=none.keras", out)
     alone = tmp_path / "model.keras"
     alone.write_bytes((finished / "model.keras").read_bytes())
-    with pytest.raises(ValueError, match="pass --dataset"):
+    with pytest.raises(ValueError, match="give the dataset"):
         run(cac_evaluate, f"--model={alone}", out)
     with pytest.raises(ValueError, match="folder of the model itself"):
         run(cac_evaluate, model, f"--output_dir={finished}", "--overwrite")
@@ -254,16 +373,16 @@ def test_options_of_the_export(finished, tmp_path):
     )
     assert 'name: "digits"' in (folder / "models.config").read_text()
     for wrong, message in (
-        (["--version=0"], "whole number of at least 1"),
-        (["--version=0", "--format=onnx"], "whole number of at least 1"),
+        (["--version=0"], "--version=0: it must be 1"),
+        (["--version=99999999999999999999"], "--version=9{20}: it must be 1"),
         (["--batch_sizes=1,x"], "--batch_sizes must be whole numbers"),
         (["--batch_sizes=8,1"], "must be ascending"),
         (["--quantize=dynamic_range"], "no effect with --format=tf_serving"),
         (["--name=x", "--format=onnx"], "no effect with --format=onnx"),
-        ([], "Pass name="),
+        ([], "Choose another one with name="),
     ):
         target = tmp_path / "other models"
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises((ValueError, flags.Error), match=message):
             run(cac_export, *arguments, f"--output_dir={target}", *wrong)
         assert not target.exists()
     with pytest.raises(ValueError, match="Choose another --output_dir"):
@@ -292,6 +411,7 @@ def weights(folder):
     return [np.asarray(w) for w in model.weights]
 
 
+@pytest.mark.slow
 def test_killed_and_started_again(finished, tmp_path):
     """kill -9 after the first epoch; the same command ends the same."""
     folder = tmp_path / "killed"
@@ -331,11 +451,11 @@ def test_ctrl_c(tmp_path):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--dataset=digits", "--epoch=3"], "Unknown command line flag"),
+        (["--dataset=digits", "--epoch=3"], "--epoch; did you mean 'epochs'?"),
         (["--dataset=digits", "extra"], "unexpected argument 'extra'"),
-        (["--dataset=digits", "--true_positive_rate=1"], "must be in (0, 1)"),
-        (["--dataset=digits", "--scale=2"], "scale must be in (0, 1]"),
-        (["--dataset=digits", "--data_dir=x"], "--data_dir has no effect"),
+        (["--dataset=digits", "--true_positive_rate=1"], "must be below 1"),
+        (["--dataset=digits", "--scale=2"], "--scale must be at most 1; got 2"),
+        (["--dataset=digits", "--data_dir=x"], "data_dir has no effect"),
         (["--dataset=none.npz", "--known_classes=a,b"], "There is no file"),
         ([], "--dataset"),
     ],
@@ -343,7 +463,7 @@ def test_ctrl_c(tmp_path):
 def test_bad_command_lines_are_one_sentence(tmp_path, arguments, message):
     process = start("cac_train", *arguments, f"--output_dir={tmp_path / 'r'}")
     output, _ = process.communicate()
-    assert process.returncode == 1
+    assert process.returncode == 2
     assert message in output
     assert "Traceback" not in output
     assert not (tmp_path / "r" / "checkpoints").exists()
@@ -354,25 +474,6 @@ def test_a_folder_that_is_no_run(tmp_path):
     with pytest.raises(ValueError, match="holds no run"):
         run(cac_train, *QUICK, f"--output_dir={tmp_path}")
     assert [p.name for p in tmp_path.iterdir()] == ["letters.txt"]
-
-
-def test_an_interrupted_start_and_overwrite(finished, tmp_path):
-    """A kill before config.json is complete; then settings that differ."""
-    folder = tmp_path / "run"
-    folder.mkdir()
-    (folder / ".writing-config.json").touch()
-    opened = RunFolder.open(folder, {"epochs": 3}, {"mean": 1})
-    assert {p.name for p in folder.iterdir()} == {"config.json"}
-    (folder / "checkpoints").mkdir()
-    (folder / "checkpoints" / "latest.npz").touch()
-    assert RunFolder.find(folder, {"epochs": 3}) == opened
-    with pytest.raises(ValueError, match="epochs: 3 there, 4 now"):
-        RunFolder.open(folder, {"epochs": 4}, {"mean": 1})
-    with pytest.raises(ValueError, match="other data .mean: 1 there, 2 now"):
-        RunFolder.open(folder, {"epochs": 3}, {"mean": 2})
-    (folder / "config.json").unlink()  # as if --overwrite had been killed
-    RunFolder.open(folder, {"epochs": 4}, {"mean": 1}, overwrite=True)
-    assert not (folder / "checkpoints" / "latest.npz").exists()
 
 
 def test_without_git(monkeypatch, tmp_path):
@@ -395,6 +496,7 @@ def test_a_disk_that_fills_during_the_export(trained_blobs, tmp_path):
     assert list((tmp_path / "serving").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_photographs_from_a_folder(vehicles_folder, tmp_path):
     """A short run; the full one is benchmarks/vehicles_animals.py."""
     out = tmp_path / "run"
@@ -436,6 +538,7 @@ WITHOUT_TENSORFLOW = """
 """
 
 
+@pytest.mark.slow
 def test_jax_without_tensorflow(tmp_path):
     """Dumped arrays to model.keras and report, without TensorFlow."""
     path = tmp_path / "digits.npz"
@@ -467,7 +570,7 @@ def test_jax_without_tensorflow(tmp_path):
     assert (metrics["dataset"], metrics["trial"]) == ("digits", 1)
     # The preset is that of the data set that was dumped.
     settings = json.loads((out / "config.json").read_text())["settings"]
-    assert settings["rotation"] == 15.0
+    assert settings["recipe"]["rotation"] == 15.0
     # What JAX trained, TensorFlow loads.
     model = cac_tf.load_model(out / "model.keras")
     scores = np.load(out / "scores.npz")
@@ -506,7 +609,7 @@ def test_dumped_arrays_are_the_same_experiment(tmp_path):
         "unknown_class_ids",
         "split_family",
         "trial",
-        "validation_digest",
+        "digests",
     ):
         assert getattr(one, name) == getattr(two, name), name
 
@@ -514,38 +617,39 @@ def test_dumped_arrays_are_the_same_experiment(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--patience=3"], "--patience has no effect"),
-        (["--second_stage_epochs=3"], "--second_stage_epochs has no effect"),
+        (["--patience=3"], "patience=3 has no effect"),
+        (["--second_stage_epochs=3"], "second_stage_epochs=3 has no effect"),
         (
             ["--method=cross_entropy", "--magnitude=5"],
-            "--magnitude has no effect with --method=cross_entropy",
+            "magnitude=5.0 has no effect with method=cross_entropy",
         ),
         (
             ["--schedule=two_stage", "--second_stage_learning_rate=1e-4"],
-            "--second_stage_learning_rate has no effect",
+            "second_stage_learning_rate=0.0001 has no effect",
         ),
-        (["--until_converged"], "--until_converged has no effect"),
-        (["--scores=gamma,none"], "--scores must be all, or names of"),
+        (["--until_converged"], "until_converged=True has no effect"),
+        (["--scores=gamma,none"], "--scores=gamma,none: there is no 'none'"),
         (
             [
                 "--method=cross_entropy",
                 "--score=openmax",
                 "--evaluate_every=1",
             ],
-            "--evaluate_every has no effect with --score=openmax",
+            "evaluate_every=1 has no effect with score=openmax",
         ),
         (["--dump_arrays=a.npz", "--seed=1"], "--output_dir has no effect"),
-        (["--stream"], "--stream has no effect"),
-        (["--trial=9"], "trials go from 0 to 4"),
+        (["--stream"], "stream has no effect"),
+        (["--trial=9"], r"--trial=9: it must be 0\.\.\.4"),
     ],
 )
 def test_flags_without_effect(arguments, message, tmp_path):
     out = tmp_path / "out"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, flags.Error), match=message):
         run(cac_train, "--dataset=digits", f"--output_dir={out}", *arguments)
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_until_converged(tmp_path):
     run(
         cac_train,
@@ -554,7 +658,7 @@ def test_until_converged(tmp_path):
         f"--output_dir={tmp_path / 'out'}",
     )
     config = json.loads((tmp_path / "out" / "config.json").read_text())
-    assert config["settings"]["epochs"] == 1000
+    assert config["settings"]["recipe"]["epochs"] == 1000
     history = json.loads((tmp_path / "out" / "history.json").read_text())
     values = [logs["val_anchor_loss"] for logs in history]
     assert {logs["stage"] for logs in history} == {1, 2}
@@ -605,7 +709,8 @@ def test_the_folder_that_is_taken_without_output_dir(tmp_path, monkeypatch):
         values = flags.FlagValues()
         cac_train.define_flags(values)
         values(["cac-train", *arguments])
-        assert cac_train._default_folder(values) == folder
+        config = cac_train.configure(values)
+        assert cac_train._default_folder(config) == folder
 
 
 def test_unknown_classes_make_a_split_of_their_own(tmp_path):
@@ -620,10 +725,26 @@ def test_unknown_classes_make_a_split_of_their_own(tmp_path):
     assert len(again.unknown_class_ids) == 1
     with pytest.raises(ValueError, match="listed twice"):
         load("digits", unknown_classes=["3", "3"])
-    with pytest.raises(ValueError, match="--split_seed has no effect"):
+    with pytest.raises(ValueError, match="split_seed has no effect"):
         load(str(path), split_seed=1)
 
 
+def test_negatives_of_the_command_line(tmp_path, capsys):
+    path = tmp_path / "digits.npz"
+    run(
+        cac_train,
+        *("--dataset=digits", "--negative_classes=3,6"),
+        f"--dump_arrays={path}",
+    )
+    examples, _ = cac_tf.data.load_digits()
+    expected = np.sum(np.isin(examples.labels, [3, 6]))
+    assert f"'negatives': {expected}" in capsys.readouterr().out
+    dataset = cac_tf.data.load_open_set_dataset(str(path))
+    assert dataset.negatives.size == expected
+    assert dataset.unknown_class_names == ("7", "8")
+
+
+@pytest.mark.slow
 def test_recentring_a_cross_entropy_model(tmp_path):
     out = tmp_path / "run"
     run(
@@ -666,7 +787,7 @@ def test_every_score_of_one_model(finished, tmp_path, capsys):
         assert f"<td>{name}</td><td>{measures['auroc']:.4f}</td>" in page
     assert not (out / "model.keras").exists()
     for wrong in ("--scores=gamma,entropy", "--scores=gamma,all"):
-        with pytest.raises(ValueError, match="--scores must be all, or names"):
+        with pytest.raises((ValueError, flags.Error), match="scores"):
             run(cac_evaluate, model, f"--output_dir={out}", wrong)
 
 
@@ -686,15 +807,17 @@ def test_auto_is_a_score_of_known_data(finished, tmp_path, capsys):
     assert saved.score.is_fitted
 
 
-def test_two_views_on_the_command_line(finished, tmp_path):
-    """Digits refuse them; of other data they are kept with the model."""
+@pytest.mark.slow
+def test_test_time_augmentation_on_the_command_line(finished, tmp_path):
+    """Digits refuse it; of other data it is kept with the model."""
     model = f"--model={finished / 'model.keras'}"
     out = tmp_path / "flip"
-    with pytest.raises(ValueError, match="digits is not for mirror images"):
-        run(cac_evaluate, model, f"--output_dir={out}", "--views=flip")
+    refused = "Images of digits change their classes .* leave tta=flip out"
+    with pytest.raises(ValueError, match=refused):
+        run(cac_evaluate, model, f"--output_dir={out}", "--tta=flip")
     for flag in ("--flip=0.5", "--epochs=1"):
-        with pytest.raises(ValueError, match="digits is not for mirror images"):
-            run(cac_train, *QUICK, flag, "--views=flip", f"--output_dir={out}")
+        with pytest.raises(ValueError, match=refused):
+            run(cac_train, *QUICK, flag, "--tta=flip", f"--output_dir={out}")
     assert not out.exists()
     rng = np.random.default_rng(0)
     path = tmp_path / "made.npz"
@@ -703,66 +826,247 @@ def test_two_views_on_the_command_line(finished, tmp_path):
     images += 90 * labels[:, None, None, None]
     np.savez(path, x_train=images, y_train=labels)
     arguments = [f"--dataset={path}", "--known_classes=0,1", "--epochs=1"]
-    with pytest.raises(ValueError, match="with --flip=0 they are not"):
+    with pytest.raises(ValueError, match="with flip=0 they are not"):
         run(
             cac_train,
             *arguments,
-            *("--views=flip", "--flip=0", f"--output_dir={out}"),
+            *("--tta=flip", "--flip=0", f"--output_dir={out}"),
         )
-    run(cac_train, *arguments, "--views=flip", f"--output_dir={out}")
-    assert cac_tf.load_model(out / "model.keras").views == "flip"
+    run(cac_train, *arguments, "--tta=flip", f"--output_dir={out}")
+    assert cac_tf.load_model(out / "model.keras").tta == "flip"
     metrics = json.loads((out / "metrics.json").read_text())
-    assert metrics["views"] == "flip"
-    again = tmp_path / "one view"
-    run(
-        cac_evaluate,
-        f"--model={out / 'model.keras'}",
-        *(f"--output_dir={again}", "--views=one"),
+    assert metrics["tta"] == "flip"
+    # Without the flag as the model has it, with it as it says.
+    for flags_of_it, expected in (([], "flip"), (["--tta=none"], None)):
+        again = tmp_path / f"as {expected}"
+        run(
+            cac_evaluate,
+            f"--model={out / 'model.keras'}",
+            *(f"--output_dir={again}", "--true_positive_rate=0.9"),
+            *flags_of_it,
+        )
+        assert cac_tf.load_model(again / "model.keras").tta == expected
+        assert json.loads((again / "metrics.json").read_text())["tta"] == (
+            expected
+        )
+
+
+def settings_of(folder):
+    return json.loads((folder / "config.json").read_text())["settings"]
+
+
+@pytest.mark.slow
+def test_a_run_is_repeated_from_its_config(finished, tmp_path):
+    """Bit by bit: the same command, and the same settings beside it."""
+    config = f"--config={finished / 'config.json'}"
+    again = tmp_path / "again"
+    run(cac_train, config, f"--output_dir={again}")
+    assert settings_of(again) == settings_of(finished)
+    one, two = (
+        json.loads((p / "metrics.json").read_text()) for p in (finished, again)
     )
-    assert cac_tf.load_model(again / "model.keras").views is None
+    for measures in (one, two):
+        del measures["seconds"], measures["microseconds_per_image"]
+    assert one == two
+    for a, b in zip(weights(finished), weights(again), strict=True):
+        np.testing.assert_array_equal(a, b)
+    # It is the same run: in the folder of the first it is finished.
+    before = (finished / "metrics.json").stat().st_mtime_ns
+    run(cac_train, config, f"--output_dir={finished}")
+    assert (finished / "metrics.json").stat().st_mtime_ns == before
 
 
-def test_a_shared_model_is_evaluated_on_the_other_set(tmp_path):
-    """CIFAR+50 takes the model of CIFAR+10, with the same data flags."""
-    runs = benchmark.plan(
-        str(tmp_path), ["cifar+10", "cifar+50"], ["cac"], [2], "neal"
+@pytest.mark.parametrize(
+    "flag",
+    [
+        *("--dataset=digits", "--epochs=3", "--seed=0", "--method=cac"),
+        *("--nostrict", "--dump_arrays=a.npz", "--scores=all", "--tta=none"),
+    ],
+)
+def test_config_says_everything(finished, tmp_path, flag):
+    out = tmp_path / "out"
+    name = flag.removeprefix("--").removeprefix("no").partition("=")[0]
+    with pytest.raises(ValueError, match=f"--({name}|config).*--config|needs"):
+        run(
+            cac_train,
+            f"--config={finished / 'config.json'}",
+            *(flag, f"--output_dir={out}"),
+        )
+    assert not out.exists()
+
+
+def test_configs_that_are_none(finished, tmp_path):
+    content = json.loads((finished / "config.json").read_text())
+    settings = content["settings"]
+    path = tmp_path / "config.json"
+    for changed, message in (
+        ("{", "is not a run's config.json"),
+        ("[1, 2]", "is not a run's config.json"),
+        ('{"settings": {}}', "is not a run's config.json.*format"),
+        ({"format": 3, "settings": settings}, "format is 3, this version's 4"),
+        ({"format": 4}, "is not a run's config.json.*settings"),
+        ({"format": 4, "settings": {}}, "lack data"),
+        ({"format": 4, "settings": []}, "lack data"),
+        (
+            {
+                "format": 4,
+                "settings": {**settings, "model": "m", "recentre": 1},
+            },
+            "model, recentre: no part of a training's configuration",
+        ),
+        (
+            {"format": 4, "settings": {**settings, "backend": "jax"}},
+            "Set KERAS_BACKEND=jax",
+        ),
+        (
+            {"format": 4, "settings": {**settings, "recipe": {"epochs": 0}}},
+            "epochs must be at least 1",
+        ),
+    ):
+        path.write_text(
+            changed if isinstance(changed, str) else json.dumps(changed)
+        )
+        with pytest.raises(ValueError, match=message):
+            run(cac_train, f"--config={path}", f"--output_dir={tmp_path / 'o'}")
+    with pytest.raises(ValueError, match="there is no such file"):
+        run(cac_train, f"--config={tmp_path / 'none.json'}")
+    assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.slow
+def test_from_python_as_on_the_command_line(finished, tmp_path):
+    """`experiments.train` and `evaluate_saved` give what the binaries give."""
+    told = []
+    config = experiments.ExperimentConfig(
+        {"dataset": "digits", "test_fraction": 0.5}, recipe={"epochs": 3}
     )
-    values = flags.FlagValues()
-    cac_train.define_flags(values)
-    own = cac_benchmark._train_arguments(runs[0], "--image_size=16 --nostream")
-    values(["cac-train", *own])
-    *_, settings = cac_train.configure(values)
-    RunFolder.open(runs[0].path, settings, {})
-    values = flags.FlagValues()
-    cac_evaluate.define_flags(values)
-    values(
-        [
-            "cac-evaluate",
-            *cac_benchmark._evaluate_arguments(runs[1], runs[1].path),
-        ]
+    folder = tmp_path / "python"
+    done = experiments.train(
+        config, folder, tell=lambda kind, *values: told.append((kind, values))
     )
-    assert values.dataset == "cifar+50"
-    assert values.overwrite
-    assert values.model == os.path.join(runs[0].path, "model.keras")
-    assert values.output_dir == runs[1].path
-    assert (values.trial, values.split_family) == (2, "neal")
-    assert (values.image_size, values.stream) == (16, False)
-    # A run of its own in the place of the evaluation is not overwritten.
-    model = runs[0].folder.file("model.keras")
-    pathlib.Path(model).touch()
-    RunFolder.open(runs[1].path, settings, {})
-    (pathlib.Path(runs[1].path) / "metrics.json").touch()
-    with pytest.raises(ValueError, match="trained on its own"):
-        cac_benchmark._is_finished(runs[1], settings)
-    settings["model_sha256"] = hashlib.sha256(b"").hexdigest()
-    RunFolder.open(runs[1].path, settings, {}, overwrite=True)
-    (pathlib.Path(runs[1].path) / "metrics.json").touch()
-    assert cac_benchmark._is_finished(runs[1], settings)
-    # The model was trained again since.
-    pathlib.Path(model).write_bytes(b"another")
-    assert not cac_benchmark._is_finished(runs[1], settings)
+    assert settings_of(folder) == settings_of(finished)
+    for a, b in zip(weights(finished), weights(folder), strict=True):
+        np.testing.assert_array_equal(a, b)
+    metrics = json.loads((finished / "metrics.json").read_text())
+    assert done.evaluation.metrics["scores"] == metrics["scores"]
+    assert done.folder.path == str(folder)
+    (steps,) = (values for kind, values in told if kind == "callbacks")
+    images = metrics["counts"]["train"]
+    assert steps == ("classifier", 3, -(-images // 64))
+    # Finished: nothing is done again.
+    assert experiments.train(config, folder).evaluation is None
+    evaluated = experiments.evaluate_saved(
+        experiments.EvaluationConfig(str(folder / "model.keras")),
+        tmp_path / "evaluated",
+    )
+    assert evaluated.evaluation.metrics["scores"] == metrics["scores"]
+    assert evaluated.evaluation.metrics["threshold"] == metrics["threshold"]
 
 
+def test_theta_by_hand(finished, tmp_path):
+    """--threshold, of an evaluation and of an export."""
+    model = f"--model={finished / 'model.keras'}"
+    before = json.loads((finished / "metrics.json").read_text())
+    theta = float(np.float32(before["threshold"] / 2))
+    out = tmp_path / "evaluated"
+    run(cac_evaluate, model, f"--output_dir={out}", f"--threshold={theta!r}")
+    after = json.loads((out / "metrics.json").read_text())
+    arrays = np.load(out / "scores.npz")
+    known = arrays["labels"] >= 0
+    accepted = arrays["unknown_score"] <= theta
+    assert after["threshold"] == theta
+    assert after["true_positive_rate"] == accepted[known].mean()
+    assert after["false_positive_rate"] == accepted[~known].mean()
+    assert after["true_positive_rate"] < before["true_positive_rate"]
+    assert after["auroc"] == pytest.approx(before["auroc"], abs=1e-6)
+    # What was evaluated is what can be shipped.
+    assert cac_tf.load_model(out / "model.keras").threshold == theta
+    folder = tmp_path / "serving"
+    run(cac_export, model, f"--output_dir={folder}", f"--threshold={theta!r}")
+    import tensorflow as tf
+
+    images = cac_tf.data.load_digits()[0].images[:80]
+    serve = tf.saved_model.load(str(folder / "1")).signatures
+    answers = serve["serving_default"](images=tf.constant(images, tf.float32))
+    assert np.float32(theta) == np.unique(answers["threshold"])
+    np.testing.assert_array_equal(
+        answers["is_unknown"], answers["unknown_score"] > np.float32(theta)
+    )
+    for binary in (cac_evaluate, cac_export):
+        for wrong in ("nan", "inf", "-1", "1e39"):
+            target = tmp_path / "wrong"
+            with pytest.raises(
+                (ValueError, flags.Error), match=r"theta|below 0|finite"
+            ):
+                run(
+                    binary,
+                    *(model, f"--output_dir={target}", f"--threshold={wrong}"),
+                )
+            assert not target.exists()
+    with pytest.raises(ValueError, match="true_positive_rate=.*not both"):
+        run(
+            cac_evaluate,
+            *(model, f"--output_dir={tmp_path / 'wrong'}"),
+            *("--threshold=1", "--true_positive_rate=0.9"),
+        )
+
+
+def losses_in_logs(folder):
+    """Epochs and losses in event files of TensorBoard."""
+    from tensorboard.backend.event_processing import event_accumulator
+    from tensorboard.util import tensor_util
+
+    events = event_accumulator.EventAccumulator(str(folder))
+    events.Reload()
+    return {
+        event.step: float(tensor_util.make_ndarray(event.tensor_proto))
+        for event in events.Tensors("epoch_loss")
+    }
+
+
+class Interrupts(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == 2:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.slow
+def test_logs_for_tensorboard(finished, tmp_path):
+    """They change nothing, are no setting, and go on with the run."""
+    pytest.importorskip("tensorboard")
+    out = tmp_path / "run"
+    config = experiments.ExperimentConfig.from_dict(settings_of(finished))
+    with pytest.raises(KeyboardInterrupt):
+        experiments.train(
+            config,
+            out,
+            tensorboard=True,
+            tell=lambda kind, *_: [Interrupts()] * (kind == "callbacks"),
+        )
+    run(cac_train, *QUICK, f"--output_dir={out}", "--tensorboard")
+    history = json.loads((out / "history.json").read_text())
+    logs = out / "tensorboard" / "classifier"
+    for part, name in (("train", "loss"), ("validation", "val_loss")):
+        assert losses_in_logs(logs / part) == pytest.approx(
+            {epoch: one[name] for epoch, one in enumerate(history)}, rel=1e-6
+        )
+    for a, b in zip(weights(finished), weights(out), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert settings_of(out) == settings_of(finished)
+    run(cac_train, *QUICK, f"--output_dir={out}", "--overwrite")
+    assert not (out / "tensorboard").exists()
+
+
+def test_tensorboard_that_is_not_there(tmp_path, monkeypatch):
+    """Said before anything is written."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    out = tmp_path / "run"
+    with pytest.raises(ValueError, match="needs the package tensorboard"):
+        run(cac_train, *QUICK, f"--output_dir={out}", "--tensorboard")
+    assert not out.exists()
+
+
+@pytest.mark.slow
 def test_benchmark_queue(tmp_path, capsys):
     """One run works, one cannot; the rest goes on, and a second call skips."""
     out = tmp_path / "bench"
@@ -782,7 +1086,7 @@ def test_benchmark_queue(tmp_path, capsys):
         run(cac_benchmark, *arguments)
     text = capsys.readouterr().out
     assert "published" not in text  # There is nothing published on digits.
-    (row, *others) = benchmark.read_results(out / "results.csv")
+    (row, *others) = read_results(out / "results.csv")
     assert row["trial"] == 1 and row["epochs"] == 2
     assert {r["score"] for r in (row, *others)} == {
         "gamma",
@@ -800,20 +1104,31 @@ def test_benchmark_queue(tmp_path, capsys):
     run(cac_benchmark, *arguments)
     text = capsys.readouterr().out
     assert "trial 1: finished earlier" in text
-    assert len(benchmark.read_results(out / "results.csv")) == 6
+    assert len(read_results(out / "results.csv")) == 6
     # One row a score, by an evaluation of the runs that are there.
     compared = (*arguments, "--scores=vim,energy")
     run(cac_benchmark, *compared)
     text = capsys.readouterr().out
     assert text.count("finished earlier") == 2
     assert text.count("comparing scores") == 2
-    rows = benchmark.read_results(out / "results.csv")
+    rows = read_results(out / "results.csv")
     assert len(rows) == 10
     assert {r["score"] for r in rows} >= {"vim", "energy", "min_distance"}
     run(cac_benchmark, *compared)
     assert "comparing scores" not in capsys.readouterr().out
-    with pytest.raises(ValueError, match="--scores must be all"):
-        run(cac_benchmark, *arguments, "--scores=entropy")
+    # What the paper decides, these flags do not leave to it.
+    of_paper = (*arguments, "--methods=cac", "--split_family=neal")
+    run(cac_benchmark, *of_paper, "--table=1")
+    text = capsys.readouterr().out
+    assert text.count("finished earlier") == 2
+    mean = np.mean([r["auroc"] for r in rows if r["score"] == "gamma"])
+    assert f"| CAC | {mean:.3f} ± " in (out / "table_1.md").read_text()
+    for figure in ("2", "3", "convergence"):
+        run(cac_benchmark, *of_paper, f"--figure={figure}")
+        assert "finished earlier" in capsys.readouterr().out
+        assert (out / f"figure_{figure}.png").read_bytes()[:4] == b"\x89PNG"
+    with pytest.raises(flags.Error, match="there is no 'surprise'"):
+        run(cac_benchmark, *arguments, "--scores=surprise")
     with pytest.raises(ValueError, match="--train_flags.*epoch"):
         run(
             cac_benchmark, *arguments[:2], arguments[3], "--train_flags=--epoch"
@@ -830,14 +1145,180 @@ def test_benchmark_queue(tmp_path, capsys):
         run(cac_benchmark, *arguments)
 
 
+@pytest.mark.slow
+def test_benchmark_of_a_sweep(tmp_path, capsys):
+    out = tmp_path / "sweep"
+    run(
+        cac_benchmark,
+        "--datasets=digits",
+        "--trials=0",
+        "--train_flags=--test_fraction=0.8",
+        "--sweep=epochs=1,2",
+        f"--output_dir={out}",
+    )
+    assert "cac, epochs=2, gamma" in capsys.readouterr().out
+    rows = read_results(out / "results.csv")
+    assert {(r["variant"], r["epochs"]) for r in rows} == {
+        ("epochs=1", 1),
+        ("epochs=2", 2),
+    }
+    assert (out / "sweep.png").read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--table=1", "--figure=2"], "--table or --figure, not both"),
+        (["--sweep=magnitud=5"], "no field of a recipe.*'magnitude'"),
+        (["--sweep=magnitude=5,x"], "--sweep: magnitude=5,x: it must be"),
+        (["--sweep=magnitude="], "--sweep: magnitude=: it must be"),
+        (["--sweep=magnitude=5,5.0"], "magnitude=5,5.0 has a value twice"),
+        (["--sweep=epochs=1 epochs=2"], "--sweep names epochs twice"),
+        (
+            ["--sweep=epochs=1", "--train_flags=--epochs=2"],
+            "both decide epochs",
+        ),
+        (["--sweep=epochs=1", "--table=1"], "--sweep goes neither with"),
+        (
+            ["--released_weights=w", "--train_flags=--epochs=2"],
+            "cannot hold --epochs: with --released_weights nothing is trained",
+        ),
+        (["--released_weights=w"], "belong to the split family miller2020"),
+        (
+            ["--released_weights=w", "--split_family=miller2020"],
+            "released weights of the data sets mnist, .*; not of digits",
+        ),
+    ],
+)
+def test_flags_of_the_benchmark_that_do_not_fit(tmp_path, arguments, message):
+    out = tmp_path / "b"
+    with pytest.raises(ValueError, match=message):
+        run(
+            cac_benchmark,
+            "--datasets=digits",
+            f"--output_dir={out}",
+            *arguments,
+        )
+    assert not out.exists()
+
+
+def wait_for(text, file, process):
+    """Until a text is in a file that another process writes."""
+    while not (file.exists() and text in file.read_text()):
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("sent", "to_all"),
+    [
+        (signal.SIGINT, False),
+        (signal.SIGINT, True),  # as a terminal does
+        (signal.SIGTERM, False),
+        (signal.SIGKILL, False),
+    ],
+)
+def test_an_ended_benchmark_leaves_no_orphans(tmp_path, sent, to_all):
+    """Nobody trains on; the same command goes on where it was."""
+    arguments = [
+        *("--datasets=digits", "--trials=0", f"--output_dir={tmp_path / 'b'}"),
+        "--train_flags=--epochs=20 --test_fraction=0.6",
+    ]
+    folder = tmp_path / "b" / "neal" / "digits" / "cac" / "trial0"
+    log = folder.parent / "trial0.log"
+    process = start("cac_benchmark", *arguments)
+    wait_for("epoch 2/20", log, process)
+    others = psutil.Process(process.pid).children(recursive=True)
+    assert others
+    if to_all:
+        os.killpg(process.pid, sent)
+    else:
+        process.send_signal(sent)
+    output, _ = process.communicate()
+    _, alive = psutil.wait_procs(others, timeout=20)
+    for orphan in alive:
+        orphan.kill()
+    assert not alive
+    assert not (folder / "metrics.json").exists()
+    if sent == signal.SIGINT:
+        assert process.returncode == 130
+        assert "The same command goes on where it was." in output
+        assert "Traceback" not in output + log.read_text()
+        return
+    assert process.returncode == -sent
+    if sent == signal.SIGKILL:
+        again = start("cac_benchmark", *arguments)
+        output, _ = again.communicate()
+        assert again.returncode == 0, output
+        assert "done in" in output
+        assert "epoch 2/20" not in log.read_text()
+        assert "epoch 20/20" in log.read_text()
+
+
+@pytest.mark.slow
+def test_a_second_process_in_the_same_folder(tmp_path):
+    """It is refused at once and says who is there; the first one finishes."""
+    out = tmp_path / "run"
+    arguments = (
+        *("--dataset=digits", "--epochs=8", "--test_fraction=0.6"),
+        f"--output_dir={out}",
+    )
+    first = start("cac_train", *arguments)
+    for line in first.stdout:
+        if "epoch 2/8" in line:
+            break
+    second = start("cac_train", *arguments, "--overwrite")
+    output, _ = second.communicate()
+    assert second.returncode == 2
+    assert f"process {first.pid} on " in output
+    output, _ = first.communicate()
+    assert first.returncode == 0, output
+    assert (out / "serving" / "1" / "saved_model.pb").exists()
+
+
+@pytest.mark.parametrize("binary", [cac_evaluate, cac_export])
+def test_a_folder_without_a_model(tmp_path, binary):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"is a folder without model\.keras"):
+        run(
+            binary,
+            f"--model={tmp_path / 'empty'}",
+            f"--output_dir={tmp_path / 'out'}",
+        )
+
+
+@pytest.mark.slow
+def test_a_run_whose_process_is_killed(tmp_path):
+    """By the system, which lacks memory: the benchmark goes on."""
+    arguments = [
+        *("--datasets=digits", "--trials=0,1"),
+        "--train_flags=--epochs=8 --test_fraction=0.6",
+        f"--output_dir={tmp_path / 'b'}",
+    ]
+    folder = tmp_path / "b" / "neal" / "digits" / "cac"
+    process = start("cac_benchmark", *arguments)
+    wait_for("epoch 2/8", folder / "trial0.log", process)
+    for other in psutil.Process(process.pid).children():
+        if "spawn_main" in " ".join(other.cmdline()):
+            other.kill()
+    output, _ = process.communicate()
+    assert process.returncode == 1
+    assert "its process was ended from outside (log: " in output
+    assert "1 of 2 runs failed" in output
+    assert (folder / "trial1" / "metrics.json").exists()
+
+
+@pytest.mark.slow
 def test_a_run_of_another_version(finished, tmp_path):
     folder = tmp_path / "old"
     folder.mkdir()
     (folder / "config.json").write_text('{"settings": {}}')
-    with pytest.raises(ValueError, match="format is None, this version's 3"):
+    with pytest.raises(ValueError, match="format is None, this version's 4"):
         run(cac_train, *QUICK, f"--output_dir={folder}")
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills(tmp_path):
     """No file larger than 1 MB can be written: the error says so."""
     code = """

@@ -24,9 +24,6 @@
 // A block runs on its own, so what its threads share can be static.
 #define __shared__ static
 
-using std::max;
-using std::min;
-
 struct Dimensions {
   unsigned x;
 };

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files that somebody names: by path, folder, pattern, or on a stream."""
+
+import glob
+import os
+import pathlib
+
+from cac_tf.data.sources.image_folder import image_files
+
+
+def paths_of(inputs, lines=()):
+    """Paths of files, in the order of the inputs.
+
+    Args:
+        inputs: texts. A folder stands for its files at any depth, sorted, but
+            for hidden ones; a pattern such as "photos/*.jpg" for the files
+            that it fits, sorted ("**" for folders at any depth); "-" for
+            `lines`. Every other text is a path, whether it exists or not.
+        lines: paths, one per line, e.g. standard input.
+
+    Yields:
+        Paths as texts.
+
+    Raises:
+        ValueError: a folder without a file, or a pattern that fits none.
+
+    Example:
+
+    >>> list(paths_of(["b.png", "-"], lines=["a.png\\n"]))
+    ['b.png', 'a.png']
+    """
+    for one in inputs:
+        if one == "-":
+            yield from filter(None, (line.rstrip("\n") for line in lines))
+        elif os.path.isdir(one):
+            found = sorted(map(str, image_files(pathlib.Path(one))))
+            if not found:
+                raise ValueError(f"The folder {one} holds no file.")
+            yield from found
+        elif not os.path.exists(one) and glob.has_magic(one):
+            found = sorted(
+                filter(os.path.isfile, glob.iglob(one, recursive=True))
+            )
+            if not found:
+                raise ValueError(f"No file fits the pattern {one}.")
+            yield from found
+        else:
+            yield one

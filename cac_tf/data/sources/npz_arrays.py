@@ -1,0 +1,356 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Images as NumPy arrays in one .npz file."""
+
+import json
+import math
+import os
+import zipfile
+
+import numpy as np
+import psutil
+
+from cac_tf import atomic_files
+from cac_tf.data.class_splits import ClassSplit
+from cac_tf.data.open_set_dataset import Examples
+from cac_tf.data.open_set_dataset import as_negatives
+from cac_tf.data.open_set_dataset import listed
+from cac_tf.data.pixel_scale import WHITE
+from cac_tf.data.sources.source import DataSource
+from cac_tf.data.sources.source import LabelledParts
+from cac_tf.data.sources.source import class_ids
+from cac_tf.data.sources.source import register
+from cac_tf.labels import check_class_names
+
+_PARTS = ("train", "validation", "test")
+_OPTIONAL = (
+    "x_test",
+    "y_test",
+    "x_validation",
+    "y_validation",
+    "class_names",
+    "known_classes",
+    "x_negatives",
+    "white",
+)
+_KNOWN = {"x_train", "y_train", "origin", *_OPTIONAL}
+# Fields of an `OpenSetDataset` that `dump_arrays` writes besides its arrays.
+_ORIGIN = ("name", "split_family", "trial", "class_ids", "unknown_class_ids")
+# Float labels above it are no longer exact.
+_LARGEST_ID = 2**53
+
+
+@register
+class NpzArrays(DataSource):
+    """An .npz file, made by the user or by `dump_arrays`."""
+
+    NAME = "npz"
+    TAKES = "a path ending in .npz"
+
+    def takes(self, dataset):
+        return dataset.endswith(".npz")
+
+    def load(self, dataset, classes):
+        return load_npz_arrays(dataset)
+
+
+def load_npz_arrays(path):
+    """Reads `x_train`, `y_train` and the other parts, if there are any.
+
+    Entries: `x_train` (n, H, W, C) or (n, H, W) and `y_train` (n,) class ids
+    from 0; `x_validation`, `y_validation`, `x_test`, `y_test` likewise,
+    optional; `class_names` optional, else the ids that occur are the names;
+    `known_classes` optional, the names of those that are known unless others
+    are named; `x_negatives` optional, images of further classes, see
+    `OpenSetDataset`; `white` optional, the value of a white pixel, else it is
+    found from the values, see `pixel_scale.on_one_scale`.
+
+    Args:
+        path: the file.
+
+    Returns:
+        `LabelledParts`; images as they are in the file.
+
+    Raises:
+        ValueError: no such file, a damaged one or one that memory cannot hold,
+            entries missing or of a wrong shape or type, labels that are not
+            class ids, two classes with one name, images that differ in shape.
+
+    Example:
+
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "made.npz")
+    >>> np.savez(path, x_train=np.zeros((4, 8, 8)), y_train=[0, 1, 2, 0])
+    >>> arrays = load_npz_arrays(path)
+    >>> arrays.train.images.shape, arrays.class_names, arrays.test
+    ((4, 8, 8, 1), ('0', '1', '2'), None)
+    """
+    entries, others = read_entries(path, _KNOWN)
+    if "x_train" not in entries or "y_train" not in entries:
+        raise ValueError(
+            f"{path} must hold x_train and y_train (and may hold "
+            f"{', '.join(_OPTIONAL)}); it holds: "
+            f"{listed(sorted([*entries, *others]))}."
+        )
+    parts = {part: _examples(entries, part, path) for part in _PARTS}
+    present = [examples for examples in parts.values() if examples is not None]
+    negatives = entries.get("x_negatives")
+    if negatives is not None:
+        negatives = _images(negatives, "x_negatives", path)
+        parts["negatives"] = as_negatives(negatives)
+    shapes = {
+        examples.images.shape[1:]
+        for examples in parts.values()
+        if examples is not None
+    }
+    if len(shapes) > 1:
+        raise ValueError(
+            f"The images in {path} differ in shape: {sorted(shapes)}."
+        )
+    names = _texts(entries, "class_names", path)
+    if names:
+        largest = max(int(e.labels.max(initial=0)) for e in present)
+        if largest >= len(names):
+            raise ValueError(
+                f"{path} has {len(names)} class_names but labels up to "
+                f"{largest}."
+            )
+    else:
+        # Ids may be far apart: only those that occur are classes.
+        ids = np.unique(np.concatenate([e.labels for e in present]))
+        names = tuple(str(i) for i in ids)
+        for part in _PARTS:
+            if parts[part] is not None:
+                positions = np.searchsorted(ids, parts[part].labels)
+                parts[part] = parts[part]._replace(labels=positions)
+    check_class_names(names, path)
+    known = _texts(entries, "known_classes", path)
+    notes = ()
+    if others:
+        notes = (f"these entries of {path} are not used: {listed(others)}",)
+    return LabelledParts(
+        class_names=names,
+        **parts,
+        notes=notes,
+        split=ClassSplit(tuple(class_ids(known, names, path)), None)
+        if known
+        else None,
+        fields=_fields(entries, path),
+        white=_white(entries, path),
+    )
+
+
+def read_entries(path, wanted):
+    """Arrays of an .npz file that memory can hold.
+
+    Args:
+        path: the file.
+        wanted: names of the arrays to read, if they are there.
+
+    Returns:
+        Dict of arrays by name, and the sorted names of the others.
+
+    Raises:
+        ValueError: no such file, a damaged one, or one that memory cannot
+            hold.
+    """
+    if not os.path.isfile(path):
+        raise ValueError(f"There is no file {path}.")
+    try:
+        with zipfile.ZipFile(path) as file:
+            members = {
+                info.filename.removesuffix(".npy"): info
+                for info in file.infolist()
+            }
+            used = {n: m for n, m in members.items() if n in wanted}
+            _check_memory(file, used.values(), path)
+        with np.load(path, allow_pickle=False) as file:
+            entries = {name: file[name] for name in used}
+    except _NotThisFile:
+        raise
+    # Damaged files make zipfile, zlib and NumPy raise of any kind.
+    except Exception as error:
+        raise ValueError(
+            f"{path} is not a readable .npz file: {error}"
+        ) from error
+    return entries, sorted(set(members) - set(used))
+
+
+class _NotThisFile(ValueError):
+    """A file that is not even tried."""
+
+
+def _check_memory(file, members, path):
+    """Refuses arrays that say that they are larger than they can be.
+
+    A few bytes can claim to expand to any size.
+    """
+    needed = 0
+    for member in members:
+        with file.open(member) as array:
+            version = np.lib.format.read_magic(array)
+            read_header = (
+                np.lib.format.read_array_header_1_0
+                if version == (1, 0)
+                else np.lib.format.read_array_header_2_0
+            )
+            shape, _, dtype = read_header(array)
+        size = math.prod(shape) * dtype.itemsize
+        if size > member.file_size and not dtype.hasobject:
+            raise _NotThisFile(
+                f"{path} is damaged: {member.filename} should hold "
+                f"{shape} {dtype}, {size:,} bytes, but holds "
+                f"{member.file_size:,}."
+            )
+        needed += max(size, member.file_size)
+    available = psutil.virtual_memory().available
+    if needed > available:
+        raise _NotThisFile(
+            f"The arrays of {path} need {needed / 2**30:,.1f} GiB of memory; "
+            f"{available / 2**30:,.1f} GiB are available. A folder of images "
+            "can be larger than memory."
+        )
+
+
+def _texts(entries, entry, path):
+    """A list of names; empty if there is none."""
+    array = entries.get(entry, np.array([], str))
+    if array.ndim != 1 or array.dtype.kind not in "USiu":
+        raise ValueError(
+            f"{entry} in {path} must be a list of texts; got {array.dtype} "
+            f"{array.shape}."
+        )
+    if array.dtype.kind == "S":
+        array = np.char.decode(array, "utf-8", "surrogateescape")
+    return tuple(str(name) for name in array)
+
+
+def _white(entries, path):
+    white = entries.get("white")
+    if white is None:
+        return None
+    if white.size != 1 or white.dtype.kind not in "uif":
+        raise ValueError(
+            f"white in {path} must be one number, the value of a white pixel; "
+            f"got {white.dtype} {white.shape}."
+        )
+    return white.item()
+
+
+def _fields(entries, path):
+    """The fields of the source that `dump_arrays` wrote, as they were."""
+    if "origin" not in entries:
+        return None
+    try:
+        origin = json.loads(str(entries["origin"]))
+        unknown = set(origin) - set(_ORIGIN)
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"origin in {path} is not what dump_arrays writes: {error}"
+        ) from error
+    if unknown:
+        raise ValueError(
+            f"origin in {path} is not what dump_arrays writes: it holds "
+            f"{listed(sorted(unknown))}."
+        )
+    return {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in origin.items()
+    }
+
+
+def dump_arrays(path, dataset):
+    """Writes an experiment's data as one file that `load_npz_arrays` reads.
+
+    Loaded again, it gives the same `OpenSetDataset`: the same images in the
+    same parts, classes, name, split family and trial. So a machine that has
+    neither TensorFlow nor the data sets can train it.
+
+    Args:
+        path: path of the file, ending in ".npz"; replaced if it exists.
+        dataset: `OpenSetDataset`.
+
+    Example:
+
+    >>> import os, tempfile
+    >>> from cac_tf.data import load_open_set_dataset
+    >>> digits = load_open_set_dataset("digits", trial=2)
+    >>> path = os.path.join(tempfile.mkdtemp(), "digits2.npz")
+    >>> dump_arrays(path, digits)
+    >>> again = load_open_set_dataset(path)
+    >>> again.name, again.trial, again.counts == digits.counts
+    ('digits', 2, True)
+    """
+    num_known = len(dataset.class_names)
+    known, unknown = dataset.known_test, dataset.unknown_test
+    origin = {name: getattr(dataset, name) for name in _ORIGIN}
+    negatives = dataset.negatives.images
+    optional = {"x_negatives": negatives[:]} if len(negatives) else {}
+    with atomic_files.replacing(path) as temporary:
+        np.savez(
+            temporary,
+            **optional,
+            x_train=dataset.train.images[:],
+            y_train=dataset.train.labels,
+            x_validation=dataset.validation.images[:],
+            y_validation=dataset.validation.labels,
+            x_test=np.concatenate([known.images[:], unknown.images[:]]),
+            y_test=np.r_[known.labels, unknown.labels + num_known],
+            class_names=[*dataset.class_names, *dataset.unknown_class_names],
+            known_classes=list(dataset.class_names),
+            white=WHITE,
+            origin=json.dumps(origin),
+        )
+
+
+def origin_of(path):
+    """Name of the data set that `dump_arrays` wrote to a file, or None.
+
+    Reads nothing else, and raises nothing.
+    """
+    try:
+        entries, _ = read_entries(path, {"origin"})
+        return json.loads(str(entries["origin"]))["name"]
+    except Exception:  # Loading the file will say what is wrong.
+        return None
+
+
+def _examples(entries, part, path):
+    images, labels = entries.get(f"x_{part}"), entries.get(f"y_{part}")
+    if images is None and labels is None:
+        return None
+    if images is None or labels is None:
+        raise ValueError(f"{path} must hold both x_{part} and y_{part}.")
+    images = _images(images, f"x_{part}", path)
+    labels = labels.reshape(-1) if labels.ndim == 2 else labels
+    if labels.shape != (len(images),):
+        raise ValueError(
+            f"y_{part} in {path} must hold one class id per image, "
+            f"({len(images)},); got {labels.shape}."
+        )
+    if labels.dtype.kind not in "uif" or np.any(labels != np.floor(labels)):
+        raise ValueError(f"y_{part} in {path} must be whole numbers.")
+    if labels.min(initial=0) < 0:
+        raise ValueError(f"y_{part} in {path} has a class id below 0.")
+    if labels.max(initial=0) > _LARGEST_ID:
+        raise ValueError(
+            f"y_{part} in {path} has the class id {labels.max()}, above "
+            f"{_LARGEST_ID}."
+        )
+    return Examples(images, labels.astype("int64"))
+
+
+def _images(images, entry, path):
+    if images.ndim == 3:
+        images = images[..., None]
+    if images.ndim != 4 or images.dtype.kind not in "buif":
+        raise ValueError(
+            f"{entry} in {path} must be numbers of shape (n, height, width) "
+            f"or (n, height, width, channels); got {images.dtype} "
+            f"{images.shape}."
+        )
+    if 0 in images.shape[1:]:
+        raise ValueError(
+            f"The images of {entry} in {path} have no pixels: their shape is "
+            f"{images.shape[1:]}."
+        )
+    return images

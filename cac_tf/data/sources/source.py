@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The base class of data sources, and which source takes a name."""
+
+import typing
+
+from cac_tf.data.class_splits import ClassSplit
+from cac_tf.data.open_set_dataset import VALIDATION_FRACTION
+from cac_tf.data.open_set_dataset import Examples
+from cac_tf.data.open_set_dataset import check_disjoint
+from cac_tf.data.open_set_dataset import check_known
+from cac_tf.data.open_set_dataset import listed
+from cac_tf.labels import check_class_names
+from cac_tf.registry import Registry
+from cac_tf.registry import did_you_mean
+
+_SOURCES = Registry("data source", "cac_tf.data.sources", named_by_files=False)
+register = _SOURCES.register
+names, find = _SOURCES.names, _SOURCES.get
+
+# Arguments of `load_open_set_dataset` that a source may use. All others say
+# which classes are known and how parts are set apart, for any source.
+SOURCE_OPTIONS = (
+    "data_dir",
+    "image_size",
+    "strict",
+    "stream",
+    "validation_split",
+)
+
+
+class LabelledParts(typing.NamedTuple):
+    """What a source returns for a data set.
+
+    Labels are positions in `class_names`. A part that is None is set apart
+    from `train`.
+    """
+
+    class_names: tuple
+    train: Examples
+    validation: Examples | None = None
+    test: Examples | None = None
+    # Test images of another data set, whose classes are the unknown ones;
+    # labels are positions in `unknown_class_names`. None: unknown classes are
+    # among `class_names`.
+    unknown: Examples | None = None
+    unknown_class_names: tuple | None = None
+    # Images of no class at all, to train on as unknown; labels are -1.
+    negatives: Examples | None = None
+    notes: tuple = ()  # what was converted, skipped or assumed
+    # The classes that are known and unknown unless the user names others;
+    # `unknown` None: all that are not known.
+    split: ClassSplit | None = None
+    # Fields that an `OpenSetDataset` of this split has.
+    fields: dict | None = None
+    validation_fraction: float = VALIDATION_FRACTION
+    # The value of a white pixel in arrays; None: found from the values, see
+    # `pixel_scale.on_one_scale`.
+    white: float | None = None
+
+
+class ClassIds(typing.NamedTuple):
+    """Positions of classes among the names of a source."""
+
+    known: list
+    unknown: list | None  # None: all that are neither known nor negative
+    negative: list
+
+
+class ClassChoice(typing.NamedTuple):
+    """The classes that a user chose, by name; None where nothing was chosen.
+
+    Example:
+
+    >>> choice = ClassChoice("pets", known=["dog", "cat"], negative=["cow"])
+    >>> choice.ids(["cat", "cow", "dog", "hen"])
+    ClassIds(known=[2, 0], unknown=None, negative=[1])
+    """
+
+    dataset: str
+    known: typing.Sequence | None = None
+    unknown: typing.Sequence | None = None
+    negative: typing.Sequence | None = None
+    # That of the benchmark, where there is one and `known` is None.
+    split: ClassSplit | None = None
+
+    def ids(self, class_names, unknown_class_names=None, default=None):
+        """The ids of these classes.
+
+        A source that knows the names before it reads the images calls this
+        first, so that a wrong name is found at once, and may then read only
+        these classes. Another need not: `load_open_set_dataset` chooses from
+        what the source returns.
+
+        Args:
+            class_names: names of the classes that can be known.
+            unknown_class_names: names of the classes that can be unknown, if
+                they are those of another data set.
+            default: `ClassSplit` of the source, for what was not chosen.
+
+        Returns:
+            `ClassIds`.
+
+        Raises:
+            ValueError: a name that is not a class, two classes with one name,
+                a class named twice or for two purposes, or fewer than two
+                known classes.
+        """
+        check_class_names(class_names, self.dataset)
+        split = self.split or default
+        if self.known is not None:
+            known = class_ids(self.known, class_names, self.dataset)
+        elif split is None:
+            raise ValueError(
+                f"dataset={self.dataset!r} needs known_classes. Its classes: "
+                f"{listed(class_names)}."
+            )
+        else:
+            known = list(split.known)
+        check_known(known, class_names, self.dataset)
+        negative = class_ids(self.negative or (), class_names, self.dataset)
+        is_one_source = unknown_class_names is None
+        candidates = class_names if is_one_source else unknown_class_names
+        unknown = split and split.unknown
+        if self.unknown is not None:
+            unknown = class_ids(self.unknown, candidates, self.dataset)
+        elif is_one_source and self.known is not None:
+            unknown = None
+        elif unknown is not None:
+            taken = negative if is_one_source else ()
+            unknown = [i for i in unknown if i not in taken]
+        check_disjoint(
+            class_names,
+            known=known,
+            negative=negative,
+            unknown=(is_one_source and unknown) or (),
+        )
+        return ClassIds(known, unknown, negative)
+
+
+class DataSource:
+    """Where labelled images of some data sets come from.
+
+    A subclass has a `NAME`, says which data sets it `takes`, and loads one of
+    them. Once registered (`@register`), it is used by `load_open_set_dataset`
+    and the command line, and takes part in the conformance tests.
+
+    Example:
+
+    >>> import numpy as np
+    >>> class Squares(DataSource):
+    ...     NAME, TAKES = "squares", "squares, light and dark"
+    ...     def load(self, dataset, classes):
+    ...         labels = np.arange(60) % 2
+    ...         images = np.zeros((60, 8, 8, 1), "uint8")
+    ...         images[labels == 0] = 255
+    ...         examples = Examples(images, labels)
+    ...         return LabelledParts(("light", "dark"), examples)
+    >>> Squares().takes("squares"), Squares().takes("circles")
+    (True, False)
+    """
+
+    NAME = None
+    # For messages and --help: which data sets these are.
+    TAKES = ""
+    # Those of `SOURCE_OPTIONS` that `load` takes; others are refused.
+    OPTIONS = ()
+    # Names of data sets that it takes, for "did you mean"; as far as they can
+    # be listed.
+    DATASETS = ()
+    # Whether it is asked only about names that no other source takes.
+    IS_FALLBACK = False
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        wrong = [name for name in cls.OPTIONS if name not in SOURCE_OPTIONS]
+        if wrong:
+            raise ValueError(
+                f"{cls.__name__}.OPTIONS can hold {', '.join(SOURCE_OPTIONS)};"
+                f" got {', '.join(map(repr, wrong))}."
+            )
+
+    def takes(self, dataset):
+        """Whether a data set's name or path is one of this source's."""
+        return dataset == self.NAME
+
+    def has_part(self, part, **options):
+        """Whether a data set is known to have a part before it is read.
+
+        If so, an option that would set this part apart is refused at once;
+        otherwise after the data are read.
+
+        Args:
+            part: "test" or "validation".
+            **options: as `load` takes them.
+        """
+        del part, options
+        return False
+
+    def load(self, dataset, classes, **options):
+        """Reads a data set.
+
+        Args:
+            dataset: its name or path, which this source `takes`.
+            classes: `ClassChoice`; images of other classes may be left out.
+            **options: the arguments of `load_open_set_dataset` that are named
+                in `OPTIONS`.
+
+        Returns:
+            `LabelledParts`; images with values 0...255, or others whose scale
+            `white` says or the values show.
+
+        Raises:
+            ValueError: whatever is wrong; the message says what is allowed.
+        """
+        raise NotImplementedError
+
+
+def source_of(dataset):
+    """The data source that takes a name.
+
+    Raises:
+        ValueError: more than one does, or none.
+
+    Example:
+
+    >>> source_of("digits").NAME, source_of("cifar+10").NAME
+    ('digits', 'benchmark')
+    """
+    taking = []
+    for is_fallback in (False, True):
+        taking = taking or [
+            source for source in _sources(is_fallback) if source.takes(dataset)
+        ]
+    if len(taking) != 1:
+        who = " and ".join(repr(source.NAME) for source in taking) or "none"
+        raise ValueError(
+            f"Exactly one data source must take {dataset!r}; {who} "
+            f"{'do' if len(taking) > 1 else 'does'}. There are: "
+            f"{what_is_taken()}."
+        )
+    return taking[0]
+
+
+def what_is_taken():
+    """Which data sets there are, as text for the user.
+
+    Example:
+
+    >>> what_is_taken().split("; ")[1]
+    'digits'
+    """
+    return "; ".join(
+        source.TAKES
+        for is_fallback in (False, True)
+        for source in _sources(is_fallback)
+    )
+
+
+def class_ids(wanted, class_names, dataset):
+    """Positions of names among the class names.
+
+    Raises:
+        ValueError: a name that is not among them.
+    """
+    if isinstance(wanted, str):
+        raise ValueError(
+            f"Names of classes must be a list of texts; got {wanted!r}."
+        )
+    missing = [name for name in wanted if name not in class_names]
+    if missing:
+        hint = did_you_mean(missing[0], class_names)
+        raise ValueError(
+            f"{dataset} has no class {', '.join(map(repr, missing))}{hint} Its "
+            f"classes: {listed(class_names)}."
+        )
+    return [class_names.index(name) for name in wanted]
+
+
+def names_of_datasets():
+    """Names of data sets that can be listed, for messages.
+
+    Example:
+
+    >>> names_of_datasets()[:3]
+    ('mnist', 'svhn', 'cifar10')
+    """
+    return tuple(
+        name
+        for is_fallback in (False, True)
+        for source in _sources(is_fallback)
+        for name in source.DATASETS
+    )
+
+
+def _sources(is_fallback):
+    return [
+        source()
+        for source in _SOURCES.values()
+        if is_fallback == source.IS_FALLBACK
+    ]

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Unknown test images from elsewhere, whatever their classes are."""
+
+import collections
+import os
+import pathlib
+
+import numpy as np
+
+from cac_tf.data import tfds_images
+from cac_tf.data.image_file import as_pixels
+from cac_tf.data.image_file import read_image
+from cac_tf.data.pixel_scale import on_one_scale
+from cac_tf.data.sources.image_folder import image_files
+from cac_tf.data.sources.npz_arrays import read_entries
+
+KINDS = ("folder", "npz", "tfds")
+
+
+def load_unknown_images(source, image_shape, data_dir=None):
+    """Images of other data, in the form that a model takes.
+
+    Their labels do not matter: to the model all of them are unknown. They are
+    resampled (bilinear, antialiased) and converted to its number of channels.
+
+    Args:
+        source: "folder:<path>", the image files of a folder at any depth;
+            "npz:<path>", the array `x_test` or the only array of a file,
+            (n, H, W) or (n, H, W, C) of any scale; or "tfds:<name>", the
+            split "test" of a TFDS data set, else "validation", else "train".
+        image_shape: (height, width, channels), height and width equal.
+        data_dir: the TFDS directory.
+
+    Returns:
+        (n, height, width, channels) uint8 array, and a tuple of notes on what
+        was converted or skipped.
+
+    Raises:
+        ValueError: another kind of source, no image, a file that is no such
+            array, or a model that does not take square images of 1 or 3
+            channels.
+
+    Example:
+
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "noise.npz")
+    >>> np.savez(path, np.random.default_rng(0).random((5, 28, 28)))
+    >>> images, notes = load_unknown_images(f"npz:{path}", (8, 8, 3))
+    >>> images.shape, images.dtype, notes[-1]
+    ((5, 8, 8, 3), dtype('uint8'), '5 images of another size were converted')
+    """
+    kind, _, name = source.partition(":")
+    if kind not in KINDS or not name:
+        raise ValueError(
+            f"Unknown data must be named as folder:<path>, npz:<path> or "
+            f"tfds:<name>; got {source!r}."
+        )
+    height, width, channels = image_shape
+    if height != width or channels not in (1, 3):
+        raise ValueError(
+            "Unknown data are brought to square images of 1 or 3 channels; "
+            f"the model takes {tuple(image_shape)}."
+        )
+    if kind == "tfds":
+        return _of_tfds(name, data_dir, height, channels)
+    found = collections.Counter()
+    if kind == "npz":
+        arrays, notes = _arrays(name)
+        converted = (as_pixels(one, height, channels) for one in arrays)
+    else:
+        paths, notes = _files(name), ()
+        converted = (_readable(path, height, channels) for path in paths)
+    images = []
+    for pixels, kinds in converted:
+        found.update(kinds)
+        if pixels is not None:
+            images.append(pixels)
+    if not images:
+        raise ValueError(f"There is no image in {name}.")
+    conversions = (
+        f"{count} {'files' if what == _SKIPPED else 'images'} {what}"
+        + ("" if what == _SKIPPED else " were converted")
+        for what, count in sorted(found.items())
+    )
+    return np.stack(images), (*notes, *conversions)
+
+
+_SKIPPED = "are not readable images and were skipped"
+
+
+def _readable(path, size, channels):
+    try:
+        return read_image(path, size, channels)
+    except Exception:  # Pillow's decoders raise of any kind.
+        return None, [_SKIPPED]
+
+
+def _files(name):
+    if not os.path.isdir(name):
+        raise ValueError(f"There is no folder {name}.")
+    return sorted(image_files(pathlib.Path(name)))
+
+
+def _arrays(path):
+    entries, others = read_entries(path, {"x_test"})
+    if not entries and len(others) == 1:
+        entries, _ = read_entries(path, set(others))
+    images = next(iter(entries.values()), np.zeros(0))
+    is_array_of_images = images.ndim == 3 or (
+        images.ndim == 4 and images.shape[-1] in (1, 3)
+    )
+    if not is_array_of_images:
+        raise ValueError(
+            f"{path} must hold images as x_test or as its only array, "
+            "(n, H, W) or (n, H, W, C) with 1 or 3 channels; it holds "
+            f"{', '.join([*entries, *others])}"
+            + (f", of the shape {images.shape}." if entries else ".")
+        )
+    scaled, notes = on_one_scale({"train": images})
+    return np.rint(scaled["train"]).astype("uint8"), notes
+
+
+def _of_tfds(name, data_dir, size, channels):
+    builder = tfds_images.prepared_builder(name, data_dir)
+    split = tfds_images.test_split(builder) or "train"
+    notes = () if split == "test" else (f"{name}: the split {split!r}",)
+    examples = tfds_images.read_split(
+        builder, split, None, size, stream=False, channels=channels
+    )
+    return examples.images, notes

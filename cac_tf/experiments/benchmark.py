@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Does the runs of a benchmark, one by one, and collects their numbers."""
+
+import os
+import time
+import typing
+
+import numpy as np
+
+from cac_tf.experiments import own_process
+from cac_tf.experiments.config import scores_named
+from cac_tf.experiments.evaluate import EvaluationConfig
+from cac_tf.experiments.evaluate import evaluate_saved
+from cac_tf.experiments.evaluate import file_sha256
+from cac_tf.experiments.released_weights import import_weights
+from cac_tf.experiments.results_csv import collect_results
+from cac_tf.experiments.results_csv import read_results
+from cac_tf.experiments.results_csv import write_results
+from cac_tf.experiments.run_folder import RunFolder
+from cac_tf.experiments.run_folder import RunFolderError
+from cac_tf.experiments.run_folder import read_config
+from cac_tf.experiments.train import train
+
+
+class State(typing.NamedTuple):
+    """How far the runs of a benchmark are."""
+
+    finished: list  # of `BenchmarkRun`
+    waiting: list  # of `BenchmarkRun`
+    failed: dict  # from a `BenchmarkRun` to what is wrong, a text
+
+
+def run_benchmark(configs, output_dir, scores=None, tell=None):
+    """Does what is not finished, and writes `results.csv` after every run.
+
+    Each run uses its own process, so one that fails does not end the others.
+    Called again with the same configurations, it goes on where it was.
+
+    Args:
+        configs: dict from `BenchmarkRun` to `ExperimentConfig`, of `plan` and
+            `configurations`.
+        output_dir: folder of all runs.
+        scores: names of scores by which finished runs are compared, without
+            training them again; None: those they were run with.
+        tell: as in `train`, and "begins" (place of the run, its folder),
+            "ended" (place, seconds or None if it was finished before, what
+            went wrong or None). A function of a module, because it goes to
+            other processes.
+
+    Returns:
+        `State`; no run is waiting.
+
+    Raises:
+        ValueError: `output_dir` holds results of another version.
+    """
+    say = tell or (lambda kind, *values: None)
+    results = os.path.join(output_dir, "results.csv")
+    if os.path.exists(results):
+        read_results(results)  # Of another version: an error.
+    state = state_of(configs)
+    for number, (run, config) in enumerate(configs.items(), 1):
+        place = f"[{number}/{len(configs)}] {run.name}"
+        if run in state.finished:
+            say("ended", place, None, None)
+        if run not in state.waiting:
+            continue
+        say("begins", place, run.path)
+        started = time.monotonic()
+        problem = _problem_of(do, run, config, tell)
+        say("ended", place, time.monotonic() - started, problem)
+        state.waiting.remove(run)
+        if problem:
+            state.failed[run] = problem
+        else:
+            state.finished.append(run)
+        _collect(output_dir, results)
+    if scores is not None:
+        _compare(state, scores_named(scores), say, tell)
+    for problem in _collect(output_dir, results):
+        say("note", f"left out of the results: {problem}")
+    return state
+
+
+def state_of(configs):
+    """The `State` of runs by their `ExperimentConfig`, from their folders."""
+    state = State([], [], {})
+    for run, config in configs.items():
+        try:
+            done = is_finished(run, config)
+        except RunFolderError as error:
+            state.failed[run] = str(error)
+            continue
+        (state.finished if done else state.waiting).append(run)
+    return state
+
+
+def _compare(state, scores, say, tell):
+    """Evaluates finished runs with the wanted scores, unless they have them."""
+    for run in state.finished:
+        if os.path.exists(run.model) and are_compared(run, scores):
+            continue
+        say("begins", f"comparing scores of {run.name}", run.scores_folder.path)
+        problem = _problem_of(
+            evaluate_again, run, run.scores_folder.path, scores, tell
+        )
+        if problem:
+            state.failed[run] = f"comparing scores: {problem}"
+
+
+def _problem_of(function, *arguments):
+    try:
+        return function(*arguments)
+    except (OSError, RunFolderError) as error:
+        return str(error)
+
+
+def _collect(output_dir, results):
+    """Writes the results; returns a text for each run that is left out."""
+    rows, problems = collect_results(output_dir)
+    if rows:
+        write_results(results, rows)
+    return problems
+
+
+def is_finished(run, config):
+    """Whether a run is finished.
+
+    Args:
+        run: `BenchmarkRun`.
+        config: its `ExperimentConfig`.
+
+    Raises:
+        RunFolderError: its folder holds a run with other settings.
+    """
+    if run.evaluated_model is None:
+        earlier = RunFolder.find(run.path, config.settings())
+        return bool(earlier and earlier.is_finished)
+    if not (
+        run.folder.is_finished
+        and os.path.exists(run.model)
+        and os.path.exists(run.evaluated_model)
+    ):
+        return False
+    settings = read_config(run.path)["settings"]
+    evaluated = settings.get("model_sha256")
+    if evaluated is None:
+        here = "the authors' weights are"
+        if run.shares_model_of is not None:
+            here = f"the model of {run.shares_model_of.name} is"
+        raise RunFolderError(
+            f"{run.path} holds a run that was trained on its own; here {here} "
+            "evaluated. Move that run away."
+        )
+    if evaluated != file_sha256(run.evaluated_model):
+        return False  # The model was trained or imported again.
+    if run.shares_model_of is not None:
+        return True
+    imported = read_config(run.imported.path)["settings"]
+    return (
+        imported["checkpoint_sha256"] == file_sha256(run.checkpoint)
+        and settings["tta"] == config.tta
+        and settings["true_positive_rate"] == config.true_positive_rate
+    )
+
+
+def are_compared(run, scores):
+    """Whether a run's current model was evaluated with these scores."""
+    if not run.scores_folder.is_finished:
+        return False
+    settings = read_config(run.scores_folder.path)["settings"]
+    return settings["scores"] == list(scores) and settings[
+        "model_sha256"
+    ] == file_sha256(run.model)
+
+
+def do(run, config, tell=None):
+    """Trains a run, or evaluates the model that it shares.
+
+    It uses its own process, with a log beside the run's folder.
+
+    Args:
+        run: `BenchmarkRun`.
+        config: its `ExperimentConfig`.
+        tell: as in `train`; a function of a module, because it goes to
+            another process.
+
+    Returns:
+        What went wrong, as text, or None.
+    """
+    if run.shares_model_of is None:
+        work = _train if run.checkpoint is None else _evaluate_released
+        return own_process.call(work, (run, config, tell), f"{run.path}.log")
+    if not run.shares_model_of.folder.is_finished:
+        return f"needs the model of {run.shares_model_of.name}"
+    return evaluate_again(run, run.path, None, tell)
+
+
+def evaluate_again(run, output_dir, scores, tell=None):
+    """Evaluates the model of a run on the run's data, in a separate process.
+
+    Args:
+        run: `BenchmarkRun`.
+        output_dir: folder of the results.
+        scores: names of the scores to compare; None: those of the method.
+        tell: as in `do`.
+
+    Returns:
+        What went wrong, as text, or None.
+    """
+    trained = read_config((run.shares_model_of or run).path)["settings"]
+    config = EvaluationConfig(
+        run.model, data={**trained["data"], **run.data}, scores=scores
+    )
+    return own_process.call(
+        _evaluate, (config, output_dir, tell), f"{output_dir}.log"
+    )
+
+
+def _train(run, config, tell):
+    train(config, run.path, tell=tell)
+
+
+def _evaluate_released(run, config, tell):
+    import_weights(
+        run.checkpoint,
+        config.data,
+        run.imported.path,
+        overwrite=True,
+        tell=tell,
+    )
+    evaluation = EvaluationConfig(
+        run.evaluated_model,
+        recentre=True,
+        tta=config.tta,
+        scores=config.scores,
+        true_positive_rate=config.true_positive_rate,
+    )
+    evaluate_saved(evaluation, run.path, overwrite=True, tell=tell)
+
+
+def _evaluate(config, path, tell):
+    # The results of an earlier model are not needed.
+    evaluate_saved(config, path, overwrite=True, tell=tell)
+
+
+def arrays_of(runs):
+    """What `scores.npz` of finished runs holds.
+
+    Args:
+        runs: list of `BenchmarkRun`; those that are not finished are left out.
+
+    Returns:
+        Dict from a run to its dict of arrays.
+    """
+    found = {}
+    for run in runs:
+        if run.folder.is_finished:
+            with np.load(run.folder.file("scores.npz")) as arrays:
+                found[run] = dict(arrays)
+    return found

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The runs of a benchmark: what each one trains or evaluates, and where."""
+
+import dataclasses
+import itertools
+import os
+
+from cac_tf import data
+from cac_tf.experiments.config import ExperimentConfig
+from cac_tf.experiments.released_weights import data_of_released_weights
+from cac_tf.experiments.released_weights import find_released_weights
+from cac_tf.experiments.run_folder import RunFolder
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchmarkRun:
+    """One data set, method and trial, in its own folder."""
+
+    dataset: str
+    split_family: str
+    method: str
+    trial: int
+    path: str
+    # A run whose model has the same known classes: evaluated, not trained.
+    shares_model_of: "BenchmarkRun | None" = None
+    # The authors' weights, evaluated around class means, not trained.
+    checkpoint: str | None = None
+    # Values of the recipe in a sweep: pairs of field and value.
+    variant: tuple = ()
+
+    @property
+    def data(self):
+        """Arguments of `data.load_open_set_dataset` that the plan decides."""
+        if self.checkpoint is not None:
+            return data_of_released_weights(self.dataset, self.trial)
+        own = {"dataset": self.dataset}
+        if self.split_family != "custom":
+            own |= {"split_family": self.split_family, "trial": self.trial}
+        return own
+
+    @property
+    def name(self):
+        label = _label(self.method, self.variant)
+        if self.split_family not in ("neal", "custom"):
+            label = f"{self.split_family} {label}"
+        return f"{self.dataset} {label} trial {self.trial}"
+
+    @property
+    def folder(self):
+        return RunFolder(self.path)
+
+    @property
+    def scores_folder(self):
+        """Folder of the evaluation that compares more scores of its model."""
+        return RunFolder(self.folder.file("scores"))
+
+    @property
+    def imported(self):
+        """Folder of the authors' weights as a model, around its anchors."""
+        return RunFolder(f"{self.path}.imported")
+
+    @property
+    def evaluated_model(self):
+        """Path of the model that is evaluated, not trained; None otherwise."""
+        if self.shares_model_of is not None:
+            return self.model
+        if self.checkpoint is not None:
+            return self.imported.file("model.keras")
+        return None
+
+    @property
+    def model(self):
+        """Path of the model that the run's numbers belong to."""
+        return (self.shares_model_of or self).folder.file("model.keras")
+
+
+def _label(method, variant):
+    """E.g. "cac,magnitude=5": as the folder of the runs is called."""
+    return ",".join([method, *(f"{name}={value}" for name, value in variant)])
+
+
+# Data sets whose runs evaluate the model of another set with the same known
+# classes, instead of training it again.
+SHARES_MODEL_OF = {"cifar+50": "cifar+10"}
+
+
+def plan(
+    output_dir,
+    datasets,
+    methods,
+    trials,
+    split_family,
+    released_weights=None,
+    sweep=None,
+):
+    """The runs of a benchmark, in an order in which shared models come first.
+
+    CIFAR+10 and CIFAR+50 have the same known classes, so one model serves
+    both: runs of CIFAR+50 include those of CIFAR+10.
+
+    Args:
+        output_dir: folder of all runs.
+        datasets: names; "digits" or of `data.BENCHMARK_SETS`.
+        methods: names of methods.
+        trials: numbers of trials; a set with fixed classes has only trial 0.
+        split_family: as in `data.class_split`.
+        released_weights: folder of the weights that the paper's authors
+            released; they are evaluated, and nothing is trained. None: every
+            model is trained.
+        sweep: dict from a field of the recipe to its values; every
+            combination is trained. None: the recipe as it is.
+
+    Returns:
+        List of `BenchmarkRun`.
+
+    Raises:
+        ValueError: a data set that is not part of the benchmark, a trial
+            that it does not have, or one without released weights.
+
+    Example:
+
+    >>> runs = plan("runs", ["cifar+50"], ["cac"], [0], "neal")
+    >>> [run.name for run in runs]
+    ['cifar+10 cac trial 0', 'cifar+50 cac trial 0']
+    >>> runs[1].shares_model_of is runs[0]
+    True
+    """
+    known_names = ("digits", *data.BENCHMARK_SETS)
+    if released_weights is not None and split_family != "miller2020":
+        raise ValueError(
+            "The released weights belong to the split family miller2020; got "
+            f"{split_family}."
+        )
+    for dataset in datasets:
+        if dataset not in known_names:
+            raise ValueError(
+                f"{dataset!r} is not a data set of the benchmark; there are: "
+                f"{', '.join(known_names)}."
+            )
+    runs = {}
+
+    def add(*key):
+        if key in runs:
+            return runs[key]
+        dataset, method, trial, variant = key
+        family, shared = "custom", None
+        if data.has_class_split(dataset):
+            family = split_family
+            known = data.class_split(dataset, family, trial).known
+            other = SHARES_MODEL_OF.get(dataset)
+            if other and data.class_split(other, family, trial).known == known:
+                shared = add(other, method, trial, variant)
+        path = os.path.join(
+            output_dir,
+            family,
+            dataset,
+            _label(method, variant),
+            f"trial{trial}",
+        )
+        checkpoint = None
+        if released_weights is not None:
+            checkpoint = find_released_weights(
+                released_weights, dataset, method, trial
+            )
+        run = BenchmarkRun(
+            dataset, family, method, trial, path, shared, checkpoint, variant
+        )
+        runs[key] = run
+        return run
+
+    sweep = sweep or {}
+    variants = [
+        tuple(zip(sweep, values, strict=True))
+        for values in itertools.product(*sweep.values())
+    ]
+
+    for dataset in datasets:
+        own_trials = trials
+        if not data.has_class_split(dataset):
+            own_trials = [trial for trial in trials if trial == 0]
+            if not own_trials:
+                raise ValueError(
+                    f"{dataset} has only trial 0: its known and unknown "
+                    "classes are fixed."
+                )
+        for method, variant in itertools.product(methods, variants):
+            for trial in own_trials:
+                add(dataset, method, trial, variant)
+    return list(runs.values())
+
+
+def configurations(runs, data=None, recipe=None, **settings):
+    """The `ExperimentConfig` of each run.
+
+    Args:
+        runs: of `plan`.
+        data: options of `data.load_open_set_dataset` for all of them.
+        recipe: values of the recipe for all of them.
+        **settings: further arguments of `ExperimentConfig`.
+
+    Returns:
+        Dict from a run to its configuration.
+
+    Raises:
+        ValueError: a value that is not allowed, or has no effect in one of
+            the runs.
+
+    Example:
+
+    >>> runs = plan("runs", ["mnist"], ["cac"], [3], "neal")
+    >>> (config,) = configurations(runs, recipe={"epochs": 2}).values()
+    >>> config.data, config.recipe_in_force.epochs
+    ({'dataset': 'mnist', 'split_family': 'neal', 'trial': 3}, 2)
+    """
+    return {
+        run: ExperimentConfig(
+            {**(data or {}), **run.data},
+            method=run.method,
+            recipe={**(recipe or {}), **dict(run.variant)},
+            **settings,
+        )
+        for run in runs
+    }
+
+
+def training_images(dataset, split_family, trial):
+    """The number of images that a run trains on, without reading any.
+
+    Example:
+
+    >>> training_images("cifar10", "neal", 0)
+    24000
+    """
+    if dataset not in data.BENCHMARK_SETS:
+        loaded = data.load_open_set_dataset(
+            dataset, split_family=split_family, trial=trial
+        )
+        return loaded.counts["train"]
+    benchmark_set = data.BENCHMARK_SETS[dataset]
+    known = benchmark_set.known_names
+    if data.has_class_split(dataset):
+        known = data.class_split(dataset, split_family, trial).known
+    counts = benchmark_set.known.train_counts
+    if isinstance(counts, int):
+        total = counts * (10 if known is None else len(known))
+    else:
+        total = sum(counts[i] for i in known)
+    return round(total * (1.0 - benchmark_set.validation_fraction))

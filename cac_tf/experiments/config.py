@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What makes up an experiment: data, method, recipe, score, seed."""
+
+import dataclasses
+import inspect
+import os
+
+from cac_tf import lazy
+from cac_tf import methods
+from cac_tf import scores as score_rules
+from cac_tf.data import load_open_set_dataset
+from cac_tf.data import origin_of
+from cac_tf.registry import did_you_mean
+
+# Wrong settings are found before Keras is loaded.
+keras = lazy.module("keras")
+
+# As `score`: the one chosen on known data. As `scores`: all of them.
+AUTO, ALL = "auto", "all"
+PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+_PARAMETERS = inspect.signature(load_open_set_dataset).parameters
+DATA_OPTIONS = tuple(_PARAMETERS)
+# What an option that is left out means. For a set without splits these two are
+# refused, so they are left out there as well.
+_LEFT_OUT = {
+    **{name: one.default for name, one in _PARAMETERS.items()},
+    "split_family": "neal",
+    "trial": 0,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class ExperimentConfig:
+    """Everything that decides the result of a training run.
+
+    Args:
+        data: arguments of `data.load_open_set_dataset`, `dataset` among them.
+        method: name of the method.
+        recipe: values of the method's recipe that replace those of the data
+            set's preset.
+        score: name of the score that decides; "auto" for one that is chosen
+            on known data; None for the method's own.
+        tta: test-time augmentation: None or "flip".
+        scores: names of scores to compare on the test data; "all" for all;
+            None for those of the method.
+        seed: seed of everything random, in 0...2^32 - 1.
+        evaluate_every: number of epochs between evaluations on the test data,
+            for a learning curve; nothing is chosen by them. 0: only at the
+            end.
+        true_positive_rate: share of the known validation images that theta
+            accepts.
+        precision: Keras dtype policy of the networks.
+
+    Raises:
+        ValueError: a value that is not allowed, or that has no effect with
+            the others.
+
+    Example:
+
+    >>> config = ExperimentConfig({"dataset": "digits"}, recipe={"epochs": 3})
+    >>> config.recipe_in_force.epochs, config.recipe_in_force.learning_rate
+    (3, 0.02)
+    >>> ExperimentConfig.from_dict(config.to_dict()) == config
+    True
+    """
+
+    data: dict
+    method: str = "cac"
+    recipe: dict = dataclasses.field(default_factory=dict)
+    score: str | None = None
+    tta: str | None = None
+    scores: tuple | None = None
+    seed: int = 0
+    evaluate_every: int = 0
+    true_positive_rate: float = 0.95
+    precision: str = "float32"
+
+    def __post_init__(self):
+        unknown = sorted(set(self.data) - set(DATA_OPTIONS))
+        if unknown or not self.data.get("dataset"):
+            raise ValueError(
+                f"data must hold 'dataset', and may hold "
+                f"{', '.join(DATA_OPTIONS[1:])}; got "
+                f"{', '.join(unknown) or 'no dataset'}."
+            )
+        object.__setattr__(self, "data", _plain(self.data))
+        method = methods.get(self.method)
+        recipe = self._recipe(method)
+        method.check(recipe, self.dataset_name, self.tta)
+        object.__setattr__(self, "score", self.score or method.scores[0])
+        object.__setattr__(self, "scores", self._compared(method))
+        if self.score != AUTO:
+            score_rules.check(self.score)
+        if not _is_whole(self.evaluate_every) or self.evaluate_every < 0:
+            raise ValueError(
+                "evaluate_every must be a whole number of at least 0; got "
+                f"{self.evaluate_every!r}."
+            )
+        if self.evaluate_every and (
+            self.score == AUTO or score_rules.find(self.score).IS_FITTED_TO_DATA
+        ):
+            raise ValueError(
+                f"evaluate_every={self.evaluate_every} has no effect with "
+                f"score={self.score}, which is fitted after the training; "
+                "leave it out."
+            )
+        if self.tta not in (None, "flip"):
+            raise ValueError(f'tta must be None or "flip"; got {self.tta!r}.')
+        if not 0.0 < self.true_positive_rate < 1.0:
+            raise ValueError(
+                "true_positive_rate must be in (0, 1); got "
+                f"{self.true_positive_rate}."
+            )
+        if self.precision not in PRECISIONS:
+            raise ValueError(
+                f"precision must be one of {', '.join(PRECISIONS)}; got "
+                f"{self.precision!r}."
+            )
+        if not _is_whole(self.seed) or not 0 <= self.seed < 2**32:
+            raise ValueError(
+                f"seed must be a whole number in 0...{2**32 - 1}; got "
+                f"{self.seed!r}."
+            )
+
+    @property
+    def dataset_name(self):
+        """Name of the data set; for dumped arrays, of the original one."""
+        name = self.data["dataset"]
+        return origin_of(name) or name
+
+    def _recipe(self, method):
+        fields = {field.name for field in dataclasses.fields(method.recipe)}
+        for name in sorted(set(self.recipe) - fields):
+            self._has_no_effect(name, f"method={self.method}")
+        recipe = method.recipe.of_preset(
+            method.preset(self.dataset_name), self.recipe
+        )
+        for name, why in sorted(recipe.unused.items()):
+            if name in self.recipe:
+                self._has_no_effect(name, why)
+        return recipe
+
+    def _has_no_effect(self, name, why):
+        raise ValueError(
+            f"{name}={self.recipe[name]} has no effect with {why}; leave it "
+            "out."
+        )
+
+    def _compared(self, method):
+        if self.scores is None:
+            return tuple(method.scores)
+        names = (self.scores,) if isinstance(self.scores, str) else self.scores
+        return scores_named(names)
+
+    @property
+    def recipe_in_force(self):
+        """The method's recipe, from preset and overrides."""
+        return self._recipe(methods.get(self.method))
+
+    def settings(self):
+        """What `config.json` keeps: every value in force, by name.
+
+        Two runs with the same settings, data and environment give the same
+        result.
+        """
+        return {
+            **dataclasses.asdict(self),
+            "data": data_in_force(self.data),
+            "recipe": self.recipe_in_force.in_force,
+            "scores": list(self.scores),
+            "backend": keras.backend.backend(),
+        }
+
+    to_dict = settings
+
+    @classmethod
+    def from_dict(cls, settings):
+        """The configuration of `settings`, of a run's `config.json`.
+
+        Raises:
+            ValueError: a key that is not part of a configuration, or Keras
+                runs on another backend.
+        """
+        if not isinstance(settings, dict) or not isinstance(
+            settings.get("data"), dict
+        ):
+            raise ValueError(
+                "These are not the settings of a run: they lack data."
+            )
+        settings = dict(settings)
+        backend = settings.pop("backend", None)
+        if backend not in (None, keras.backend.backend()):
+            raise ValueError(
+                f"The run was made with the backend {backend}; Keras now runs "
+                f"on {keras.backend.backend()}. Set KERAS_BACKEND={backend}."
+            )
+        fields = {field.name for field in dataclasses.fields(cls)}
+        unknown = sorted(set(settings) - fields)
+        if unknown:
+            raise ValueError(
+                f"{', '.join(unknown)}: no part of a training's configuration."
+            )
+        if settings.get("scores") is not None:
+            settings["scores"] = tuple(settings["scores"])
+        return cls(**settings)
+
+    def __eq__(self, other):
+        return (
+            isinstance(other, ExperimentConfig)
+            and self.settings() == other.settings()
+        )
+
+    __hash__ = None
+
+
+def data_in_force(data):
+    """Options of `load_open_set_dataset` that change something.
+
+    Example:
+
+    >>> data_in_force({"dataset": "digits", "trial": 0, "stream": None})
+    {'dataset': 'digits'}
+    >>> data_in_force({"dataset": "mnist", "stream": False})
+    {'dataset': 'mnist', 'stream': False}
+    """
+    return {
+        name: value
+        for name, value in _plain(data).items()
+        if value is not None and value != _LEFT_OUT[name]
+    }
+
+
+def _plain(data):
+    """Options in the form of JSON: texts for paths, lists for tuples."""
+    return {
+        name: os.fspath(value)
+        if isinstance(value, os.PathLike)
+        else list(value)
+        if isinstance(value, tuple)
+        else value
+        for name, value in data.items()
+    }
+
+
+def _is_whole(value):
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def scores_named(names):
+    """Names of scores, "all" for all of them; each once.
+
+    Raises:
+        ValueError: a name that is not a score.
+    """
+    if tuple(names) == (ALL,):
+        return score_rules.names()
+    known = score_rules.names()
+    for name in names:
+        if name not in known:
+            raise ValueError(
+                f"scores must be {ALL}, or names of: {', '.join(known)}; got "
+                f"{name!r}{did_you_mean(name, (ALL, *known))}"
+            )
+    return tuple(dict.fromkeys(names))

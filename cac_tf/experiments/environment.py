@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a result was made with: versions, hardware, threads, commit, date."""
+
+import os
+import pathlib
+import platform
+import subprocess
+import time
+
+import keras
+import numpy as np
+
+from cac_tf.training import Runtime
+from cac_tf.version import __version__
+
+
+def environment():
+    """Versions, hardware and source that a run was made with."""
+    packages = {"cac_tf": __version__, "keras": keras.__version__}
+    packages["numpy"] = np.__version__
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow
+
+        packages["tensorflow"] = tensorflow.__version__
+    elif backend == "jax":
+        import jax
+
+        packages["jax"] = jax.__version__
+    return {
+        "backend": backend,
+        "versions": packages,
+        "python": platform.python_version(),
+        "hardware": _hardware(),
+        "intra_op_threads": Runtime(seed=0).intra_op_threads,
+        "commit": _commit(),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+    }
+
+
+def _hardware():
+    model = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    model = line.split(":", 1)[1].strip()
+                    break
+    except OSError:
+        pass
+    return {
+        "cpu": model,
+        "cpu_count": os.cpu_count(),
+        "accelerator": _accelerator(),
+    }
+
+
+def _accelerator():
+    """Name of the device that Keras computes on, or None for the CPU."""
+    if keras.backend.backend() == "jax":
+        import jax
+
+        device = jax.devices()[0]
+        return None if device.platform == "cpu" else device.device_kind
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        for device in tf.config.list_physical_devices("GPU"):
+            details = tf.config.experimental.get_device_details(device)
+            return details.get("device_name", "GPU")
+    return None
+
+
+def _commit():
+    """Commit of the checkout that holds this package, or None if installed."""
+    here = pathlib.Path(__file__).resolve().parents[2]
+    if not (here / ".git").exists():
+        return None
+    command = ["git", "-C", str(here), "describe", "--always", "--dirty"]
+    try:
+        result = subprocess.run(
+            [*command, "--abbrev=40"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except OSError:  # There is no git here.
+        return None
+    return result.stdout.strip() or None

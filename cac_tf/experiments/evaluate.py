@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Evaluates a saved model, on its own data or others, by any scores."""
+
+import dataclasses
+import hashlib
+import os
+import typing
+
+from cac_tf import methods
+from cac_tf.data import load_open_set_dataset
+from cac_tf.data import load_unknown_images
+from cac_tf.experiments.config import AUTO
+from cac_tf.experiments.config import data_in_force
+from cac_tf.experiments.config import scores_named
+from cac_tf.experiments.evaluation import Evaluation
+from cac_tf.experiments.evaluation import evaluate
+from cac_tf.experiments.results import write_results
+from cac_tf.experiments.run_folder import RunFolder
+from cac_tf.experiments.run_folder import data_summary
+from cac_tf.experiments.run_folder import read_config
+from cac_tf.experiments.score_choice import choose_score
+from cac_tf.methods.known_data import fit_score
+from cac_tf.methods.known_data import fit_to_known_data
+from cac_tf.methods.known_data import recentre
+from cac_tf.models import load_model
+
+# If neither the model nor the user says which theta to use.
+_TRUE_POSITIVE_RATE = 0.95
+# As `tta`: as in the model.
+SAME = "same"
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationConfig:
+    """What to evaluate a saved model on, and how.
+
+    Args:
+        model: path of the .keras file.
+        data: arguments of `data.load_open_set_dataset`; None: those of the
+            run that the model belongs to.
+        recentre: whether class means of the training images become the
+            centres, as after training.
+        score: name of a score, or "auto"; None: the model's own.
+        tta: None, "flip", or "same": as the model has it.
+        scores: names of scores to compare; None: those of the method.
+        true_positive_rate: calibrate theta anew on the known validation
+            images. None: the model's own theta; 0.95 where it has none.
+        threshold: theta, instead of a rate.
+        unknown_data: further unknown test images, each a source of
+            `data.load_unknown_images`. Every set is measured by itself against
+            the known test images, and nothing is chosen by them.
+
+    Raises:
+        ValueError: both a rate and a threshold, or a name that is not a score.
+    """
+
+    model: str
+    data: dict | None = None
+    recentre: bool = False
+    score: str | None = None
+    tta: str | None = SAME
+    scores: tuple | None = None
+    true_positive_rate: float | None = None
+    threshold: float | None = None
+    unknown_data: tuple = ()
+
+    def __post_init__(self):
+        if self.true_positive_rate is not None and self.threshold is not None:
+            raise ValueError(
+                "Give true_positive_rate=... or threshold=..., not both."
+            )
+        if self.scores is not None:
+            object.__setattr__(self, "scores", scores_named(self.scores))
+
+
+class Evaluated(typing.NamedTuple):
+    """A finished evaluation."""
+
+    folder: RunFolder
+    evaluation: Evaluation
+
+
+def evaluate_saved(config, output_dir, *, overwrite=False, tell=None):
+    """Loads a model and data, evaluates, reports; what `cac-evaluate` does.
+
+    Args:
+        config: `EvaluationConfig`.
+        output_dir: folder of the results; not that of the model.
+        overwrite: whether what an earlier run left there is deleted.
+        tell: as in `train`.
+
+    Returns:
+        `Evaluated`. The folder has a `model.keras` if the model that was
+        evaluated is no longer the one in the file.
+
+    Raises:
+        RunFolderError: the folder holds something else.
+        ValueError: no data are named, or the data or the model are refused.
+    """
+    tell = tell or (lambda kind, *values: None)
+    beside = os.path.dirname(config.model)
+    if os.path.realpath(output_dir) == os.path.realpath(beside):
+        raise ValueError(
+            f"{output_dir} is the folder of the model itself, whose results "
+            "would be lost: choose another one."
+        )
+    model = load_model(config.model)
+    trained = None
+    if os.path.exists(os.path.join(beside, "config.json")):
+        trained = read_config(beside)["settings"]
+    if config.data is None and trained is None:
+        raise ValueError(
+            f"There is no run's config.json beside {config.model}, so the "
+            "data must be named: give the dataset."
+        )
+    options = trained["data"] if config.data is None else config.data
+    method = methods.get(trained["method"] if trained else "cac")
+    compared = config.scores or tuple(method.scores)
+    dataset = load_open_set_dataset(**options)
+    for note in dataset.notes:
+        tell("note", note)
+    others = {}
+    for name in config.unknown_data:
+        others[name], notes = load_unknown_images(
+            name, dataset.image_shape, options.get("data_dir")
+        )
+        for note in notes:
+            tell("note", f"{name}: {note}")
+    if config.tta != SAME:
+        # It is unknown how a model without our augmentation was trained.
+        flip = getattr(model.augmentation, "flip", None)
+        methods.check_tta(config.tta, dataset.name, flip)
+    model, is_changed = _prepared(config, model, dataset, tell)
+    evaluation = evaluate(
+        model, dataset, method.name, compared, unknown_data=others
+    )
+    settings = {
+        "data": data_in_force(options),
+        "model": config.model,
+        "model_sha256": file_sha256(config.model),
+        "method": method.name,
+        "recentre": config.recentre,
+        "score": model.score.name,
+        "tta": model.tta,
+        "scores": list(compared),
+        "true_positive_rate": config.true_positive_rate,
+        "threshold": config.threshold,
+        "unknown_data": list(config.unknown_data),
+    }
+    with RunFolder.open(
+        output_dir, settings, data_summary(dataset), overwrite
+    ) as folder:
+        if is_changed:
+            # So that exactly the evaluated model can be shipped.
+            model.save(folder.file("model.keras"))
+        write_results(folder, evaluation, dataset, model.centres)
+    return Evaluated(folder, evaluation)
+
+
+def _prepared(config, model, dataset, tell):
+    """The model with the wanted score, tta, centres and theta."""
+    is_changed = False
+    score = config.score or model.score.name
+    tta = model.tta if config.tta == SAME else config.tta
+    if score not in (model.score.name, AUTO):
+        model, is_changed = model.with_score(score, tta), True
+    elif tta != model.tta:
+        model, is_changed = model.with_score(model.score, tta), True
+    if config.recentre and score == AUTO:
+        recentre(model, dataset)
+        is_changed = True
+    elif config.recentre:
+        fit_to_known_data(model, dataset)
+        is_changed = True
+    elif not model.score.is_fitted and score != AUTO:
+        fit_score(model, dataset)
+    if score == AUTO:
+        chosen, separations = choose_score(model, dataset)
+        tell("chosen", chosen.name, separations)
+        model, is_changed = model.with_score(chosen), True
+    rate = config.true_positive_rate
+    if config.threshold is not None:
+        model.set_threshold(config.threshold)
+        is_changed = True
+    elif model.threshold is None and rate is None:
+        rate = _TRUE_POSITIVE_RATE
+    if rate is not None:
+        model.calibrate(dataset.validation.images, true_positive_rate=rate)
+        is_changed = True
+    return model, is_changed
+
+
+def file_sha256(path):
+    """SHA-256 of a file's bytes."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

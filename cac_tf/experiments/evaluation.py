@@ -1,0 +1,391 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a model and test data to numbers (paper, section 4)."""
+
+import collections
+import dataclasses
+import time
+import warnings
+
+import numpy as np
+
+from cac_tf import metrics
+from cac_tf import scores as score_rules
+from cac_tf.decision import rule
+
+FALSE_POSITIVE_RATES = (0.01, 0.05, 0.1)
+_TIMED_CALLS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """Measures of a model, and what they were computed from.
+
+    `metrics` is what `metrics.json` holds. The arrays cover the known test
+    examples followed by the unknown ones.
+    """
+
+    metrics: dict
+    labels: np.ndarray  # (n,) int64 class index, -1 for unknown examples
+    unknown_labels: np.ndarray  # (n,) int64 unknown class's index, or -1
+    predicted_class_id: np.ndarray  # (n,) int32, before rejection
+    unknown_score: np.ndarray  # (n,) float32
+    min_distance: np.ndarray  # (n,) float32, to the closest centre
+    logits: np.ndarray  # (n, N) float32
+    # Unknown scores, (n,) float32, by name, of scores besides the model's own.
+    other_scores: dict = dataclasses.field(default_factory=dict)
+
+    @property
+    def is_known(self):
+        """(n,) bool: whether the example's class was trained on."""
+        return self.labels >= 0
+
+    @property
+    def is_correct(self):
+        """(n,) bool: whether the predicted class is the example's own."""
+        return self.predicted_class_id == self.labels
+
+    @property
+    def is_accepted(self):
+        """(n,) bool: whether theta accepts the example; None without theta."""
+        theta = self.metrics["threshold"]
+        if theta is None:
+            return None
+        theta = rule.threshold_of_rows(
+            np.float32(theta), self.predicted_class_id
+        )
+        return rule.accepts(self.unknown_score, np.asarray(theta))
+
+    def arrays(self):
+        """The arrays by name, as `scores.npz` holds them."""
+        own = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.name not in ("metrics", "other_scores")
+        }
+        others = {
+            f"unknown_score_by_{name}": values
+            for name, values in self.other_scores.items()
+        }
+        return {**own, **others}
+
+
+def evaluate(
+    model,
+    dataset,
+    method="cac",
+    scores=(),
+    batch_size=256,
+    unknown_data=None,
+):
+    """Evaluates a classifier on the test data of an experiment.
+
+    One pass over the test data serves all scores, and one over the training
+    data serves those that learn from it. Without unknown test data the
+    evaluation is closed-set, and measures that need such data are None.
+
+    Args:
+        model: `OpenSetClassifier` whose classes are those of the data set.
+        dataset: `OpenSetDataset`.
+        method: name of the method, for the record.
+        scores: further scores to compare the model's own with: names, or
+            `scores.Score` objects, which are fitted if they are not. One that
+            cannot be used with this model or fitted to these data is left out
+            with a warning.
+        batch_size: batch size of the predictions.
+        unknown_data: dict from a name to further unknown images. Each set is
+            measured by itself against the known test data, as
+            `metrics["unknown_data"]`.
+
+    Returns:
+        `Evaluation`.
+
+    Raises:
+        ValueError: class names or image shape of the model are not those of
+            the data set; two scores have the same name.
+    """
+    if tuple(model.class_names) != tuple(dataset.class_names):
+        raise ValueError(
+            f"The model knows the classes {list(model.class_names)}, the data "
+            f"set's known classes are {list(dataset.class_names)}."
+        )
+    if tuple(model.raw_input_shape) != dataset.image_shape:
+        raise ValueError(
+            f"The model takes images of shape {tuple(model.raw_input_shape)}, "
+            f"the data set has {dataset.image_shape} (height, width, "
+            "channels)."
+        )
+    model.require_fitted_score()
+    rules = [
+        score_rules.get(score)
+        for score in scores
+        if score is not model.score and score != model.score.name
+    ]
+    names = [model.score.name, *(one.name for one in rules)]
+    if len(set(names)) < len(names):
+        raise ValueError(
+            "Scores that are compared must differ in their names (pass name= "
+            f"to them); got {', '.join(names)}."
+        )
+    rules = fitted_scores(model, dataset, rules, batch_size)
+    unknown_data = unknown_data or {}
+    (known, unknown, *others), seconds = _outputs_of_parts(
+        model,
+        [
+            dataset.known_test.images,
+            dataset.unknown_test.images,
+            *unknown_data.values(),
+        ],
+        [model.score, *rules],
+        batch_size,
+    )
+    by_score = _by_score(
+        model, rules, dataset, known, unknown, dataset.unknown_test.labels
+    )
+    evaluation = by_score[model.score.name]
+    measured = {name: _measures(each) for name, each in by_score.items()}
+    own = measured[model.score.name]
+    measures = {
+        "dataset": dataset.name,
+        "split_family": dataset.split_family,
+        "trial": dataset.trial,
+        "method": method,
+        "score": model.score.name,
+        "tta": model.tta,
+        "class_names": list(dataset.class_names),
+        "unknown_class_names": list(dataset.unknown_class_names),
+        "counts": dataset.counts,
+        "openness": dataset.openness,
+        **evaluation.metrics,
+        **own,
+        **({} if _has_own_centres(model) else {"bhattacharyya": None}),
+        "intervals": _intervals(evaluation),
+        "scores": _comparable(measured),
+        "microseconds_per_image": {
+            name: round(1e6 * taken, 3) for name, taken in seconds.items()
+        },
+    }
+    if unknown_data:
+        measures["unknown_data"] = {
+            name: _measures_with(model, rules, dataset, known, other, len(x))
+            for (name, x), other in zip(
+                unknown_data.items(), others, strict=True
+            )
+        }
+    return dataclasses.replace(
+        evaluation,
+        metrics=measures,
+        other_scores={
+            one.name: by_score[one.name].unknown_score for one in rules
+        },
+    )
+
+
+def _by_score(model, rules, dataset, known, unknown, unknown_labels):
+    """An `Evaluation` by each score, of known test data and unknown ones."""
+    parts = [part for part in (known, unknown) if part]
+    outputs = {key: np.concatenate([p[key] for p in parts]) for key in parts[0]}
+    labels = dataset.known_test.labels
+    theta = model.threshold
+    if isinstance(theta, np.ndarray):
+        theta = theta.tolist()
+    return {
+        one.name: Evaluation(
+            metrics={"threshold": theta if one is model.score else None},
+            labels=np.r_[labels, np.full(len(unknown_labels), -1)],
+            unknown_labels=np.r_[np.full(len(labels), -1), unknown_labels],
+            predicted_class_id=outputs["predicted_class_id", one.name],
+            unknown_score=outputs["unknown_score", one.name],
+            min_distance=outputs["min_distance"],
+            logits=outputs["logits"],
+        )
+        for one in [model.score, *rules]
+    }
+
+
+def _measures_with(model, rules, dataset, known, other, number):
+    """What `metrics["unknown_data"]` has of one set of unknown images."""
+    no_labels = np.zeros(number, "int64")
+    by_score = _by_score(model, rules, dataset, known, other, no_labels)
+    measured = {name: _measures(each) for name, each in by_score.items()}
+    return {
+        "images": number,
+        "false_positive_rate": measured[model.score.name][
+            "false_positive_rate"
+        ],
+        "scores": _comparable(measured),
+    }
+
+
+def _comparable(measured):
+    return {
+        name: {key: values[key] for key in COMPARABLE}
+        for name, values in measured.items()
+    }
+
+
+# The measures that every score has.
+COMPARABLE = (
+    "auroc",
+    "fpr_at_95_tpr",
+    "aupr_known",
+    "aupr_unknown",
+    "accuracy",
+    "oscr",
+    "ccr",
+)
+
+
+def _has_own_centres(model):
+    """Whether distances to the centres have a meaning for the model.
+
+    Training with cross-entropy does not use the anchors.
+    """
+    return model.score.reads_distances or not model.distance_head.has_anchors
+
+
+def fitted_scores(model, dataset, rules, batch_size=256):
+    """Scores fitted to the known data of an experiment.
+
+    One pass over the training data, and one over the validation data for
+    scores that want data not used for training.
+
+    Args:
+        model: `OpenSetClassifier`.
+        dataset: `OpenSetDataset`.
+        rules: list of `scores.Score`; fitted ones stay as they are.
+        batch_size: batch size of the predictions.
+
+    Returns:
+        Those of the scores that can be used; a warning names each other one.
+    """
+    problems = {}
+    for one in rules:
+        for name in one.READS:
+            try:
+                model.require_output(name, f"The score {one.name!r}")
+            except ValueError as error:
+                problems[one.name] = error
+    for held_out, examples in (
+        (False, dataset.train),
+        (True, dataset.validation),
+    ):
+        fitted = [
+            one
+            for one in rules
+            if one.name not in problems
+            and not one.is_fitted
+            and held_out == one.WANTS_HELD_OUT_DATA
+        ]
+        if fitted:
+            problems |= model.fit_scores(
+                fitted, *examples, batch_size=batch_size
+            )
+    for name, problem in problems.items():
+        warnings.warn(
+            f"The score {name!r} is left out: {problem}", stacklevel=3
+        )
+    return [one for one in rules if one.name not in problems]
+
+
+def _outputs_of_parts(model, images_of_parts, rules, batch_size):
+    """Outputs and scores of several parts of the test data, in one pass each.
+
+    Returns:
+        List of a dict of arrays for each part, in which the keys of the
+        scores' arrays are pairs of kind and name, empty for a part without
+        images; and dict of the seconds per image, of the network and of each
+        score.
+    """
+    found, seconds = [], {}
+    names = dict.fromkeys(
+        name for one in rules for name in one.reads_for_prediction
+    )
+
+    def network(images):
+        return model.iterate_outputs(images, batch_size=batch_size, names=names)
+
+    for part in images_of_parts:
+        arrays = collections.defaultdict(list)
+        for outputs, _, images, _ in network(part):
+            arrays["logits"].append(outputs["logits"])
+            arrays["min_distance"].append(outputs["distances"].min(axis=-1))
+            for one in rules:
+                values = one.arguments_of(outputs)
+                arrays["unknown_score", one.name].append(one.of_arrays(*values))
+                arrays["predicted_class_id", one.name].append(
+                    np.asarray(one.predicted_class(outputs))
+                )
+                if one.name not in seconds:
+                    seconds[one.name] = _seconds(one.of_arrays, *values)
+            if "network" not in seconds:
+                seconds["network"] = _seconds(
+                    lambda x: list(network(x)), images
+                )
+        found.append({k: np.concatenate(v) for k, v in arrays.items()})
+    return found, seconds
+
+
+def _seconds(function, *arrays):
+    """Seconds per row of a batch that was computed before.
+
+    The median of a few calls, as the first one may have compiled something.
+    """
+    taken = []
+    for _ in range(_TIMED_CALLS):
+        started = time.perf_counter()
+        function(*arrays)
+        taken.append(time.perf_counter() - started)
+    return float(np.median(taken)) / len(arrays[0])
+
+
+def _intervals(evaluation):
+    """95 % intervals by the bootstrap; None without unknown test data."""
+    is_known = evaluation.is_known
+    if is_known.all():
+        return None
+    scores = evaluation.unknown_score
+    intervals = metrics.bootstrap_intervals(scores[is_known], scores[~is_known])
+    return {name: list(limits) for name, limits in intervals.items()}
+
+
+def _measures(evaluation):
+    is_known = evaluation.is_known
+    known = evaluation.unknown_score[is_known]
+    unknown = evaluation.unknown_score[~is_known]
+    is_correct = evaluation.is_correct[is_known]
+    measures = {
+        "accuracy": metrics.accuracy(
+            evaluation.labels[is_known], evaluation.predicted_class_id[is_known]
+        ),
+        "auroc": None,
+        "fpr_at_95_tpr": None,
+        "aupr_known": None,
+        "aupr_unknown": None,
+        "oscr": None,
+        "ccr": None,
+        "bhattacharyya": None,
+        "true_positive_rate": None,
+        "false_positive_rate": None,
+    }
+    accepted = evaluation.is_accepted
+    if accepted is not None:
+        measures["true_positive_rate"] = float(accepted[is_known].mean())
+        if unknown.size:
+            measures["false_positive_rate"] = float(accepted[~is_known].mean())
+    if unknown.size:
+        measures["auroc"] = metrics.auroc(known, unknown)
+        measures["fpr_at_95_tpr"] = metrics.fpr_at_tpr(known, unknown)
+        for positive in ("known", "unknown"):
+            measures[f"aupr_{positive}"] = metrics.aupr(
+                known, unknown, positive
+            )
+        measures["oscr"] = metrics.oscr(known, is_correct, unknown)
+        measures["ccr"] = {
+            str(rate): metrics.ccr_at_fpr(known, is_correct, unknown, rate)
+            for rate in FALSE_POSITIVE_RATES
+        }
+        measures["bhattacharyya"] = metrics.bhattacharyya(
+            evaluation.min_distance[is_known],
+            evaluation.min_distance[~is_known],
+        )
+    return measures

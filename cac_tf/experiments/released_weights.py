@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The weights that the paper's authors released, as runs of their own."""
+
+import os
+import pathlib
+
+import numpy as np
+
+from cac_tf import data
+from cac_tf import layers
+from cac_tf import methods
+from cac_tf import models
+from cac_tf.data.class_splits import SPLIT_NAMES
+from cac_tf.experiments.config import data_in_force
+from cac_tf.experiments.evaluate import file_sha256
+from cac_tf.experiments.run_folder import RunFolder
+from cac_tf.experiments.run_folder import data_summary
+
+# The authors' files are called <set>_<trial>_<training>.pth, and their sets as
+# in the class splits, of which only scikit-learn's digits are not theirs.
+_SETS = {
+    name: theirs for name, theirs in SPLIT_NAMES.items() if name != "digits"
+}
+_TRAININGS = {
+    "cac": "CACclassifierAnchorLoss",
+    "cross_entropy": "closedSetClassifier",
+}
+# Weights for other classes are right about as often as by chance.
+_LOWEST_ACCURACY = 0.5
+_IMAGES_TO_CHECK = 1000
+
+
+def find_released_weights(folder, dataset, method, trial):
+    """The file with the weights of one trial of the authors' release.
+
+    Args:
+        folder: what github.com/dimitymiller/cac-openset has in
+            `networks/weights`; the files may lie in sub-folders.
+        dataset: name of a benchmark set.
+        method: "cac" or "cross_entropy".
+        trial: of the split family `miller2020`.
+
+    Returns:
+        Its path.
+
+    Raises:
+        ValueError: there are no weights of this data set or method, or the
+            folder does not hold the file.
+
+    Example:
+
+    >>> find_released_weights("no/folder", "mnist", "cac", 0)
+    Traceback (most recent call last):
+    ValueError: There is no MNIST_0_CACclassifierAnchorLoss.pth in no/folder.
+    """
+    for kind, name, there in (
+        ("data sets", dataset, _SETS),
+        ("methods", method, _TRAININGS),
+    ):
+        if name not in there:
+            raise ValueError(
+                f"The authors released weights of the {kind} "
+                f"{', '.join(there)}; not of {name}."
+            )
+    file = f"{_SETS[dataset]}_{trial}_{_TRAININGS[method]}.pth"
+    found = sorted(pathlib.Path(folder).rglob(file))
+    if not found:
+        raise ValueError(f"There is no {file} in {folder}.")
+    return str(found[0])
+
+
+def data_of_released_weights(dataset, trial):
+    """Arguments of `data.load_open_set_dataset` for a trial's weights.
+
+    The images that the weights were trained on, and no others: of the sets
+    whose validation images the authors' code drew, those.
+
+    Example:
+
+    >>> data_of_released_weights("mnist", 3)
+    {'dataset': 'mnist', 'split_family': 'miller2020', 'trial': 3}
+    """
+    options = {
+        "dataset": dataset,
+        "split_family": "miller2020",
+        "trial": trial,
+    }
+    if dataset in ("cifar10", "cifar+10", "cifar+50"):
+        options["validation_split"] = "authors"
+    return options
+
+
+def import_weights(
+    checkpoint,
+    options,
+    output_dir,
+    *,
+    statistics=None,
+    overwrite=False,
+    tell=None,
+):
+    """Makes a `model.keras` from a checkpoint; what `cac-import-weights` does.
+
+    The model keeps its anchors and has no theta.
+
+    Args:
+        checkpoint: the .pth file.
+        options: arguments of `data.load_open_set_dataset`: the data that the
+            weights belong to.
+        output_dir: folder of the model.
+        statistics: mean and std of the normalisation that the weights were
+            trained with, one number per channel each. None: as the authors
+            computed it, over all training images of the known classes before
+            they are resized.
+        overwrite: whether what an earlier run left there is deleted.
+        tell: as in `train`.
+
+    Returns:
+        The name of the method, and the path of the model.
+
+    Raises:
+        RunFolderError: the folder holds something else.
+        ValueError: a file that is no such checkpoint, or one of other classes.
+    """
+    # The data may take long, so the file is looked at before.
+    models.read_authors_weights(checkpoint)
+    dataset = data.load_open_set_dataset(**options)
+    for note in dataset.notes if tell else ():
+        tell("note", note)
+    recipe = methods.Recipe(
+        **{
+            name: value
+            for name, value in methods.preset(options["dataset"]).items()
+            if name in ("dropout", "scale", "flip", "rotation")
+        }
+    )
+    mean, std = statistics or _statistics(options, dataset)
+    model = models.import_authors_weights(
+        checkpoint,
+        dataset.class_names,
+        dataset.image_shape,
+        mean,
+        std,
+        layers.AffineAugmentation(recipe.scale, recipe.flip, recipe.rotation),
+        recipe.dropout,
+    )
+    method = "cac" if model.score.name == "gamma" else "cross_entropy"
+    _check_accuracy(model, dataset, checkpoint)
+    settings = {
+        "data": data_in_force(options),
+        "method": method,
+        "score": model.score.name,
+        "checkpoint": os.path.basename(checkpoint),
+        "checkpoint_sha256": file_sha256(checkpoint),
+        "normalisation": {"mean": list(mean), "std": list(std)},
+    }
+    with RunFolder.open(
+        output_dir, settings, data_summary(dataset), overwrite
+    ) as folder:
+        path = folder.file("model.keras")
+        model.save(path)
+    return method, path
+
+
+def _statistics(options, dataset):
+    """Mean and std of the data."""
+    name = options["dataset"]
+    if name in data.BENCHMARK_SETS and options.get("image_size") is None:
+        images = data.BenchmarkImages(name, options.get("data_dir"))
+        return images.source_statistics(dataset.class_ids)
+    return layers.channel_statistics(
+        np.concatenate([dataset.train.images[:], dataset.validation.images[:]])
+    )
+
+
+def _check_accuracy(model, dataset, checkpoint):
+    rows = np.random.default_rng(0).permutation(dataset.validation.size)
+    images, labels = dataset.validation.take(rows[:_IMAGES_TO_CHECK])
+    accuracy = np.mean(
+        model.predict_scores(images).predicted_class_id == labels
+    )
+    if accuracy < _LOWEST_ACCURACY:
+        raise ValueError(
+            f"{checkpoint} classifies {accuracy:.0%} of the validation images "
+            f"of {', '.join(dataset.class_names)} correctly: it belongs to "
+            "another data set, split family or trial. (The released weights "
+            "belong to the split family miller2020.)"
+        )

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""results.csv: the numbers of a benchmark's finished runs, a row per score."""
+
+import csv
+import pathlib
+
+from cac_tf import atomic_files
+from cac_tf.experiments.benchmark_plan import SHARES_MODEL_OF
+from cac_tf.experiments.run_folder import FORMAT
+from cac_tf.experiments.run_folder import RunFolderError
+from cac_tf.experiments.run_folder import read_config
+from cac_tf.experiments.run_folder import read_metrics
+
+# Columns of results.csv and their types; empty cells are None.
+COLUMNS = {
+    "format": int,
+    "dataset": str,
+    "split_family": str,
+    "method": str,
+    "variant": str,
+    "score": str,
+    "trial": int,
+    "auroc": float,
+    "fpr_at_95_tpr": float,
+    "aupr_known": float,
+    "aupr_unknown": float,
+    "accuracy": float,
+    "ccr@1%": float,
+    "ccr@5%": float,
+    "ccr@10%": float,
+    "oscr": float,
+    "bhattacharyya": float,
+    "epochs": int,
+    "seconds": float,
+    "precision": str,
+    "seed": int,
+    "cpu": str,
+    "accelerator": str,
+    "backend": str,
+    "versions": str,
+    "commit": str,
+}
+
+
+def collect_results(output_dir):
+    """Rows of all finished runs under a folder, one per score.
+
+    Returns:
+        The rows, and a text for each run that cannot be read, one of another
+        version of cac_tf for example.
+    """
+    rows, problems = [], []
+    for file in sorted(pathlib.Path(output_dir).glob("*/*/*/*/metrics.json")):
+        try:
+            rows += _rows(file.parent)
+        except (RunFolderError, OSError, KeyError) as error:
+            problems.append(f"{file.parent}: {error}")
+    return rows, problems
+
+
+def _rows(folder):
+    metrics, config = read_metrics(folder), read_config(folder)
+    training, settings = metrics, config["settings"]
+    environment = config["environment"]
+    family, dataset, label, trial = folder.parts[-4:]
+    if "epochs" not in metrics and dataset in SHARES_MODEL_OF:
+        # Only evaluated: the model was trained in the run of another set.
+        source = folder.parents[3] / family / SHARES_MODEL_OF[dataset]
+        source = source / label / trial
+        training = read_metrics(source)
+        settings = read_config(source)["settings"]
+    scores = dict(metrics["scores"])
+    if (folder / "scores" / "metrics.json").exists():
+        scores |= read_metrics(folder / "scores")["scores"]
+    return [
+        {
+            "format": FORMAT,
+            **{
+                name: metrics[name]
+                for name in ("dataset", "split_family", "method")
+            },
+            # The values of a sweep; empty where there is none.
+            "variant": label.partition(",")[2],
+            # A data set whose known classes are all classes has no trials.
+            "trial": metrics["trial"] or 0,
+            "score": score,
+            **{
+                name: value for name, value in by_score.items() if name != "ccr"
+            },
+            **{
+                f"ccr@{float(rate):.0%}": value
+                for rate, value in (by_score["ccr"] or {}).items()
+            },
+            "bhattacharyya": metrics["bhattacharyya"],
+            # Nothing of these where released weights were evaluated.
+            "epochs": training.get("epochs"),
+            "seconds": training.get("seconds"),
+            "precision": settings.get("precision"),
+            "seed": settings.get("seed"),
+            "cpu": environment["hardware"]["cpu"],
+            "accelerator": environment["hardware"]["accelerator"],
+            "backend": environment["backend"],
+            "versions": " ".join(
+                f"{name}={version}"
+                for name, version in environment["versions"].items()
+            ),
+            "commit": environment["commit"],
+        }
+        for score, by_score in scores.items()
+    ]
+
+
+def write_results(path, rows):
+    """Writes `results.csv`, as a whole or not at all."""
+    with (
+        atomic_files.replacing(path) as temporary,
+        open(temporary, "w", newline="", encoding="utf-8") as file,
+    ):
+        writer = csv.DictWriter(file, list(COLUMNS))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def read_results(path):
+    """Rows of a `results.csv`.
+
+    Returns:
+        List of dicts with the keys and types of `COLUMNS`; None where a cell
+        is empty.
+
+    Raises:
+        ValueError: the file was written by another version of cac_tf, or is
+            not a results file.
+    """
+    with open(path, newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        rows = list(reader)
+    found = set(reader.fieldnames or ())
+    formats = {row.get("format") for row in rows} - {str(FORMAT)}
+    if found != set(COLUMNS) or formats:
+        different = sorted(found ^ set(COLUMNS)) or sorted(map(str, formats))
+        raise ValueError(
+            f"{path} was not written by this version of cac_tf (format "
+            f"{FORMAT}); different: {', '.join(different)}. Move it away; it "
+            "is made again from the runs' folders."
+        )
+    try:
+        if any(None in row.values() for row in rows):
+            raise ValueError("it is cut off")
+        return [
+            {
+                name: None if row[name] == "" else kind(row[name])
+                for name, kind in COLUMNS.items()
+            }
+            for row in rows
+        ]
+    except ValueError as error:
+        raise ValueError(f"{path} holds a damaged row: {error}") from error

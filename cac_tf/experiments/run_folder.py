@@ -1,0 +1,386 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The folder of one run: its settings, its progress, its results."""
+
+import contextlib
+import dataclasses
+import fnmatch
+import json
+import os
+
+import numpy as np
+
+from cac_tf import atomic_files
+from cac_tf.experiments.environment import environment
+from cac_tf.experiments.folder_lock import FolderIsLockedError
+from cac_tf.experiments.folder_lock import FolderLock
+from cac_tf.experiments.folder_lock import is_lock
+
+# Raised when the meaning of config.json or metrics.json changes.
+FORMAT = 4
+
+# The files that a run writes, as patterns; `*` also stands for sub-folders.
+# config.json keeps this list, and nothing else is ever deleted. In this order:
+# without metrics.json a run is not finished, and as long as config.json exists,
+# the other files have an owner.
+_FILES = (
+    "metrics.json",
+    "checkpoints/*.npz",
+    "model.keras",
+    "history.json",
+    "scores.npz",
+    "report.html",
+    "serving/1/*",
+    "serving/requests/*.json",
+    "serving/README.md",
+    "serving/*.config",
+    "tensorboard/*events.out.tfevents.*",
+    "config.json",
+)
+
+
+class RunFolderError(ValueError):
+    """A folder that cannot hold the wanted run."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RunFolder:
+    """The folder of a run: its paths and its state.
+
+    A run is finished when its `metrics.json` is whole: it is written last.
+    """
+
+    path: str
+    # What happened as it was opened, for the user.
+    notes: tuple = ()
+
+    def file(self, *names):
+        """Path of a file in the folder."""
+        return os.path.join(self.path, *names)
+
+    @property
+    def checkpoints(self):
+        """Folder with one checkpoint for each training of the run."""
+        return self.file("checkpoints")
+
+    @property
+    def is_finished(self):
+        """Whether all results are there."""
+        try:
+            read_metrics(self.path)
+        except (FileNotFoundError, RunFolderError):
+            # A file that is cut off is written anew.
+            return False
+        return True
+
+    @property
+    def serving(self):
+        return self.file("serving")
+
+    @classmethod
+    def find(cls, path, settings):
+        """The folder of exactly this run, begun or finished, or None.
+
+        Args:
+            path: the folder.
+            settings: JSON-able dict of everything that decides the result.
+
+        Returns:
+            `RunFolder`, or None where there is no run.
+
+        Raises:
+            RunFolderError: the folder holds a run with other settings, or
+                files that do not belong to a run.
+        """
+        folder = cls(os.fspath(path))
+        if not folder._holds_a_run():
+            return None
+        changes = _changes(read_config(path)["settings"], settings)
+        if changes:
+            raise RunFolderError(
+                f"{path} holds a run with another configuration ({changes}). "
+                "Choose another folder, or pass overwrite=True to delete that "
+                "run and start again."
+            )
+        return folder
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(cls, path, settings, data, overwrite=False):
+        """Starts a run in a folder, or resumes the same one.
+
+        A context manager: within it no other process can open the folder.
+
+        Args:
+            path: the folder; made if it does not exist.
+            settings: JSON-able dict of everything that decides the result.
+            data: JSON-able dict that says which data the settings led to.
+            overwrite: start afresh: the files of an earlier run are deleted.
+
+        Yields:
+            `RunFolder`. Its `notes` say what differs from when the run began
+            without making it another one, such as the number of threads.
+
+        Raises:
+            RunFolderError: as in `find`, without `overwrite`; the data
+                differ from those when the run began; the folder holds files
+                of others where a run's would be deleted; it cannot be
+                written; another process writes it; or it was deleted.
+        """
+        is_new = not os.path.isdir(path)
+        try:
+            os.makedirs(path, exist_ok=True)
+            lock = FolderLock(path)
+            lock.acquire()
+        except FolderIsLockedError as error:
+            raise RunFolderError(str(error)) from None
+        except OSError as error:
+            raise RunFolderError(
+                f"{path} cannot be written: {error}"
+            ) from error
+        try:
+            yield cls._opened(path, settings, data, overwrite)
+        except Exception as error:
+            if lock.is_in_place:
+                raise
+            raise RunFolderError(
+                f"{path} was deleted while this run was writing into it. The "
+                "same command starts the run again."
+            ) from error
+        finally:
+            lock.release()
+            if is_new:
+                with contextlib.suppress(OSError):
+                    # Empty if nothing was written.
+                    os.rmdir(path)
+
+    @classmethod
+    def _opened(cls, path, settings, data, overwrite):
+        folder = cls(os.fspath(path))
+        now = environment()
+        if overwrite:
+            folder._clear()
+        elif cls.find(path, settings):
+            earlier = read_config(path)
+            changes = _changes_of_data(earlier["data"], data)
+            if changes:
+                raise RunFolderError(
+                    f"{path} holds a run that began with other data "
+                    f"({changes}). Restore them, or pass overwrite=True to "
+                    "delete that run and start again."
+                )
+            # (A run may last longer than a day.)
+            changes = _changes(
+                {**earlier["environment"], "date": None}, {**now, "date": None}
+            )
+            atomic_files.remove_leftovers(path)
+            if changes:
+                note = (
+                    f"This run began in another environment ({changes}), so "
+                    "its numbers may differ from those of an uninterrupted "
+                    "run."
+                )
+                folder = dataclasses.replace(folder, notes=(note,))
+            return folder
+        config = {
+            "format": FORMAT,
+            "settings": settings,
+            "data": data,
+            "environment": now,
+            "files": list(_FILES),
+        }
+        atomic_files.write_json(folder.file("config.json"), config)
+        atomic_files.remove_leftovers(path)
+        return folder
+
+    def _holds_a_run(self):
+        """Whether there is a config.json; False for an empty folder.
+
+        Raises:
+            RunFolderError: there are files, but no config.json.
+        """
+        if os.path.exists(self.file("config.json")):
+            return True
+        names = os.listdir(self.path) if os.path.isdir(self.path) else ()
+        if not all(is_lock(n) or atomic_files.is_leftover(n) for n in names):
+            raise RunFolderError(
+                f"{self.path} is not empty and holds no run (no config.json). "
+                "Choose another folder."
+            )
+        return False
+
+    def _clear(self):
+        if self._holds_a_run():
+            self.delete_files("*")
+
+    def delete_files(self, pattern):
+        """Deletes the files of the run that match a pattern.
+
+        Raises:
+            RunFolderError: the folder is not of a run, or one of the run's
+                sub-folders holds a file of somebody else; nothing is deleted.
+        """
+        patterns = _patterns_of(self.path)
+        owned_folders = {p.split("/")[0] for p in patterns if "/" in p}
+        found, foreign = {}, []
+        for name in _files_under(self.path):
+            owner = next(
+                (p for p in patterns if fnmatch.fnmatchcase(name, p)), None
+            )
+            if not fnmatch.fnmatchcase(name, pattern):
+                continue
+            if owner is not None:
+                found.setdefault(owner, []).append(name)
+            elif name.split("/")[0] in owned_folders:
+                foreign.append(name)
+        if foreign:
+            raise RunFolderError(
+                f"{self.path} holds files that are not the run's: "
+                f"{', '.join(sorted(foreign)[:3])}"
+                f"{', ...' * (len(foreign) > 3)}. Move them away, or choose "
+                "another folder."
+            )
+        for owner in patterns:
+            for name in found.get(owner, ()):
+                os.unlink(self.file(name))
+        _remove_empty_folders(self.path, owned_folders)
+
+    def remove_if_nothing_was_trained(self):
+        """Deletes the configuration where there is no checkpoint yet."""
+        if not os.path.isdir(self.checkpoints):
+            self.delete_files("*")
+
+    def write_scores(self, evaluation):
+        """Writes `scores.npz`."""
+        with atomic_files.replacing(self.file("scores.npz")) as temporary:
+            np.savez_compressed(temporary, **evaluation.arrays())
+
+
+def _files_under(path):
+    """Files of a folder, relative to it, by "/"; leftovers are left out."""
+    for parent, folders, files in os.walk(path):
+        folders[:] = [n for n in folders if not atomic_files.is_leftover(n)]
+        for name in files:
+            if not atomic_files.is_leftover(name):
+                whole = os.path.relpath(os.path.join(parent, name), path)
+                yield whole.replace(os.sep, "/")
+
+
+def _remove_empty_folders(path, names):
+    for name in names:
+        for parent, *_ in os.walk(os.path.join(path, name), topdown=False):
+            atomic_files.remove_leftovers(parent)
+            with contextlib.suppress(OSError):
+                os.rmdir(parent)
+
+
+def _patterns_of(path):
+    """The list of files in a run's config.json, of any version."""
+    try:
+        with open(os.path.join(path, "config.json"), encoding="utf-8") as file:
+            content = json.load(file)
+        patterns = content["files"]
+        if content["settings"] is not None and isinstance(patterns, list):
+            return [str(pattern) for pattern in patterns]
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise RunFolderError(
+        f"{path} holds a config.json that does not say which files a run has "
+        "written, so nothing is deleted. Choose another folder."
+    )
+
+
+def _changes(earlier, now):
+    """What differs between two dicts, as a text; empty if nothing does."""
+    earlier, now = _flat(earlier), _flat(json.loads(json.dumps(now)))
+    return "; ".join(
+        f"{key}: {earlier.get(key)!r} there, {now.get(key)!r} now"
+        for key in sorted({*earlier, *now})
+        if earlier.get(key) != now.get(key)
+    )
+
+
+def _changes_of_data(earlier, now):
+    """As `_changes`, with the names of the parts instead of digests."""
+    before, after = earlier.get("sha256", {}), now.get("sha256", {})
+    parts = [name for name in after if before.get(name) != after[name]]
+    changes = _changes({**earlier, "sha256": {}}, {**now, "sha256": {}})
+    if parts:
+        which = f"other images or labels in: {', '.join(parts)}"
+        changes = "; ".join(filter(None, [which, changes]))
+    return changes
+
+
+def _flat(values):
+    """The entries of nested dicts, by their own names only."""
+    flat = {}
+    for name, value in values.items():
+        flat.update(_flat(value) if isinstance(value, dict) else {name: value})
+    return flat
+
+
+def read_config(path):
+    """The `config.json` of a run's folder.
+
+    Raises:
+        RunFolderError: it is not a run's configuration, or it is that of
+            another version of cac_tf.
+    """
+    content = _read(os.path.join(path, "config.json"))
+    missing = {"settings", "data", "environment", "files"} - set(content)
+    if missing:
+        raise RunFolderError(
+            f"{path} holds a config.json that is not a run's: it lacks "
+            f"{', '.join(sorted(missing))}."
+        )
+    return content
+
+
+def read_metrics(path):
+    """The `metrics.json` of a run's folder.
+
+    Raises:
+        RunFolderError: it does not hold a run's numbers, or it holds those of
+            another version of cac_tf.
+    """
+    return _read(os.path.join(path, "metrics.json"))
+
+
+def _read(path):
+    with open(path, encoding="utf-8") as file:
+        try:
+            content = json.load(file)
+        except ValueError as error:
+            raise RunFolderError(
+                f"{path} is not a JSON file: {error}"
+            ) from error
+    found = content.get("format") if isinstance(content, dict) else None
+    if found != FORMAT:
+        raise RunFolderError(
+            f"{path} was not written by this version of cac_tf (its format is "
+            f"{found}, this version's {FORMAT}). Choose another folder."
+        )
+    return content
+
+
+def data_summary(dataset):
+    """Which data a run uses, for `config.json`.
+
+    Args:
+        dataset: `OpenSetDataset`.
+
+    Returns:
+        JSON-able dict: classes, counts, normalisation, and the SHA-256 of each
+        part's images and labels, by which a resumed run checks that they are
+        the same.
+    """
+    mean, std = dataset.channel_statistics
+    return {
+        "class_names": list(dataset.class_names),
+        "class_ids": [int(i) for i in dataset.class_ids],
+        "unknown_class_names": list(dataset.unknown_class_names),
+        "unknown_class_ids": [int(i) for i in dataset.unknown_class_ids],
+        "counts": dataset.counts,
+        "mean": mean,
+        "std": std,
+        "sha256": dataset.digests,
+    }

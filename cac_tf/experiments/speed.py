@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How fast this machine trains a network."""
+
+import time
+
+import keras
+import numpy as np
+
+from cac_tf import data
+from cac_tf import methods
+from cac_tf.experiments.benchmark_plan import training_images
+from cac_tf.losses import CACLoss
+from cac_tf.models import OpenSetClassifier
+from cac_tf.models import networks
+
+_NUM_CLASSES = 6
+# Of a run that only evaluates a model; a rough guess.
+_SECONDS_OF_EVALUATION = 60.0
+
+
+def estimated_seconds(configs):
+    """What the runs of a benchmark take, from a few timed training steps.
+
+    Args:
+        configs: dict from `BenchmarkRun` to `ExperimentConfig`.
+
+    Returns:
+        Dict from a run to its seconds, if no stage ends early; None for a
+        recipe that does not say what would have to be timed.
+    """
+    rates, found = {}, {}
+    for run, config in configs.items():
+        recipe = config.recipe_in_force
+        if run.evaluated_model is not None:
+            found[run] = _SECONDS_OF_EVALUATION
+            continue
+        if not isinstance(recipe, methods.Recipe):
+            found[run] = None
+            continue
+        benchmark_set = data.BENCHMARK_SETS.get(run.dataset)
+        size = benchmark_set.image_size if benchmark_set else 8
+        kind = (recipe.network, size, recipe.batch_size, config.precision)
+        if kind not in rates:
+            rates[kind] = images_per_second(*kind)
+        images = training_images(run.dataset, run.split_family, run.trial)
+        found[run] = images * recipe.most_epochs / rates[kind]
+    return found
+
+
+def images_per_second(network, image_size, batch_size, precision, steps=4):
+    """Times a few training steps on synthetic images, without the first one.
+
+    Args:
+        network: name of `models.networks`.
+        image_size: height and width.
+        batch_size: images per step.
+        precision: Keras dtype policy.
+        steps: how many steps are timed; the median counts.
+
+    Returns:
+        Images per second.
+    """
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(precision)
+    try:
+        backbone = networks.find(network)(
+            _NUM_CLASSES, (image_size, image_size, 3), weight_decay=1e-5
+        )
+    finally:
+        keras.config.set_dtype_policy(before)
+    names = [str(i) for i in range(_NUM_CLASSES)]
+    model = OpenSetClassifier(backbone, names)
+    model.compile(keras.optimizers.SGD(0.01, momentum=0.9), CACLoss())
+    shape = (batch_size, image_size, image_size, 3)
+    images = np.random.default_rng(0).random(shape, "float32")
+    labels = np.arange(batch_size) % _NUM_CLASSES
+    seconds = []
+    for _ in range(steps + 1):
+        started = time.perf_counter()
+        model.train_on_batch(images, labels)
+        seconds.append(time.perf_counter() - started)
+    return batch_size / float(np.median(seconds[1:]))

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training run, from data to a served model, in its own folder."""
+
+import contextlib
+import importlib.util
+import os
+import re
+import typing
+
+import keras
+
+from cac_tf import methods
+from cac_tf.data import load_open_set_dataset
+from cac_tf.experiments.config import AUTO
+from cac_tf.experiments.evaluation import Evaluation
+from cac_tf.experiments.evaluation import evaluate
+from cac_tf.experiments.results import write_results
+from cac_tf.experiments.run_folder import RunFolder
+from cac_tf.experiments.run_folder import data_summary
+from cac_tf.experiments.score_choice import choose_score
+from cac_tf.models import OpenSetClassifier
+from cac_tf.training import Runtime
+from cac_tf.training import TrainingRun
+
+
+class Trained(typing.NamedTuple):
+    """A finished run."""
+
+    folder: RunFolder
+    # None where the run was finished before.
+    evaluation: Evaluation | None
+
+
+def train(config, output_dir, *, overwrite=False, tensorboard=False, tell=None):
+    """Trains, calibrates, evaluates and exports; what `cac-train` does.
+
+    Called again after an interruption, it resumes after the last finished
+    epoch; a finished run is left alone.
+
+    Args:
+        config: `ExperimentConfig`.
+        output_dir: folder of the run; made if it does not exist.
+        overwrite: whether what an earlier run left there is deleted.
+        tensorboard: whether logs for TensorBoard are written, into
+            `tensorboard/` of the folder. Needs that package, and TensorFlow.
+        tell: called with a `kind` and its values as things happen: "note"
+            (about the data), "chosen" (a score), "callbacks" (may return
+            more of them). None: nothing is called.
+
+    Returns:
+        `Trained`.
+
+    Raises:
+        RunFolderError: the folder holds something else; see `RunFolder`.
+        ValueError: data or a configuration that cannot be trained on, or
+            no TensorBoard to write logs with.
+
+    Example:
+
+    >>> import tempfile
+    >>> from cac_tf.experiments import ExperimentConfig
+    >>> config = ExperimentConfig(
+    ...     {"dataset": "digits", "test_fraction": 0.8}, recipe={"epochs": 1})
+    >>> done = train(config, tempfile.mkdtemp())  # doctest: +SKIP
+    >>> done.evaluation.metrics["auroc"]  # doctest: +SKIP
+    0.7
+    """
+    tell = tell or (lambda kind, *values: None)
+    settings = config.settings()
+    if tensorboard:
+        _require_tensorboard()
+    if not overwrite:
+        earlier = RunFolder.find(output_dir, settings)
+        if earlier and earlier.is_finished:
+            return Trained(earlier, None)
+    with _precision(config.precision):
+        # Errors in the data are found before anything is written.
+        dataset = load_open_set_dataset(**config.data)
+        for note in dataset.notes:
+            tell("note", note)
+        with RunFolder.open(
+            output_dir, settings, data_summary(dataset), overwrite
+        ) as folder:
+            for note in folder.notes:
+                tell("note", note)
+            evaluation = _train_in(folder, config, dataset, tensorboard, tell)
+    return Trained(folder, evaluation)
+
+
+def _train_in(folder, config, dataset, tensorboard, tell):
+    """Trains and writes all files of a run; returns the `Evaluation`."""
+    run = TrainingRun(
+        Runtime(config.seed),
+        folder.checkpoints,
+        score=None if config.score == AUTO else config.score,
+        tta=config.tta,
+        callbacks=_callbacks(folder, tensorboard, tell),
+        after_epoch=_learning_curve(config, dataset),
+    )
+    method = methods.get(config.method)
+    try:
+        model = method.train(dataset, config.recipe_in_force, run)
+    except ValueError:
+        # If the method refuses the recipe, nothing is left behind.
+        folder.remove_if_nothing_was_trained()
+        raise
+    if config.score == AUTO:
+        chosen, separations = choose_score(model, dataset)
+        tell("chosen", chosen.name, separations)
+        model = model.with_score(chosen)
+    model.calibrate(
+        dataset.validation.images,
+        true_positive_rate=config.true_positive_rate,
+    )
+    model.save(folder.file("model.keras"))
+    evaluation = evaluate(model, dataset, config.method, config.scores)
+    if keras.backend.backend() == "tensorflow":
+        _export(model, folder)
+    write_results(folder, evaluation, dataset, model.centres, run)
+    return evaluation
+
+
+def _require_tensorboard():
+    # Keras would say so after the first epoch.
+    for name in ("tensorboard", "tensorflow"):
+        if importlib.util.find_spec(name) is None:
+            raise ValueError(
+                f"tensorboard=True needs the package {name}, which is not "
+                f"installed: pip install {name}"
+            )
+
+
+@contextlib.contextmanager
+def _precision(policy):
+    """Keras' dtype policy for as long as a run lasts."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def _callbacks(folder, tensorboard, tell):
+    def make(name, epochs, steps_per_epoch):
+        callbacks = list(tell("callbacks", name, epochs, steps_per_epoch) or ())
+        if tensorboard:
+            callbacks.append(
+                keras.callbacks.TensorBoard(folder.file("tensorboard", name))
+            )
+        return callbacks
+
+    return make
+
+
+def _learning_curve(config, dataset):
+    """Evaluates a classifier every few epochs, or None."""
+    every = config.evaluate_every
+    if not every:
+        return None
+
+    def after_epoch(model, epoch):
+        if epoch % every or not isinstance(model, OpenSetClassifier):
+            return {}
+        measures = evaluate(model, dataset, config.method).metrics
+        return {
+            f"test_{name}": measures[name]
+            for name in ("auroc", "accuracy")
+            if measures[name] is not None
+        }
+
+    return after_epoch
+
+
+def _export(model, folder):
+    from cac_tf.export import write_model_folder
+
+    # What an interrupted attempt left belongs to this same run.
+    folder.delete_files("serving/*")
+    os.mkdir(folder.serving)
+    name = os.path.basename(os.path.abspath(folder.path))
+    write_model_folder(
+        model,
+        folder.serving,
+        version=1,
+        name=re.sub(r"[^\w.-]", "_", name, flags=re.ASCII),
+    )

@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Defaults that losses, layers and recipes share."""
+
+# Of the CAC paper, the same for all its data sets: length of the anchors
+# (alpha) and weight of the anchor loss (lambda).
+MAGNITUDE, ANCHOR_WEIGHT = 10.0, 0.1
+
+# Of the Objectosphere authors' code for MNIST: the length that features of
+# known images should have (xi), and the weight of the terms of this length.
+FEATURE_LENGTH, LENGTH_WEIGHT = 50.0, 1e-4

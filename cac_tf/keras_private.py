@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All that depends on private attributes of Keras, and nothing else.
+
+What is used: `Layer._tracker` and `Layer._untrack_variable`, for weights that
+come after a layer was built, as Keras' own layers have them; a tensor's
+`_keras_history`, an operation's `_inbound_nodes` and a functional model's
+`_nodes_by_depth` (of a Sequential model: `_functional`), to find what goes
+into its last layer; a trainer's `_distribute_strategy` and
+`_maybe_symbolic_build`, to build a model where replicas differ in their rows;
+and a metric's `_direction`, by which callbacks know which values are better.
+tests/keras_private_test.py runs on the lowest and on the newest Keras that
+pyproject.toml allows.
+"""
+
+import keras
+
+
+class BuiltFromOneReplica:
+    """For a model whose replicas may differ in their numbers of rows.
+
+    Before the first epoch, TensorFlow's trainer takes the mean over the
+    replicas' batches, although it needs only their shapes. That fails if one
+    has more rows than another, so the first replica's batch is used here.
+    """
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        strategy = getattr(self, "_distribute_strategy", None)
+        if iterator is not None and strategy is not None:
+            _, _, batches = next(iter(iterator))
+            data_batch = keras.tree.map_structure(
+                lambda value: strategy.experimental_local_results(value)[0],
+                next(batches),
+            )
+            iterator = None
+        super()._maybe_symbolic_build(iterator, data_batch)
+
+
+def add_late_weight(
+    layer, name, shape, initializer, dtype="float32", trainable=False
+):
+    """A weight of a layer that may be built already.
+
+    The number of rows of a statistic is known only after data were seen, but
+    Keras locks a layer's tracker once the layer is built.
+
+    Returns:
+        `keras.Variable`, tracked: saved, loaded and exported with the layer.
+    """
+    tracker = layer._tracker
+    was_locked = tracker.locked
+    tracker.unlock()
+    try:
+        return layer.add_weight(
+            name=name,
+            shape=shape,
+            initializer=initializer,
+            dtype=dtype,
+            trainable=trainable,
+            autocast=False,
+        )
+    finally:
+        if was_locked:
+            tracker.lock()
+
+
+def forget_weight(layer, variable):
+    """Removes a weight from its layer."""
+    layer._untrack_variable(variable)
+
+
+def set_direction(metric, direction):
+    """Says whether larger ("up") or smaller ("down") values are better."""
+    metric._direction = direction
+
+
+def is_in_a_graph(tensor):
+    """Whether a tensor can be followed back to the inputs it was made of."""
+    return hasattr(tensor, "_keras_history")
+
+
+def operation_behind(tensor):
+    """The layer or operation whose output a Keras tensor is."""
+    return tensor._keras_history.operation
+
+
+def sources_of(tensor):
+    """The tensors that the operation behind a Keras tensor was called with."""
+    operation, node, _ = tensor._keras_history
+    return operation._inbound_nodes[node].input_tensors
+
+
+def calls_of(model, layer_name):
+    """Outputs of each call of a layer in the graph of a model.
+
+    Only those in this graph: a layer may be part of others too.
+    """
+    graph = getattr(model, "_functional", None) or model
+    return [
+        node.outputs
+        for same_depth in graph._nodes_by_depth.values()
+        for node in same_depth
+        if node.operation.name == layer_name
+    ]

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every loss of an open-set classifier has in common."""
+
+import keras
+from keras import ops
+
+from cac_tf.labels import UNKNOWN
+from cac_tf.registry import Registry
+
+_LOSSES = Registry("loss", "cac_tf.losses")
+register = _LOSSES.register
+names, find = _LOSSES.names, _LOSSES.get
+
+
+class Loss(keras.losses.Loss):
+    """A Keras loss that says which outputs of a classifier it reads.
+
+    A subclass names them in `READS` and defines `call(y_true, y_pred)`, which
+    returns one value per input. `y_pred` is the output itself if there is one
+    name, and a dict by name if there are several. A subclass that overrides
+    `of_outputs` names in `MAY_READ` what it uses besides, where it exists. A
+    loss that is registered (`@register`) under a `NAME` takes part in the
+    conformance tests.
+
+    `OpenSetClassifier.compile` takes such losses as they are. A stock Keras
+    loss does not say what it reads, so its output is named there:
+    `loss={"logits": keras.losses.SparseCategoricalCrossentropy(...)}`.
+
+    Call arguments:
+        y_true: (B,) or (B, 1) class indices. With `TAKES_NEGATIVES`, -1 is
+            the label of negatives: inputs of other classes that serve as
+            unknown ones in training.
+        y_pred: output, or dict of outputs.
+        sample_weight: optional (B,).
+
+    Example:
+
+    >>> import numpy as np
+    >>> class Length(Loss):
+    ...     READS = ("features",)
+    ...     def call(self, y_true, y_pred):
+    ...         return ops.sqrt(ops.sum(ops.square(y_pred), axis=-1))
+    >>> float(Length()(np.array([0]), np.float32([[3, 4]])))
+    5.0
+    """
+
+    NAME = None
+    READS = ()
+    MAY_READ = ()
+    TAKES_NEGATIVES = False
+
+    def of_outputs(self, labels, outputs, sample_weight=None):
+        """The loss of a batch, from a classifier's outputs by name.
+
+        Args:
+            labels: (B,) or (B, 1).
+            outputs: dict of tensors: those in `READS`, and those in `MAY_READ`
+                that there are. In training a classifier offers `anchors`, the
+                value of `AnchoredDistance.anchors`.
+            sample_weight: optional (B,).
+
+        Returns:
+            As a call returns: a scalar, unless the reduction says otherwise.
+        """
+        return self(labels, select(outputs, self.READS), sample_weight)
+
+    def reduce(self, values, sample_weight=None):
+        """(B,) values, weighted and reduced as a call does it."""
+        reduction = _Reduction(
+            name="reduction", reduction=self.reduction, dtype=self.dtype
+        )
+        return reduction(values, values, sample_weight)
+
+
+class _Reduction(keras.losses.Loss):
+    """Keras' reduction of values that are already computed."""
+
+    def call(self, y_true, y_pred):
+        return y_pred
+
+
+def select(outputs, names):
+    """One output by its name, or a dict of several."""
+    if len(names) == 1:
+        return outputs[names[0]]
+    return {name: outputs[name] for name in names}
+
+
+def is_label(labels, label):
+    """Whether each label is this one, bool of their shape."""
+    labels = ops.convert_to_tensor(labels)
+    is_unsigned = keras.backend.standardize_dtype(labels.dtype).startswith("u")
+    if is_unsigned and label < 0:
+        # JAX would take -1 for the largest unsigned number.
+        return ops.zeros_like(labels, dtype="bool")
+    return ops.equal(labels, label)
+
+
+def is_known(labels):
+    """(B,) bool: whether a label is that of a known class."""
+    return ops.logical_not(is_label(ops.reshape(labels, (-1,)), UNKNOWN))
+
+
+def known_labels(labels):
+    """The labels, with class 0 in place of those of no known class.
+
+    For rows whose weight is 0, which a loss still computes.
+    """
+    labels = ops.convert_to_tensor(labels)
+    return ops.where(is_label(labels, UNKNOWN), ops.zeros_like(labels), labels)
+
+
+def weights_of_counted(is_counted, sample_weight, reduction):
+    """Sample weights with which only the counted rows form the loss.
+
+    Args:
+        is_counted: (B,) or (B, 1) bool; the others get weight 0.
+        sample_weight: the caller's (B,) weights or None.
+        reduction: of the loss. A mean over the batch is scaled up so that it
+            becomes the mean over the counted rows.
+
+    Returns:
+        (B,) float32 weights.
+    """
+    weights = ops.reshape(ops.cast(is_counted, "float32"), (-1,))
+    if reduction in ("sum_over_batch_size", "mean"):
+        total = ops.cast(ops.shape(weights)[0], "float32")
+        weights = weights * ops.divide_no_nan(total, ops.sum(weights))
+    if sample_weight is not None:
+        weights = weights * ops.reshape(
+            ops.cast(sample_weight, "float32"), (-1,)
+        )
+    return weights

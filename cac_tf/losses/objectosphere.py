@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Objectosphere loss (Dhamija et al., NeurIPS 2018)."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from cac_tf.hyperparameters import FEATURE_LENGTH
+from cac_tf.hyperparameters import LENGTH_WEIGHT
+from cac_tf.layers.precision import full_precision
+from cac_tf.losses.entropic_open_set import entropic_open_set_loss
+from cac_tf.losses.loss import Loss
+from cac_tf.losses.loss import is_known
+from cac_tf.losses.loss import register
+
+
+@register
+@keras.saving.register_keras_serializable(package="CacTf")
+class ObjectosphereLoss(Loss):
+    r"""Entropic open-set loss, and features of negatives pulled to zero.
+
+    With the length f of the features, it adds
+    \\(w \max(\xi - f, 0)^2\\) for known inputs and \\(w f^2\\) for
+    negatives.
+
+    Args:
+        length: the length that known features should have at least, the
+            authors' xi, > 0.
+        weight: weight w, the authors' lambda, >= 0.
+        reduction: as for every Keras loss.
+        name: as for every Keras loss.
+        **kwargs: passed to `keras.losses.Loss`.
+
+    Call arguments:
+        y_true: (B,) or (B, 1) class indices, -1 for negatives.
+        y_pred: dict of `logits`, (B, N), and `features`, (B, D).
+        sample_weight: optional (B,).
+
+    Raises:
+        ValueError: an argument out of range.
+
+    Example:
+
+    >>> outputs = {"logits": [[1.0, 1.0]], "features": [[3.0, 4.0]]}
+    >>> loss = ObjectosphereLoss(length=7, weight=0.1)
+    >>> [round(float(loss([label], outputs)), 4) for label in (0, -1)]
+    [1.0931, 3.1931]
+    """
+
+    NAME, READS = "objectosphere", ("logits", "features")
+    TAKES_NEGATIVES = True
+
+    def __init__(
+        self,
+        length=FEATURE_LENGTH,
+        weight=LENGTH_WEIGHT,
+        reduction="sum_over_batch_size",
+        name="objectosphere_loss",
+        **kwargs,
+    ):
+        super().__init__(reduction=reduction, name=name, **kwargs)
+        if not (np.isfinite(length) and length > 0):
+            raise ValueError(f"length must be finite and > 0; got {length!r}.")
+        if not (np.isfinite(weight) and weight >= 0):
+            raise ValueError(f"weight must be finite and >= 0; got {weight!r}.")
+        self.length, self.weight = float(length), float(weight)
+
+    def call(self, y_true, y_pred):
+        features = full_precision(y_pred["features"])
+        squared = ops.sum(ops.square(features), axis=-1)
+        # The square root has no gradient at 0.
+        is_zero = ops.equal(squared, 0.0)
+        length = ops.where(
+            is_zero, 0.0, ops.sqrt(ops.where(is_zero, 1.0, squared))
+        )
+        missing = ops.square(ops.maximum(self.length - length, 0.0))
+        return entropic_open_set_loss(y_true, y_pred["logits"]) + (
+            self.weight * ops.where(is_known(y_true), missing, squared)
+        )
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "length": self.length,
+            "weight": self.weight,
+        }

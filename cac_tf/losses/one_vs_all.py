@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One logistic loss per class: the "Softmax" rows behind the paper's Table 1.
+
+The baselines there were trained by the code of Neal et al. (ECCV 2018), which
+calls its score softmax and trains like this.
+"""
+
+import keras
+from keras import ops
+
+from cac_tf.layers.precision import full_precision
+from cac_tf.losses.cac import match_labels
+from cac_tf.losses.loss import Loss
+from cac_tf.losses.loss import register
+
+
+def one_vs_all(labels, logits):
+    r"""\\(\frac{1}{N} \sum_j \log(1 + e^{-t_j z_j})\\).
+
+    \\(t_j\\) is 1 for the own class and -1 for the others.
+
+    Args:
+        labels: (B,) or (B, 1) class indices.
+        logits: (B, N), no activation.
+
+    Returns:
+        (B,) losses, at least float32; NaN where the label is invalid.
+
+    Example:
+
+    >>> import numpy as np
+    >>> np.asarray(one_vs_all([0], [[2.0, 0.0]])).round(4)
+    array([0.41], dtype=float32)
+    """
+    logits = full_precision(logits)
+    is_label, is_valid = match_labels(labels, logits, "logits")
+    losses = ops.softplus(ops.where(is_label, -logits, logits))
+    # Keras' mean computes in float32 on JAX, whatever it is given.
+    mean = ops.sum(losses, axis=-1) / logits.shape[-1]
+    return ops.where(is_valid, mean, float("nan"))
+
+
+@register
+@keras.saving.register_keras_serializable(package="CacTf")
+class OneVsAllLoss(Loss):
+    """`one_vs_all` as a Keras loss.
+
+    Args:
+        reduction: as for every Keras loss.
+        name: as for every Keras loss.
+        **kwargs: passed to `keras.losses.Loss`.
+
+    Call arguments:
+        y_true: (B,) or (B, 1) class indices; not one-hot.
+        y_pred: (B, N) logits.
+        sample_weight: optional (B,).
+
+    Example:
+
+    >>> import numpy as np
+    >>> loss = OneVsAllLoss()
+    >>> round(float(loss(np.array([0]), np.float32([[2, 0]]))), 4)
+    0.41
+    """
+
+    NAME, READS = "one_vs_all", ("logits",)
+
+    def __init__(
+        self,
+        reduction="sum_over_batch_size",
+        name="one_vs_all_loss",
+        **kwargs,
+    ):
+        super().__init__(reduction=reduction, name=name, **kwargs)
+
+    def call(self, y_true, y_pred):
+        return one_vs_all(y_true, y_pred)

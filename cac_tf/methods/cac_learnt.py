@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CAC with learnt centres, as in the paper's Table 5."""
+
+from cac_tf import losses
+from cac_tf import metrics
+from cac_tf.methods.cac import ClassAnchorClustering
+from cac_tf.methods.method import register
+
+
+class LearntCAC(ClassAnchorClustering):
+    """The CAC loss on distances to trained centres, and cross-entropy.
+
+    The paper adds cross-entropy where centres are learnt.
+    """
+
+    name = "cac_learnt"
+    has_learnt_centres = True
+
+    def loss(self, recipe):
+        return [super().loss(recipe), losses.CrossEntropyLoss()]
+
+    def monitor(self):
+        return metrics.CrossEntropy()
+
+
+register(LearntCAC())

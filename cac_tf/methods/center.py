@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cross-entropy with a pull to the anchors: "Center" in the paper's Table 4."""
+
+import dataclasses
+
+from cac_tf import losses
+from cac_tf import metrics
+from cac_tf.methods import around_centres
+from cac_tf.methods import recipe as recipes
+from cac_tf.methods.method import register
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe(around_centres.Recipe):
+    """The recipe of methods with centres, with the weight of the pull."""
+
+    center_weight: float = recipes.field(
+        0.01,
+        "Weight of half the squared distance to the own centre.",
+        at_least=0,
+        at_most=10**6,
+    )
+
+
+class Center(around_centres.AroundCentresMethod):
+    """Cross-entropy on logits that are pulled to anchors.
+
+    The paper does not give the weight of the pull. The default was chosen
+    without looking at any result.
+    """
+
+    name = "center"
+    recipe = Recipe
+
+    def loss(self, recipe):
+        return losses.CenterLoss(recipe.center_weight)
+
+    def monitor(self):
+        return metrics.CrossEntropy()
+
+
+register(Center())

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tuplet loss alone: a row of the paper's Table 4."""
+
+from cac_tf import losses
+from cac_tf import metrics
+from cac_tf.methods.around_centres import AroundCentresMethod
+from cac_tf.methods.method import register
+
+
+class Tuplet(AroundCentresMethod):
+    """The tuplet loss on distances to anchors; class means afterwards."""
+
+    name = "tuplet"
+
+    def loss(self, recipe):
+        return losses.TupletLoss()
+
+    def monitor(self):
+        return metrics.TupletLoss()
+
+
+register(Tuplet())

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backbones by name.
+
+A file in this folder that registers a function adds a network, and so does
+another package that registers one: `@networks.register` on a function of
+`(num_classes, input_shape, dropout, weight_decay, seed)` that returns a Keras
+model ending in logits.
+"""
+
+from cac_tf import lazy
+
+lazy.package(
+    __name__,
+    {
+        "registry": ["find", "names", "register"],
+    },
+)

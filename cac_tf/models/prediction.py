@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A trained classifier's outputs, scores and decisions for inputs."""
+
+import typing
+
+import keras
+import numpy as np
+
+from cac_tf.decision import rule
+from cac_tf.labels import UNKNOWN
+from cac_tf.labels import UNKNOWN_NAME
+from cac_tf.models import input_checks
+from cac_tf.models.raw_inputs import RawInputs
+
+# Always returned and checked, so that one compiled function serves more calls.
+_ALWAYS = ("logits", "distances", "gamma")
+# Outputs of the model's score.
+OF_SCORE = ("unknown_score", "predicted_class_id")
+# What must be finite wherever it is requested, and its name in messages.
+_CHECKED = {
+    "logits": "Logits",
+    # Squares of finite logits may overflow.
+    "distances": "Distances",
+    "features": "Features",
+    "unknown_score": "Unknown scores",
+}
+
+
+class OpenSetScores(typing.NamedTuple):
+    """A model's outputs that need no threshold; n inputs, N classes."""
+
+    logits: np.ndarray  # (n, D) float32
+    distances: np.ndarray  # (n, N) float32, to the centres in force
+    gamma: np.ndarray  # (n, N) float32 rejection scores
+    unknown_score: np.ndarray  # (n,) float32, larger = more unknown
+    predicted_class_id: np.ndarray  # (n,) int32 in 0...N-1
+
+
+class OpenSetPrediction(typing.NamedTuple):
+    """Decisions of `OpenSetClassifier.predict_open_set`, for n inputs."""
+
+    class_id: np.ndarray  # (n,) int32 in 0...N-1, or -1 for unknown
+    label: np.ndarray  # (n,) class name, or "unknown"
+    is_unknown: np.ndarray  # (n,) bool
+    unknown_score: np.ndarray  # (n,) float32
+    predicted_class_id: np.ndarray  # (n,) int32, also where rejected
+    gamma: np.ndarray  # (n, N) float32
+    distances: np.ndarray  # (n, N) float32
+
+
+class _Inference(keras.Model):
+    """The way from inputs to some of the outputs, as a separate model.
+
+    It provides `predict_on_batch`, compiled by every backend.
+    """
+
+    def __init__(self, classifier, names, single_view):
+        super().__init__(name="inference", dtype="float32")
+        self.classifier = classifier
+        self._names, self._single_view = names, single_view
+        self.built = True
+
+    def call(self, inputs):
+        return self.classifier.outputs_of(
+            inputs, self._names, single_view=self._single_view
+        )
+
+
+def _on_tensorflow(classifier, names, single_view):
+    """The same as one graph, without what Keras does around each batch."""
+    import tensorflow as tf
+
+    @tf.function(reduce_retracing=True, autograph=False)
+    def outputs_of(inputs):
+        return classifier.outputs_of(inputs, names, single_view=single_view)
+
+    graphs = {}
+
+    def outputs_of_arrays(inputs):
+        kind = (inputs.shape[1:], inputs.dtype)
+        if kind not in graphs:
+            # For batches of every size; with a second size of images, one for
+            # images of every size.
+            spec = tf.TensorSpec((None, *kind[0]), kind[1])
+            graphs[kind] = outputs_of.get_concrete_function(spec)
+        outputs = graphs[kind](tf.constant(inputs))
+        return {name: value.numpy() for name, value in outputs.items()}
+
+    return outputs_of_arrays
+
+
+def _saying_the_shape(function):
+    """The same function; its errors name the shape of the inputs.
+
+    Where a network's code is its own, only the backend finds that inputs of
+    this shape do not fit.
+    """
+    errors = (ValueError, TypeError)
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        errors = (*errors, tf.errors.InvalidArgumentError)
+
+    def outputs_of_arrays(inputs):
+        try:
+            return function(inputs)
+        except errors as error:
+            lines = [one.strip() for one in str(error).splitlines()]
+            line = next(filter(None, lines), "")
+            raise ValueError(
+                f"The model cannot be applied to inputs of shape "
+                f"{inputs.shape[1:]} ({inputs.dtype}): "
+                f"{type(error).__name__}: {line}"
+            ) from error
+
+    return outputs_of_arrays
+
+
+class Predictor:
+    """Outputs of a classifier, batch by batch, by compiled functions.
+
+    Args:
+        classifier: `OpenSetClassifier`.
+    """
+
+    def __init__(self, classifier):
+        self._classifier, self._compiled = classifier, {}
+
+    def _inference(self, names, single_view):
+        """A function from an array of inputs to a dict of arrays."""
+        model = self._classifier
+        # Without a difference, no separate function is compiled.
+        single_view = single_view and model.tta is not None
+        # Compiled functions do not know weights that were added later.
+        layout = (model.distance_head.layout, model.score.layout)
+        kind = (names, single_view, layout)
+        if kind not in self._compiled:
+            if keras.backend.backend() == "tensorflow":
+                function = _on_tensorflow(model, names, single_view)
+            else:
+                function = _Inference(model, names, single_view)
+                function = function.predict_on_batch
+            self._compiled = {
+                **{k: v for k, v in self._compiled.items() if k[-1] == layout},
+                kind: _saying_the_shape(function),
+            }
+        return self._compiled[kind]
+
+    def batches(self, x, y, batch_size, names, single_view=False):
+        """Yields outputs by name, labels or None, inputs, and their position.
+
+        Logits, distances and gamma are always among the outputs.
+
+        Raises:
+            ValueError: inputs of another shape, or an input or output that
+                is not finite; the message names its position.
+        """
+        model, start = self._classifier, 0
+        names = tuple(sorted({*_ALWAYS, *names}))
+        raw_inputs = RawInputs(model.network)
+        for inputs, labels, where in input_checks.iterate_batches(
+            x, y, batch_size
+        ):
+            if len(inputs) == 0:
+                continue
+            place = where or (f"batch starting at {start}, " if start else "")
+            inputs = raw_inputs.check(inputs, place)
+            if not model.built:
+                model.build(inputs.shape)
+            inference = self._inference(names, single_view)
+            outputs = {
+                name: np.asarray(value)
+                for name, value in inference(inputs).items()
+            }
+            for name, what in _CHECKED.items():
+                if name in outputs:
+                    input_checks.check_finite(outputs[name], what, place)
+            start += len(inputs)
+            yield outputs, labels, inputs, place
+        raw_inputs.finish()
+
+
+def scores_of(batches):
+    """`OpenSetScores` of an iterator of outputs.
+
+    Raises:
+        ValueError: there are no inputs.
+    """
+    parts = [
+        OpenSetScores(*(outputs[n] for n in OpenSetScores._fields))
+        for outputs, *_ in batches
+    ]
+    if not parts:
+        raise ValueError("There are no inputs to score.")
+    return OpenSetScores(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+def decisions_of(scores, threshold, class_names):
+    """`OpenSetPrediction` of `OpenSetScores`.
+
+    Args:
+        scores: `OpenSetScores`.
+        threshold: theta, a number or one for each class.
+        class_names: N names.
+    """
+    predicted = scores.predicted_class_id
+    theta = rule.threshold_of_rows(np.float32(threshold), predicted)
+    class_id = rule.decide(scores.unknown_score, predicted, theta)
+    # UNKNOWN is -1: the last name.
+    names = np.array([*class_names, UNKNOWN_NAME])
+    return OpenSetPrediction(
+        class_id=class_id,
+        label=names[class_id],
+        is_unknown=class_id == UNKNOWN,
+        unknown_score=scores.unknown_score,
+        predicted_class_id=predicted,
+        gamma=scores.gamma,
+        distances=scores.distances,
+    )
+
+
+def calibration_scores(batches, known_only):
+    """Unknown scores and predicted classes of a classifier's outputs.
+
+    Args:
+        batches: iterator of (outputs, labels or None, ...).
+        known_only: whether rows labelled -1 are left out.
+
+    Returns:
+        (n,) float32 scores and (n,) int32 class ids.
+    """
+    scores, class_ids = [np.empty(0, "float32")], [np.empty(0, "int32")]
+    for outputs, labels, *_ in batches:
+        is_wanted = np.ones(len(outputs["unknown_score"]), bool)
+        if known_only and labels is not None:
+            is_wanted = labels.reshape(-1) != UNKNOWN
+        scores.append(outputs["unknown_score"][is_wanted])
+        class_ids.append(outputs["predicted_class_id"][is_wanted])
+    return np.concatenate(scores), np.concatenate(class_ids)

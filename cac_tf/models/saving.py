@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loading an open-set classifier from the file that it was saved to."""
+
+import os
+import zipfile
+
+import keras
+
+from cac_tf.models.open_set_classifier import OpenSetClassifier
+
+# Keras stores the members of its files as they are, and weights hardly shrink
+# where somebody has compressed them; a member that expands to more than this
+# multiple of its size, and more than this, is not one that was saved.
+_LARGEST_EXPANSION = 20
+_ALWAYS_ALLOWED = 2**26
+
+
+def load_model(path):
+    """Loads an `OpenSetClassifier` from the file that `save` wrote.
+
+    Args:
+        path: a `.keras` file.
+
+    Returns:
+        The model: weights, centres, theta, class names, normalisation.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is cut off or damaged, expands to far more than
+            its size, or does not hold an `OpenSetClassifier`; the message
+            names it.
+
+    Example:
+
+    >>> import os, tempfile, keras, cac_tf
+    >>> backbone = keras.Sequential([keras.Input([4]), keras.layers.Dense(2)])
+    >>> model = cac_tf.OpenSetClassifier(backbone, ["left", "right"])
+    >>> model.build((None, 4))
+    >>> path = os.path.join(tempfile.mkdtemp(), "model.keras")
+    >>> model.save(path)
+    >>> cac_tf.load_model(path).class_names
+    ('left', 'right')
+    """
+    path = os.fspath(path)
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"There is no model file {path}.")
+    check_model_file(path)
+    try:
+        model = keras.saving.load_model(path)
+    except (MemoryError, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        raise ValueError(
+            f"{path} cannot be loaded: {_sentences(error)}"
+        ) from error
+    if not isinstance(model, OpenSetClassifier):
+        raise ValueError(
+            f"{path} holds a {type(model).__name__}, not an OpenSetClassifier."
+        )
+    return model
+
+
+def check_model_file(path):
+    """Raises ValueError unless a `.keras` file is whole and of a sane size.
+
+    It is an archive. Checksums are compared, so that a damaged weight is not
+    taken for a weight, but nothing is read before the sizes are known.
+
+    Args:
+        path: of the file.
+    """
+    size = os.path.getsize(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.infolist():
+                _check_expansion(path, member)
+            damaged = archive.testzip()
+    except ValueError:
+        raise
+    except Exception as error:
+        # (Damaged archives raise errors of many kinds.)
+        raise ValueError(
+            f"{path} ({size:,} bytes) is no model file, or is cut off or "
+            f"damaged: {_sentences(error)}"
+        ) from error
+    if damaged:
+        raise ValueError(
+            f"{path} is damaged: its member {damaged} does not have the "
+            "checksum that it was saved with."
+        )
+
+
+def _check_expansion(path, member):
+    allowed = max(_ALWAYS_ALLOWED, _LARGEST_EXPANSION * member.compress_size)
+    if member.file_size > allowed:
+        raise ValueError(
+            f"{path} is not loaded: its member {member.filename}, "
+            f"{member.compress_size:,} bytes, would expand to "
+            f"{member.file_size:,} bytes, more than {allowed:,}."
+        )
+
+
+def _sentences(error):
+    """The text of an error in one line, or its kind where it has none."""
+    text = " ".join(str(error).split())
+    return text or type(error).__name__

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks before and during the training of a classifier."""
+
+import keras
+import numpy as np
+
+from cac_tf.labels import UNKNOWN
+from cac_tf.models import input_checks
+from cac_tf.models.raw_inputs import RawInputs
+
+
+class StopOnNonFiniteLoss(keras.callbacks.Callback):
+    """Ends training with an error when the loss is NaN or infinite."""
+
+    def __init__(self, inputs_are_checked):
+        super().__init__()
+        self._inputs_are_checked = inputs_are_checked
+        self._epoch = 0
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._epoch = epoch
+
+    def on_train_batch_end(self, batch, logs=None):
+        loss = (logs or {}).get("loss")
+        if loss is None or np.isfinite(float(loss)):
+            return
+        cause = (
+            "Labels and images were checked and are valid, so the training "
+            "diverged: a lower learning rate is the usual remedy."
+        )
+        if not self._inputs_are_checked:
+            cause = (
+                "This kind of data set could not be checked on the way in. "
+                "Either a label is no whole number in 0...N-1 (its loss is "
+                "then NaN), or an image holds NaN or infinity, or the "
+                "training diverged (use a lower learning rate)."
+            )
+        raise FloatingPointError(
+            f"The loss became {float(loss)} in epoch {self._epoch + 1}, batch "
+            f"{batch}. {cause} The weights are no longer usable."
+        )
+
+
+def with_check_of_loss(callbacks, inputs_are_checked):
+    """The callbacks, and one that ends a training whose loss is not finite.
+
+    Args:
+        callbacks: as `fit` takes them.
+        inputs_are_checked: whether labels and images were checked.
+    """
+    stop = StopOnNonFiniteLoss(inputs_are_checked)
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks.append(stop)
+        return callbacks
+    if callbacks is None:
+        return [stop]
+    if isinstance(callbacks, (list, tuple)):
+        return [*callbacks, stop]
+    return [callbacks, stop]
+
+
+def checked_training_data(model, x, y):
+    """The data to train on, and label counts.
+
+    Args:
+        model: `OpenSetClassifier`.
+        x: array of inputs, or a data set of batches.
+        y: labels for an array.
+
+    Returns:
+        The inputs, or a data set that checks its batches as it is read; an
+        (N,) array that counts labels (None: such data cannot be checked); and
+        the `RawInputs`, to be finished after a data set was read.
+
+    Raises:
+        ValueError: invalid labels, an input that is not finite, a shape other
+            than the model's, or a class without an example.
+    """
+    x, counts, inputs = _checked(
+        model, x, y, allow_unknown=model.takes_negatives
+    )
+    if input_checks.is_array(x):
+        absent = input_checks.absent_classes(counts, model.class_names)
+        if absent:
+            raise ValueError(
+                f"These classes have no training example: {absent}. "
+                "Every known class needs at least one."
+            )
+    return x, counts, inputs
+
+
+def checked_validation_data(model, data):
+    """The same for the validation data of `fit`, which may be None."""
+    if data is None:
+        return None
+    if isinstance(data, (tuple, list)):
+        _checked(model, *data[:2], allow_unknown=True)
+        return data
+    return _checked(model, data, None, allow_unknown=True)[0]
+
+
+def _checked(model, x, y, allow_unknown):
+    num_classes = len(model.class_names)
+    inputs = RawInputs(model.network)
+    x = input_checks.as_data(x)
+    if not input_checks.is_array(x):
+        data, counts = input_checks.checked_batches(
+            x, num_classes, allow_unknown, inputs.check
+        )
+        return data, counts, inputs
+    if y is None:
+        raise ValueError("Training on arrays needs labels: pass y.")
+    labels = input_checks.check_labels(y, num_classes, allow_unknown)
+    known = labels[labels != UNKNOWN]
+    inputs.check(x, what="Images")
+    inputs.finish()
+    return x, np.bincount(known, minlength=num_classes), inputs

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the paper's tables and figures show: data, methods, class splits."""
+
+import dataclasses
+import typing
+
+from cac_tf.reporting.published import published
+from cac_tf.reporting.published import published_bhattacharyya
+from cac_tf.reporting.published import published_ccr
+
+_SETS = ("mnist", "svhn", "cifar10", "cifar+10", "cifar+50", "tinyimagenet")
+_LEARNT = "learnt centres"
+
+
+@dataclasses.dataclass(frozen=True)
+class PaperTable:
+    """What a table of the paper measures, on which data, of which methods."""
+
+    title: str
+    split_family: str
+    # From the paper's name of a row to our method and score.
+    rows: dict
+    # From a column's title to the column of results.csv.
+    measures: dict
+    # From a data set to what was published: by row, the mean and spread of
+    # each measure.
+    published: typing.Callable
+    datasets: tuple = _SETS
+    # Whether rows of methods that are not here are shown too.
+    shows_others: bool = False
+
+    @property
+    def split_families(self):
+        """The split family, in a tuple."""
+        return (self.split_family,)
+
+    @property
+    def methods(self):
+        """Names of the methods that have to be trained."""
+        return tuple(dict.fromkeys(method for method, _ in self.rows.values()))
+
+
+def _published_auroc(split_family):
+    def of(dataset):
+        return {
+            name: [values[dataset]]
+            for name, values in published(split_family).items()
+            if dataset in values
+        }
+
+    return of
+
+
+def _published_coefficient(dataset):
+    return {
+        name: [(by_set[dataset], None)]
+        for name, by_set in published_bhattacharyya().items()
+        if dataset in by_set
+    }
+
+
+def _published_ccr(dataset):
+    return {
+        name: [(value, None) for value in values]
+        for name, values in published_ccr(dataset).items()
+    }
+
+
+TABLES = {
+    1: PaperTable(
+        "Table 1: AUROC",
+        "neal",
+        {
+            # That row was trained with one loss per class.
+            "Softmax": ("one_vs_all", "max_softmax"),
+            "Softmax, cross-entropy": ("cross_entropy", "max_softmax"),
+            "OpenMax": ("cross_entropy", "openmax"),
+            "CAC": ("cac", "gamma"),
+        },
+        {"AUROC": "auroc"},
+        _published_auroc("neal"),
+        shows_others=True,
+    ),
+    2: PaperTable(
+        "Table 2: Bhattacharyya coefficient of the distances to the closest "
+        "class mean, known against unknown (smaller is better)",
+        "miller2020",
+        {
+            "Cross-entropy": ("cross_entropy", "max_softmax"),
+            "CAC": ("cac", "gamma"),
+        },
+        {"coefficient": "bhattacharyya"},
+        _published_coefficient,
+    ),
+    3: PaperTable(
+        "Table 3: correct classification rate by false-positive rate",
+        "neal",
+        {
+            "Softmax": ("cross_entropy", "max_softmax"),
+            "Objectosphere": ("objectosphere", "objectosphere"),
+            "CAC": ("cac", "gamma"),
+        },
+        {"1 %": "ccr@1%", "5 %": "ccr@5%", "10 %": "ccr@10%"},
+        _published_ccr,
+        ("cifar10_vs_svhn", "cifar10_vs_cifar100"),
+    ),
+    4: PaperTable(
+        "Table 4: AUROC by loss, around anchors",
+        "miller2020",
+        {
+            "Center loss": ("center", "gamma"),
+            "Tuplet loss": ("tuplet", "gamma"),
+            "Anchor loss": ("anchor", "gamma"),
+            "CAC": ("cac", "gamma"),
+        },
+        {"AUROC": "auroc"},
+        _published_auroc("miller2020"),
+    ),
+    5: PaperTable(
+        "Table 5: AUROC with anchored and with learnt centres",
+        "miller2020",
+        {
+            "Center loss": ("center", "gamma"),
+            f"Center loss, {_LEARNT}": ("center_learnt", "gamma"),
+            "CAC": ("cac", "gamma"),
+            f"CAC, {_LEARNT}": ("cac_learnt", "gamma"),
+        },
+        {"AUROC": "auroc"},
+        _published_auroc("miller2020"),
+    ),
+}
+
+
+class PaperFigure(typing.NamedTuple):
+    """What a figure of the paper shows: data, methods, class splits."""
+
+    datasets: tuple
+    methods: tuple
+    split_families: tuple
+
+
+def _of_table(number):
+    table = TABLES[number]
+    return PaperFigure(table.datasets, table.methods, table.split_families)
+
+
+# The paper draws growing numbers of classes of TinyImageNet.
+FIGURES = {
+    "1": PaperFigure(
+        ("vehicles_animals",), ("cross_entropy", "cac"), ("neal",)
+    ),
+    "2": _of_table(2),
+    "3": _of_table(2),
+    "convergence": _of_table(5),
+    "classes": PaperFigure(
+        ("digits",),
+        ("cac", "cac_learnt"),
+        ("random2", "random3", "random4", "random5"),
+    ),
+}

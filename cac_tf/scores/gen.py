@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GEN, the generalised entropy (Liu et al., CVPR 2023)."""
+
+import keras
+from keras import ops
+
+from cac_tf.layers.precision import full_precision
+from cac_tf.layers.rejection_score import share_of_others
+from cac_tf.scores.registry import register
+from cac_tf.scores.score import Score
+
+
+@register
+@keras.saving.register_keras_serializable(package="CacTf")
+class GEN(Score):
+    r"""Unknown score \\(\sum_j p_j^\gamma (1 - p_j)^\gamma\\).
+
+    The sum is over the largest softmax probabilities. With a small exponent,
+    small differences from a confident prediction count.
+
+    Args:
+        exponent: the authors' gamma, in (0, 1). (No relation to CAC's gamma.)
+        classes: how many of the largest probabilities count, the authors' M;
+            all, if there are no more.
+        **kwargs: passed to `keras.layers.Layer`.
+
+    Raises:
+        ValueError: an argument out of range.
+
+    Example:
+
+    >>> import numpy as np
+    >>> np.asarray(GEN()(np.float32([[2.0, 2.0], [0.0, 9.0]]))).round(4)
+    array([1.7411, 0.8131], dtype=float32)
+    """
+
+    NAME, READS = "gen", ("logits",)
+    IS_NON_NEGATIVE = True
+
+    def __init__(self, exponent=0.1, classes=100, **kwargs):
+        super().__init__(**kwargs)
+        if not 0.0 < exponent < 1.0:
+            raise ValueError(f"exponent must be in (0, 1); got {exponent!r}.")
+        if classes < 1:
+            raise ValueError(f"classes must be at least 1; got {classes!r}.")
+        self.exponent, self.classes = float(exponent), int(classes)
+
+    def call(self, logits):
+        logits = full_precision(logits)
+        # 1 - p would round to 0 where the prediction is confident.
+        others = ops.log(share_of_others(-logits))
+        terms = ops.exp(
+            self.exponent * (ops.log_softmax(logits, axis=-1) + others)
+        )
+        if logits.shape[-1] > self.classes:
+            _, largest = ops.top_k(logits, self.classes)
+            terms = ops.take_along_axis(terms, largest, axis=-1)
+        return ops.sum(terms, axis=-1)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "exponent": self.exponent,
+            "classes": self.classes,
+        }

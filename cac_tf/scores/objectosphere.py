@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The score of the Objectosphere loss (Dhamija et al., NeurIPS 2018)."""
+
+import keras
+from keras import ops
+
+from cac_tf.layers.precision import full_precision
+from cac_tf.scores.registry import register
+from cac_tf.scores.score import Score
+
+
+@register
+@keras.saving.register_keras_serializable(package="CacTf")
+class Objectosphere(Score):
+    r"""Unknown score \\(-\max_j p_j \, \|x\|\\), of softmax and features.
+
+    For models trained with `losses.ObjectosphereLoss`, which makes the features
+    x of unknown inputs short.
+
+    Example:
+
+    >>> import numpy as np
+    >>> score = Objectosphere()
+    >>> np.asarray(score(np.float32([[2, 2]]), np.float32([[3, 4]])))
+    array([-2.5], dtype=float32)
+    """
+
+    NAME, READS = "objectosphere", ("logits", "features")
+
+    def call(self, logits, features):
+        largest = ops.max(ops.softmax(full_precision(logits)), axis=-1)
+        squares = ops.square(full_precision(features))
+        return -largest * ops.sqrt(ops.sum(squares, axis=-1))

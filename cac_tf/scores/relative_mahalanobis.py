@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The relative Mahalanobis distance (Ren et al., 2021)."""
+
+import keras
+from keras import ops
+
+from cac_tf.layers.precision import full_precision
+from cac_tf.scores.mahalanobis import Mahalanobis
+from cac_tf.scores.registry import register
+
+
+@register
+@keras.saving.register_keras_serializable(package="CacTf")
+class RelativeMahalanobis(Mahalanobis):
+    r"""Unknown score \\(\min_k M_k(x) - M_0(x)\\) (Ren et al., 2021).
+
+    M_k is the distance of `Mahalanobis`, and M_0 that to one normal
+    distribution of all training features. Distance along directions that do
+    not separate the classes appears in both terms and cancels. So it is meant
+    for near unknowns; far ones may be accepted. The covariance of M_0 is the
+    shrunk one of M_k and that of the class means: shrunk by itself, it would
+    differ in every direction, and nothing would cancel.
+
+    Raises:
+        ValueError: as for `Mahalanobis`.
+
+    Example:
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> labels = np.arange(400) % 2
+    >>> features = rng.standard_normal((400, 3)) + 9 * labels[:, None]
+    >>> score = RelativeMahalanobis()
+    >>> score.fit(labels, features=features)
+    >>> near, far = np.asarray(score(np.float32([[9, 9, 9], [4, 4, 4]])))
+    >>> bool(near < 1 and far > 40)
+    True
+    """
+
+    NAME, IS_NON_NEGATIVE, _IS_RELATIVE = "relative_mahalanobis", False, True
+
+    def call(self, features):
+        offsets = full_precision(features) - self.statistic("centre")
+        whitened = ops.matmul(offsets, self.statistic("background"))
+        overall = ops.sum(ops.square(whitened), axis=-1)
+        return super().call(features) - overall

@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training that can be killed at any moment and resumed exactly."""
+
+from cac_tf import lazy
+
+lazy.package(
+    __name__,
+    {
+        "loop": ["Stage", "TrainingRecord", "fit_resumable"],
+        "run": ["TrainingRun"],
+        "runtime": ["Runtime"],
+    },
+)

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers for many files: their order, rows, copies, and errors."""
+
+import csv
+import json
+import os
+
+import pytest
+
+from cac_tf import batch
+from cac_tf.batch import FileAnswer
+
+KNOWN = FileAnswer("", 0, "cat", False, 0.25, 1.5, "cat", (("cat", 0.9),))
+UNKNOWN = FileAnswer("", -1, "unknown", True, 2.5, 1.5, "dog", ())
+
+
+class Recorder:
+    """Stands for a `FileClassifier`; answers with the contents."""
+
+    def __init__(self):
+        self.sizes = []
+
+    def classify(self, files, threshold=None):
+        self.sizes.append(len(files))
+        return [KNOWN._replace(label=file.decode()) for file in files]
+
+
+def test_answers_come_in_the_order_of_the_paths(tmp_path):
+    paths = [str(tmp_path / f"{i}.png") for i in range(70)]
+    for i, path in enumerate(paths):
+        if i % 7:
+            with open(path, "w") as file:
+                file.write(f"file {i}")
+    classifier = Recorder()
+    found = list(batch.answer_files(classifier, paths))
+    assert [path for path, _ in found] == paths
+    for i, (_, answer) in enumerate(found):
+        if i % 7:
+            assert answer.label == f"file {i}" and not answer.error
+        else:
+            assert answer == FileAnswer(error="No such file or directory")
+    # Never more than a batch is in memory.
+    assert max(classifier.sizes) <= 32 and len(classifier.sizes) == 3
+
+
+def test_a_folder_is_no_file(tmp_path):
+    ((_, answer),) = batch.answer_files(Recorder(), [str(tmp_path)])
+    assert answer.error == "Is a directory"
+
+
+def test_paths(tmp_path):
+    for name in ("b.png", "a.png", "deep/c.jpg", ".hidden.png", "deep/.x/y"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    folder = str(tmp_path)
+    names = ["a.png", "b.png", "deep/.x/y", "deep/c.jpg"]
+    assert list(batch.paths_of([folder])) == [f"{folder}/{n}" for n in names]
+    pattern = f"{folder}/*.png"
+    assert list(batch.paths_of([pattern, "x"], [])) == [
+        f"{folder}/a.png",
+        f"{folder}/b.png",
+        "x",
+    ]
+    assert list(batch.paths_of([f"{folder}/**/*.jpg"])) == [
+        f"{folder}/deep/c.jpg"
+    ]
+    assert list(batch.paths_of(["-", "z"], ["p q\n", "\n", "r"])) == [
+        "p q",
+        "r",
+        "z",
+    ]
+    # A name that looks like a pattern, and is a file.
+    (tmp_path / "[1].png").touch()
+    assert list(batch.paths_of([f"{folder}/[1].png"])) == [f"{folder}/[1].png"]
+    with pytest.raises(ValueError, match="No file fits the pattern"):
+        list(batch.paths_of([f"{folder}/*.gif"]))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="holds no file"):
+        list(batch.paths_of([f"{folder}/empty"]))
+
+
+KEY = 'a "b", c\nd\udcff.png'
+ROWS = [
+    (KEY, KNOWN),
+    ("two", UNKNOWN),
+    ("three", FileAnswer(error="no image")),
+]
+
+
+def written(path):
+    with batch.rows_file(str(path)) as write:
+        for key, answer in ROWS:
+            write(key, answer)
+
+
+def test_rows_as_csv(tmp_path):
+    written(tmp_path / "x.csv")
+    with open(
+        tmp_path / "x.csv",
+        newline="",
+        encoding="utf-8",
+        errors="surrogateescape",
+    ) as file:
+        one, two, three = csv.DictReader(file)
+    assert tuple(one) == batch.COLUMNS
+    assert one["key"] == KEY
+    assert (one["label"], one["class_id"]) == ("cat", "0")
+    assert (one["is_unknown"], two["is_unknown"]) == ("False", "True")
+    assert float(two["unknown_score"]) == 2.5
+    assert two["predicted_class"] == "dog"
+    assert three["error"] == "no image" and three["class_id"] == ""
+
+
+def test_rows_as_json(tmp_path):
+    written(tmp_path / "x.jsonl")
+    text = (tmp_path / "x.jsonl").read_text("utf-8", "surrogateescape")
+    one, two, three = map(json.loads, text.splitlines())
+    assert tuple(one) == batch.COLUMNS
+    assert one["key"] == KEY and one["is_unknown"] is False
+    assert two["class_id"] == -1 and two["threshold"] == 1.5
+    assert three["error"] == "no image" and three["class_id"] is None
+
+
+def test_a_file_of_rows_is_whole_or_not_there(tmp_path):
+    path = tmp_path / "x.csv"
+    with pytest.raises(KeyboardInterrupt), batch.rows_file(str(path)) as write:
+        write("a", KNOWN)
+        raise KeyboardInterrupt
+    assert os.listdir(tmp_path) == []
+    with (
+        pytest.raises(ValueError, match=r"must end in \.csv or \.jsonl"),
+        batch.rows_file(str(tmp_path / "x.txt")),
+    ):
+        pass
+
+
+def test_copies(tmp_path):
+    source = tmp_path / "photo.png"
+    source.write_text("one")
+    target = tmp_path / "sorted"
+    copy = batch.copy_by_answer(str(source), KNOWN, str(target))
+    assert copy == str(target / "cat" / "photo.png")
+    # The same file again, and another of this name.
+    assert batch.copy_by_answer(str(source), KNOWN, str(target)) == copy
+    source.write_text("two")
+    second = batch.copy_by_answer(str(source), KNOWN, str(target))
+    assert second == str(target / "cat" / "photo_2.png")
+    assert sorted(os.listdir(target / "cat")) == ["photo.png", "photo_2.png"]
+    assert (target / "cat" / "photo.png").read_text() == "one"
+    for label, folder in (
+        ("../../etc", "_.._etc"),
+        ("..", "_"),
+        ("a/b", "a_b"),
+        ("zwei ©", "zwei _"),
+    ):
+        answer = KNOWN._replace(label=label)
+        copy = batch.copy_by_answer(str(source), answer, str(target))
+        assert copy == str(target / folder / "photo.png")
+    bad = FileAnswer(error="no image")
+    assert batch.copy_by_answer(str(source), bad, str(target)) is None
+
+
+def test_counts():
+    counts = batch.Counts()
+    for _, answer in [*ROWS, ("four", KNOWN)]:
+        counts = counts.and_one(answer)
+    assert counts == batch.Counts(accepted=2, rejected=1, failed=1)

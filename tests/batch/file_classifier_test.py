@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files are answered by a model as by its export, and as in memory."""
+
+import io
+import json
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import PIL.Image
+import pytest
+
+import cac_tf
+from cac_tf.batch import FileClassifier
+from cac_tf.export import write_model_folder
+from tests.conftest import ROOT
+from tests.conftest import small_classifier
+
+pytestmark = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="only TensorFlow exports"
+)
+
+
+def png(pixels):
+    file = io.BytesIO()
+    PIL.Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+@pytest.fixture(scope="module")
+def places(trained_pictures, tmp_path_factory):
+    """One model in every form that can be named."""
+    model, _ = trained_pictures
+    folder = tmp_path_factory.mktemp("models")
+    (folder / "run").mkdir()
+    model.save(folder / "run" / "model.keras")
+    for version in (2, 10):
+        write_model_folder(model, folder / "served", version)
+    return {
+        "file": folder / "run" / "model.keras",
+        "run": folder / "run",
+        "served": folder / "served",
+        "saved_model": folder / "served" / "10",
+    }
+
+
+@pytest.mark.parametrize("form", ["file", "run", "served", "saved_model"])
+def test_every_form_answers_like_the_model_in_memory(
+    places, trained_pictures, form
+):
+    model, pictures = trained_pictures
+    expected = model.predict_open_set(pictures)
+    classifier = FileClassifier.load(str(places[form]))
+    assert classifier.class_names == model.class_names
+    found = classifier.classify([png(picture) for picture in pictures])
+    assert [one.class_id for one in found] == expected.class_id.tolist()
+    assert [one.label for one in found] == expected.label.tolist()
+    assert {one.is_unknown for one in found} == {True, False}
+    for one, row in zip(found, range(len(pictures)), strict=True):
+        assert one.unknown_score == pytest.approx(
+            expected.unknown_score[row], rel=1e-4, abs=1e-5
+        )
+        assert one.threshold == pytest.approx(model.threshold)
+        predicted = expected.predicted_class_id[row]
+        assert one.predicted_class == model.class_names[predicted]
+        # softmin of the distances (equation 6), the likeliest first.
+        share = np.exp(-np.float64(expected.distances[row]))
+        share /= share.sum()
+        assert [name for name, _ in one.nearest] == [
+            model.class_names[i] for i in np.argsort(-share)
+        ]
+        np.testing.assert_allclose(
+            [value for _, value in one.nearest], -np.sort(-share), rtol=1e-3
+        )
+
+
+@pytest.mark.parametrize("form", ["file", "saved_model"])
+def test_another_threshold(places, trained_pictures, form):
+    model, pictures = trained_pictures
+    classifier = FileClassifier.load(str(places[form]))
+    files = [png(picture) for picture in pictures]
+    scores = [one.unknown_score for one in classifier.classify(files)]
+    theta = float(np.float32(np.median(scores)))
+    found = classifier.classify(files, threshold=theta)
+    assert [one.is_unknown for one in found] == [s > theta for s in scores]
+    for one in found:
+        assert one.threshold == theta
+        assert one.label == (
+            "unknown" if one.is_unknown else one.predicted_class
+        )
+
+
+@pytest.mark.parametrize("form", ["file", "saved_model"])
+def test_what_is_no_image_does_not_touch_the_others(
+    places, trained_pictures, form
+):
+    _, pictures = trained_pictures
+    good = png(pictures[0])
+    classifier = FileClassifier.load(str(places[form]))
+    (alone,) = classifier.classify([good])
+    bad = [b"", b"no image", good[: len(good) // 2], b"\x89PNG\r\n\x1a\n"]
+    found = classifier.classify([good, *bad, good])
+    assert found[0] == found[-1]
+    assert found[0].label == alone.label
+    for one in found[1:-1]:
+        assert one.error.startswith("no JPEG, PNG or WebP image")
+        assert one.label == "" and one.class_id is None and not one.nearest
+    assert classifier.classify([]) == []
+
+
+def test_a_saved_model_in_a_new_process(places, trained_pictures):
+    _, pictures = trained_pictures
+    (places["run"] / "one.png").write_bytes(png(pictures[0]))
+    code = (
+        "import sys; from cac_tf.batch import FileClassifier; "
+        "model = FileClassifier.load(sys.argv[1]); "
+        "print(model.classify([open(sys.argv[2], 'rb').read()])[0].label)"
+    )
+    result = subprocess.run(
+        [
+            *(sys.executable, "-c", code),
+            *(places["saved_model"], places["run"] / "one.png"),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    model, _ = trained_pictures
+    expected = model.predict_open_set(pictures[:1]).label[0]
+    assert result.stdout.splitlines()[-1] == expected
+
+
+def test_the_description_in_a_saved_model(places, trained_pictures):
+    model, _ = trained_pictures
+    path = places["saved_model"] / "assets" / "model.json"
+    described = json.loads(path.read_text("utf-8"))
+    assert described["class_names"] == list(model.class_names)
+    assert described["threshold"] == pytest.approx(model.threshold)
+    assert described["score"] == "gamma"
+    assert described["input_shape"] == [12, 10, 3]
+    assert described["input_dtype"] == "float32"
+    assert described["version"] == 10
+    assert described["cac_tf"] == cac_tf.__version__
+
+
+def test_what_is_no_model(places, tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text.txt").write_text("x")
+    for name, message in (
+        ("nowhere", "There is no model"),
+        ("text.txt", "neither a .keras file nor a folder"),
+        ("empty", "holds neither saved_model.pb nor model.keras"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            FileClassifier.load(str(tmp_path / name))
+    old = tmp_path / "old"
+    old.mkdir()
+    (old / "saved_model.pb").write_bytes(b"")
+    with pytest.raises(ValueError, match="not exported by this version"):
+        FileClassifier.load(str(old))
+
+
+def test_models_that_cannot_answer_for_files(tmp_path):
+    model = small_classifier()
+    model.build((None, 5))
+    path = str(tmp_path / "model.keras")
+    model.save(path)
+    with pytest.raises(ValueError, match="no valid threshold"):
+        FileClassifier.load(path)
+    model.set_threshold(1.0)
+    model.save(path)
+    with pytest.raises(ValueError, match="does not take images"):
+        FileClassifier.load(path)
+    model.export(str(tmp_path / "saved"))
+    with pytest.raises(ValueError, match="does not take images"):
+        FileClassifier.load(str(tmp_path / "saved"))

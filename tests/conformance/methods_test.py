@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every registered method, those of other packages too, by the same suite."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+
+import cac_tf
+from cac_tf import methods
+from cac_tf import scores
+from cac_tf.data import load_open_set_dataset
+from cac_tf.experiments import ExperimentConfig
+from cac_tf.experiments import evaluate
+from cac_tf.methods import recipe as recipes
+from cac_tf.models import networks
+from cac_tf.models.networks import registry
+from cac_tf.training import Runtime
+from cac_tf.training import TrainingRun
+
+pytestmark = [
+    # After one epoch not every class is right once, nor does every score fit.
+    pytest.mark.filterwarnings("ignore:Class .* keeps its anchor"),
+    pytest.mark.filterwarnings("ignore:The score .* is left out"),
+]
+
+
+@pytest.fixture(params=methods.names(), scope="module")
+def method(request):
+    return methods.get(request.param)
+
+
+def tiny_network(num_classes, input_shape, dropout, weight_decay, seed):
+    """All trainings of all methods in seconds."""
+    del dropout, weight_decay
+    seeds = iter(range(seed, seed + 2))
+
+    def start():
+        return keras.initializers.GlorotUniform(next(seeds))
+
+    return keras.Sequential(
+        [
+            keras.Input(input_shape),
+            keras.layers.Flatten(),
+            keras.layers.Dense(
+                16, activation="relu", kernel_initializer=start()
+            ),
+            keras.layers.Dense(num_classes, kernel_initializer=start()),
+        ]
+    )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _tiny_network():
+    networks.register(tiny_network)
+    yield
+    del registry._NETWORKS._entries["tiny_network"]
+
+
+def quick(method):
+    fields = {field.name for field in dataclasses.fields(method.recipe)}
+    wanted = {"epochs": 1, "dropout": 0.0, "network": "tiny_network"}
+    return {name: value for name, value in wanted.items() if name in fields}
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """With negatives, for the methods that train on them."""
+    return load_open_set_dataset(
+        "digits",
+        known_classes=["0", "1", "2", "4", "5", "9"],
+        negative_classes=["3"],
+        test_fraction=0.8,
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(method, digits, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(method.name)
+    recipe = method.recipe(**{**method.preset("digits"), **quick(method)})
+    run = TrainingRun(Runtime(seed=5), str(folder))
+    return method.train(digits, recipe, run), run, recipe, folder
+
+
+def test_fields_say_their_help_and_limits(method):
+    for field in dataclasses.fields(method.recipe):
+        assert field.metadata["help"].strip(), field.name
+        assert type(field.default) in (bool, int, float, str), field.name
+        choices = recipes.choices_of(field)
+        if choices is not None:
+            assert field.default in choices
+            with pytest.raises(ValueError, match=f"{field.name} must be one"):
+                method.recipe(**{field.name: "no such thing"})
+        elif type(field.default) in (int, float):
+            with pytest.raises(ValueError, match=field.name):
+                method.recipe(**{field.name: float("nan")})
+        for limit, beyond in (("at_least", -1), ("above", 0), ("below", 0)):
+            bound = field.metadata[limit]
+            if bound is not None:
+                with pytest.raises(ValueError, match=f"{field.name} must be"):
+                    method.recipe(**{field.name: bound + beyond})
+
+
+def test_its_scores_and_presets_exist(method):
+    assert method.scores and set(method.scores) <= set(scores.names())
+    for dataset in ("digits", "cifar10", "a folder"):
+        method.recipe(**method.preset(dataset))
+
+
+def test_negatives_are_asked_for(method, tmp_path):
+    if not getattr(method, "trains_on_negatives", False):
+        pytest.skip("trains on known images alone")
+    dataset = load_open_set_dataset("digits", test_fraction=0.8)
+    recipe = method.recipe(**{**method.preset("digits"), **quick(method)})
+    run = TrainingRun(Runtime(seed=5), str(tmp_path))
+    with pytest.raises(ValueError, match="negative_classes="):
+        method.train(dataset, recipe, run)
+
+
+def test_it_is_an_experiment(method):
+    config = ExperimentConfig(
+        {"dataset": "digits"}, method=method.name, recipe=quick(method)
+    )
+    assert config.score == method.scores[0]
+    again = ExperimentConfig.from_dict(config.settings())
+    assert again == config
+    with pytest.raises(ValueError, match="no_such_field=1 has no effect"):
+        ExperimentConfig(
+            {"dataset": "digits"},
+            method=method.name,
+            recipe={"no_such_field": 1},
+        )
+
+
+def test_it_gives_a_classifier_that_is_ready(trained, digits):
+    model, run, _, _ = trained
+    assert model.class_names == digits.class_names
+    model.require_fitted_score()
+    assert len(run.history) >= 1 and run.seconds > 0
+    model.calibrate(digits.validation.images, true_positive_rate=0.9)
+    measures = evaluate(model, digits, scores=scores.names()).metrics
+    assert 0.0 <= measures["auroc"] <= 1.0
+
+
+def test_its_classifier_is_saved_loaded_and_exported(trained, digits, tmp_path):
+    model = trained[0]
+    model.calibrate(digits.validation.images, true_positive_rate=0.5)
+    images = digits.known_test.images[:40]
+    expected = model.predict_open_set(images)
+    assert expected.is_unknown.any() and not expected.is_unknown.all()
+    model.save(tmp_path / "model.keras")
+    again = cac_tf.load_model(tmp_path / "model.keras").predict_open_set(images)
+    for one, other in zip(again, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+    if keras.backend.backend() != "tensorflow":
+        return
+    import tensorflow as tf
+
+    model.export(tmp_path / "served")
+    served = tf.saved_model.load(str(tmp_path / "served")).signatures
+    answer = served["serving_default"](images=tf.constant(images, tf.float32))
+    np.testing.assert_array_equal(answer["class_id"], expected.class_id)
+    np.testing.assert_allclose(
+        answer["unknown_score"], expected.unknown_score, rtol=2e-4, atol=2e-5
+    )
+
+
+def test_a_training_that_is_over_is_not_run_again(
+    method, trained, digits, tmp_path
+):
+    model, run, recipe, folder = trained
+    again = TrainingRun(Runtime(seed=5), str(folder))
+    other = method.train(digits, recipe, again)
+    assert again.history == run.history
+    x = digits.validation.images[:20]
+    expected = model.predict_scores(x)
+    np.testing.assert_array_equal(
+        other.predict_scores(x).unknown_score, expected.unknown_score
+    )
+    # And from the beginning the same, to the bit.
+    fresh = TrainingRun(Runtime(seed=5), str(tmp_path))
+    third = method.train(digits, recipe, fresh)
+    assert fresh.history == run.history
+    np.testing.assert_array_equal(
+        third.predict_scores(x).logits, expected.logits
+    )

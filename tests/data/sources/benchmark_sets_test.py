@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benchmark's data sets: counts, sources, and copies that are not whole."""
+
+import os
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+
+from cac_tf.data import class_split
+from cac_tf.data import load_open_set_dataset
+from cac_tf.data.authors_split import authors_training_index
+
+DATA_DIR = os.environ.get("TFDS_DATA_DIR")
+real_data = pytest.mark.skipif(
+    not DATA_DIR,
+    reason="TFDS_DATA_DIR is not set: no prepared data sets here",
+)
+
+
+@pytest.fixture(scope="module")
+def cifar_plus_50():
+    return load_open_set_dataset("cifar+50", trial=3)
+
+
+@real_data
+def test_cifar10():
+    dataset = load_open_set_dataset("cifar10", trial=0)
+    assert dataset.counts == {
+        "train": 24000,
+        "validation": 6000,
+        "known_test": 6000,
+        "unknown_test": 4000,
+    }
+    split = class_split("cifar10", "neal", 0)
+    assert dataset.class_ids == split.known
+    assert dataset.unknown_class_ids == split.unknown
+    assert dataset.class_names[:3] == ("airplane", "automobile", "bird")
+    assert dataset.image_shape == (32, 32, 3)
+    assert dataset.openness == pytest.approx(0.1340, abs=1e-4)
+    # Stratified: exactly a fifth of each class.
+    assert set(np.bincount(dataset.validation.labels)) == {1000}
+    # Statistics are of the known classes' training images alone.
+    images = np.float64(dataset.train.images) / 255.0
+    mean, std = dataset.channel_statistics
+    np.testing.assert_allclose(mean, images.mean(axis=(0, 1, 2)), rtol=1e-9)
+    np.testing.assert_allclose(std, images.std(axis=(0, 1, 2)), rtol=1e-9)
+
+
+@real_data
+def test_cifar_plus_50_has_unknown_classes_of_cifar100(cifar_plus_50):
+    dataset = cifar_plus_50
+    assert dataset.counts == {
+        "train": 16000,
+        "validation": 4000,
+        "known_test": 4000,
+        "unknown_test": 5000,
+    }
+    assert dataset.class_names == ("airplane", "automobile", "ship", "truck")
+    split = class_split("cifar+50", "neal", 3)
+    assert dataset.unknown_class_ids == split.unknown
+    assert "wolf" in dataset.unknown_class_names
+    assert dataset.openness == pytest.approx(0.6286, abs=1e-4)
+    assert set(np.bincount(dataset.unknown_test.labels)) == {100}
+
+
+@real_data
+def test_cifar_plus_10_shares_the_known_data(cifar_plus_50):
+    dataset = load_open_set_dataset("cifar+10", trial=3)
+    assert dataset.counts["unknown_test"] == 1000
+    assert dataset.openness == pytest.approx(0.3333, abs=1e-4)
+    assert dataset.digests["validation"] == cifar_plus_50.digests["validation"]
+    np.testing.assert_array_equal(
+        dataset.train.images, cifar_plus_50.train.images
+    )
+
+
+@pytest.mark.slow
+@real_data
+def test_all_of_cifar10_against_cifar100():
+    dataset = load_open_set_dataset(
+        "cifar10_vs_cifar100", unknown_classes=["apple", "wolf"]
+    )
+    assert len(dataset.class_names) == 10
+    assert dataset.unknown_class_names == ("apple", "wolf")
+    assert dataset.counts["train"] == 40000
+    assert dataset.counts["unknown_test"] == 200
+
+
+def test_the_classes_of_figure_1(vehicles_folder, tmp_path):
+    """From CIFAR100 as TFDS prepares it, with these five classes alone."""
+
+    def examples(part):
+        for path in sorted((vehicles_folder / part).glob("*/*.png")):
+            name = path.parent.name
+            yield (
+                path.stem,
+                {
+                    "id": path.stem,
+                    "image": str(path),
+                    "label": name,
+                    "coarse_label": 0,
+                },
+            )
+
+    builder = tfds.builder("cifar100", data_dir=tmp_path)
+    present = sorted(path.name for path in (vehicles_folder / "test").iterdir())
+    others = [f"not here {i}" for i in range(len(present), 100)]
+    builder.info.features["label"].names = [*present, *others]
+    builder.info.features["coarse_label"].names = [*map(str, range(20))]
+    builder._split_generators = lambda *_: {
+        part: examples(part) for part in ("train", "test")
+    }
+    builder.download_and_prepare()
+    dataset = load_open_set_dataset("vehicles_animals", data_dir=str(tmp_path))
+    assert dataset.class_names == ("train", "bus", "bicycle")
+    assert dataset.unknown_class_names == ("bear", "possum")
+    assert dataset.counts == {
+        "train": 1350,
+        "validation": 150,
+        "known_test": 300,
+        "unknown_test": 200,
+    }
+    assert dataset.split_family == "custom"
+
+
+@pytest.mark.slow
+@real_data
+def test_the_validation_images_of_the_authors():
+    """Their own split of CIFAR10, of which these numbers are known."""
+    dataset = load_open_set_dataset(
+        "cifar10",
+        split_family="miller2020",
+        validation_split="authors",
+    )
+    assert dataset.counts["train"] == 24000
+    assert dataset.counts["validation"] == 6000
+    assert set(np.bincount(dataset.train.labels)) == {4000}
+    with pytest.raises(ValueError, match="^split_seed has no effect"):
+        load_open_set_dataset(
+            "cifar10", validation_split="authors", split_seed=1
+        )
+    with pytest.raises(ValueError, match="which image of mnist is which"):
+        load_open_set_dataset("mnist", validation_split="authors")
+
+
+def test_the_authors_generator():
+    """First training images of class 0 of MNIST-like and later data sets."""
+    labels = np.repeat([0, 1], 50)
+    one = authors_training_index(labels, [])
+    again = authors_training_index(labels, [])
+    later = authors_training_index(labels, [[5, 7]])
+    assert one.sum() == later.sum() == 80
+    np.testing.assert_array_equal(one, again)
+    assert np.any(one != later)
+
+
+@pytest.mark.slow
+@real_data
+def test_options_of_the_benchmark_sets(cifar_plus_50):
+    with pytest.raises(ValueError, match="both known and unknown: 1"):
+        load_open_set_dataset(
+            "mnist", known_classes=["0", "1"], unknown_classes=["1", "2"]
+        )
+    with pytest.raises(ValueError, match="has no class 'ant'"):
+        load_open_set_dataset("cifar+10", unknown_classes=["ant"])
+    with pytest.raises(ValueError, match="^test_fraction has no effect"):
+        load_open_set_dataset("mnist", test_fraction=0.5)
+    with pytest.raises(ValueError, match="^trial has no effect"):
+        load_open_set_dataset("cifar10_vs_svhn", trial=1)
+    closed = load_open_set_dataset(
+        "mnist", known_classes=[str(i) for i in range(10)], image_size=8
+    )
+    assert closed.counts["unknown_test"] == 0
+    assert "closed-set" in closed.notes[-1]
+    assert closed.image_shape == (8, 8, 1)
+
+
+@real_data
+def test_a_truncated_file(tmp_path):
+    """Cut off in the middle: an error that says what to do."""
+    source = pathlib.Path(DATA_DIR) / "mnist"
+    shutil.copytree(source, tmp_path / "mnist", copy_function=shutil.copy)
+    (file,) = (tmp_path / "mnist").rglob("mnist-test.tfrecord*")
+    os.chmod(file, 0o644)
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 2])
+    with pytest.raises(ValueError, match="cut off or damaged"):
+        load_open_set_dataset("mnist", data_dir=str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dataset": "mnist", "trial": 5}, "trials go from 0 to 4"),
+        ({"dataset": "mnist", "split_family": "x"}, "neal, miller2020"),
+        (
+            {"dataset": "mnst"},
+            r"TFDS has no data set 'mnst'.*There are: .*mnist.*; digits; ",
+        ),
+    ],
+)
+def test_unknown_names(options, message):
+    with pytest.raises(ValueError, match=message):
+        load_open_set_dataset(**options)

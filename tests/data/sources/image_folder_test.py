@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+import os
+import shutil
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from cac_tf.data import load_image_folder
+from cac_tf.data import load_open_set_dataset
+from cac_tf.data.sources import image_folder
+from cac_tf.data.sources.image_folder import folder_classes
+
+
+def paint(path, colour, mode="RGB", size=(10, 10)):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    PIL.Image.new(mode, size, colour).save(path)
+
+
+@pytest.fixture
+def flat_folder(tmp_path):
+    """One sub-folder a class: 20 red, 10 green, 5 blue images."""
+    for name, colour, count in (
+        ("red", (200, 0, 0), 20),
+        ("green", (0, 200, 0), 10),
+        ("blue", (0, 0, 200), 5),
+    ):
+        for i in range(count):
+            paint(tmp_path / name / f"{i:02}.png", colour)
+    return tmp_path
+
+
+def test_a_folder_a_class(flat_folder):
+    folder = load_image_folder(flat_folder, image_size=10)
+    assert folder.class_names == ("blue", "green", "red")
+    assert np.bincount(folder.train.labels).tolist() == [5, 10, 20]
+    assert folder.test is folder.validation is None
+    assert folder.notes == ()
+    # Channel 2, 1 or 0 is lit, by class.
+    lit = folder.train.images.mean(axis=(1, 2)).argmax(axis=1)
+    np.testing.assert_array_equal(lit, 2 - folder.train.labels)
+
+
+def test_split_here_stratified_and_unknown_classes_tested_only(flat_folder):
+    dataset = load_open_set_dataset(
+        "folder", data_dir=str(flat_folder), known_classes=["red", "green"]
+    )
+    assert dataset.image_shape == (32, 32, 3)
+    assert dataset.counts == {
+        "train": 17,
+        "validation": 4,
+        "known_test": 9,
+        "unknown_test": 5,
+    }
+    assert dataset.class_names == ("red", "green")
+    assert dataset.unknown_class_names == ("blue",)
+
+
+def test_given_parts_with_a_class_in_test_alone(tmp_path):
+    for part, classes in (
+        ("train", ("a", "b")),
+        ("validation", ("a", "b")),
+        ("test", ("a", "b", "c")),
+    ):
+        for name in classes:
+            for i in range(3):
+                paint(tmp_path / part / name / f"{i}.png", (9, 9, 9))
+    dataset = load_open_set_dataset(
+        "folder", data_dir=str(tmp_path), known_classes=["a", "b"]
+    )
+    assert dataset.counts == {
+        "train": 6,
+        "validation": 6,
+        "known_test": 6,
+        "unknown_test": 3,
+    }
+    assert dataset.unknown_class_names == ("c",)
+    with pytest.raises(ValueError, match="no training image: c"):
+        load_open_set_dataset(
+            "folder", data_dir=str(tmp_path), known_classes=["a", "c"]
+        )
+
+
+def test_every_kind_of_image_is_converted_and_counted(tmp_path):
+    paint(tmp_path / "a" / "rgb.png", (255, 128, 0))
+    paint(tmp_path / "a" / "grey.png", 128, "L")
+    paint(tmp_path / "a" / "alpha.png", (255, 128, 0, 99), "RGBA")
+    paint(tmp_path / "a" / "wide.jpg", (255, 128, 0), size=(40, 20))
+    paint(tmp_path / "a" / "bits16.png", 128 * 256, "I;16")
+    paint(tmp_path / "a" / "palette.gif", 0, "P")
+    folder = load_image_folder(tmp_path, image_size=10)
+    assert folder.train.images.shape == (6, 10, 10, 3)
+    by_name = dict(
+        zip(
+            ["alpha", "bits16", "grey", "palette", "rgb", "wide"],
+            folder.train.images,
+            strict=True,
+        )
+    )
+    np.testing.assert_array_equal(by_name["alpha"][5, 5], [255, 128, 0])
+    np.testing.assert_array_equal(by_name["bits16"][5, 5], [128, 128, 128])
+    np.testing.assert_array_equal(by_name["grey"][5, 5], [128, 128, 128])
+    np.testing.assert_allclose(by_name["wide"][5, 5], [255, 128, 0], atol=3)
+    notes = " / ".join(folder.notes)
+    assert "2 images in grey" in notes
+    assert "1 images with an alpha channel" in notes
+    assert "1 images of another size" in notes
+    assert "1 images of another colour mode" in notes
+
+
+def test_unreadable_files_are_named_or_an_error(flat_folder):
+    (flat_folder / "red" / "notes.txt").write_text("not an image")
+    png = (flat_folder / "red" / "00.png").read_bytes()
+    (flat_folder / "red" / "cut.png").write_bytes(png[: len(png) // 2])
+    # A chunk of a length that makes Pillow raise a SyntaxError.
+    broken = png[:33] + b"\x00\x00\x00\x01IDA\x00" + png[41:]
+    (flat_folder / "red" / "broken.png").write_bytes(broken)
+    (flat_folder / "red" / ".DS_Store").write_bytes(b"hidden")
+    folder = load_image_folder(flat_folder)
+    assert folder.train.size == 35
+    (note,) = (n for n in folder.notes if "skipped" in n)
+    assert "3 files are not readable images" in note
+    assert "red/notes.txt" in note
+    assert "red/cut.png" in note
+    with pytest.raises(ValueError, match=r"red/broken\.png cannot be read"):
+        load_image_folder(flat_folder, strict=True)
+
+
+def test_a_file_name_that_is_no_utf8(flat_folder):
+    """It is read, or named by its escapes."""
+    folder = os.fsencode(flat_folder / "red")
+    shutil.copy(flat_folder / "red" / "00.png", folder + b"/copy\xff.png")
+    with open(folder + b"/broken\xff.png", "wb") as file:
+        file.write(b"not an image")
+    images = load_image_folder(flat_folder)
+    assert images.train.size == 36
+    assert "broken\udcff.png" in images.notes[-1]
+
+
+def test_a_class_name_that_is_no_utf8(flat_folder, monkeypatch):
+    monkeypatch.setattr(image_folder, "read_image", None)
+    os.mkdir(os.fsencode(flat_folder) + b"/gr\xfcn")
+    with pytest.raises(
+        ValueError, match=r"must be UTF-8 text .*; got 'gr\\udcfcn'"
+    ):
+        load_open_set_dataset(
+            "folder", data_dir=str(flat_folder), known_classes=["red", "green"]
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"known_classes": ["red", "geen"]}, "'geen'; did you mean 'green'"),
+        ({"known_classes": ["red", "void"]}, "no training image: void"),
+        ({"known_classes": None}, "needs known_classes"),
+        ({"known_classes": ["red"]}, "At least two known classes"),
+        ({"known_classes": ["red", "red"]}, "listed twice: red, red"),
+        ({"unknown_classes": ["blu"]}, "did you mean 'blue'"),
+        ({"unknown_classes": ["red"]}, "both known and unknown: red"),
+        ({"negative_classes": ["void"]}, "no training image: void"),
+        ({"image_size": 0}, "image_size must be a whole number"),
+        ({"image_size": 16.5}, "image_size must be a whole number"),
+        ({"validation_fraction": 0.0}, "validation_fraction must be in"),
+        ({"split_seed": -1}, "split_seed must be"),
+    ],
+)
+def test_found_before_an_image_is_decoded(
+    flat_folder, monkeypatch, options, message
+):
+    monkeypatch.setattr(image_folder, "read_image", None)
+    (flat_folder / "void").mkdir()
+    options = {"known_classes": ["red", "green"], **options}
+    with pytest.raises(ValueError, match=message):
+        load_open_set_dataset("folder", data_dir=str(flat_folder), **options)
+
+
+def test_bad_input(flat_folder, tmp_path):
+    with pytest.raises(ValueError, match="There is no folder"):
+        folder_classes(tmp_path / "none")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="no sub-folder"):
+        folder_classes(tmp_path / "empty")
+    with pytest.raises(ValueError, match="image_size must be"):
+        load_image_folder(flat_folder, image_size=0)
+    with pytest.raises(ValueError, match="dataset='folder' needs data_dir"):
+        load_open_set_dataset("folder", known_classes=["a", "b"])
+    with pytest.raises(ValueError, match=r"needs known_classes\. Its classes"):
+        load_open_set_dataset("folder", data_dir=str(flat_folder))
+    with pytest.raises(ValueError, match="no class 'pink'"):
+        load_open_set_dataset(
+            "folder", data_dir=str(flat_folder), known_classes=["red", "pink"]
+        )
+    (flat_folder / "void").mkdir()
+    with pytest.raises(ValueError, match="no training image: void"):
+        load_open_set_dataset(
+            "folder", data_dir=str(flat_folder), known_classes=["red", "void"]
+        )

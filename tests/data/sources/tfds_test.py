@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+import os
+import time
+
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+
+from cac_tf.data import load_open_set_dataset
+from cac_tf.data import load_tfds_images
+from cac_tf.data import tfds_images
+from cac_tf.data.reachability import unreachable
+
+real_data = pytest.mark.skipif(
+    not os.environ.get("TFDS_DATA_DIR"),
+    reason="TFDS_DATA_DIR is not set: no prepared data sets here",
+)
+
+
+@real_data
+def test_mnist_of_a_trial():
+    """The counts of the benchmark (`neal`, trial 0)."""
+    dataset = load_open_set_dataset("mnist", trial=0)
+    assert dataset.class_names == ("0", "1", "2", "4", "5", "9")
+    assert dataset.counts["known_test"] == 6030
+    assert dataset.counts["unknown_test"] == 3970
+    assert dataset.image_shape == (32, 32, 1)
+    assert dataset.train.images.dtype == np.uint8
+    # Known: the mean of all MNIST training images at 28x28 is 0.1307.
+    assert dataset.channel_statistics[0][0] == pytest.approx(0.13, abs=0.01)
+
+
+class TinyShapes(tfds.core.GeneratorBasedBuilder):
+    """Images of different sizes; a validation split and no test split."""
+
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _info(self):
+        return self.dataset_info_from_configs(
+            features=tfds.features.FeaturesDict(
+                {
+                    "image": tfds.features.Image(shape=(None, None, 3)),
+                    "label": tfds.features.ClassLabel(names=["dark", "light"]),
+                }
+            )
+        )
+
+    def _split_generators(self, download_manager):
+        return {
+            "train": self._generate_examples(12),
+            "validation": self._generate_examples(4),
+        }
+
+    def _generate_examples(self, count):
+        for i in range(count):
+            image = np.full((8 + i, 10, 3), 250 * (i % 2), "uint8")
+            yield i, {"image": image, "label": i % 2}
+
+
+def test_any_data_set_with_image_and_label(tmp_path):
+    images = load_tfds_images("tiny_shapes", str(tmp_path), image_size=16)
+    assert images.class_names == ("dark", "light")
+    assert images.train.images.shape == (12, 16, 16, 3)
+    assert images.test.size == 4
+    assert images.notes == ("the split 'validation' serves as test data",)
+    np.testing.assert_array_equal(
+        images.train.images[:, 8, 8, 0], 250 * images.train.labels
+    )
+    with pytest.raises(ValueError, match="give image_size"):
+        load_tfds_images("tiny_shapes", str(tmp_path))
+
+
+def test_bad_input(tmp_path):
+    with pytest.raises(ValueError, match="TFDS has no data set 'nonsense'"):
+        load_tfds_images("nonsense", str(tmp_path))
+    with (
+        tfds.testing.mock_data(num_examples=5),
+        pytest.raises(ValueError, match="an 'image' and a 'label' are needed"),
+    ):
+        load_tfds_images("titanic", str(tmp_path))
+
+
+def test_a_wrong_class_is_found_before_images_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(tfds_images, "read_split", None)
+    with pytest.raises(ValueError, match="no class 'ligth'; did you mean"):
+        load_open_set_dataset(
+            "tiny_shapes",
+            data_dir=str(tmp_path),
+            known_classes=["dark", "ligth"],
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("minst", "'minst'; did you mean 'mnist'"),
+        ("fashion_mnits", "did you mean 'fashion_mnist'"),
+        ("digit", "did you mean 'digits'"),
+        ("mnist/x:y", "names no data set of TFDS"),
+        (".", "is a folder, not .* dataset='folder', data_dir='.'"),
+    ],
+)
+def test_a_name_that_is_nearly_right(name, message):
+    with pytest.raises(ValueError, match=message):
+        load_open_set_dataset(name)
+
+
+@pytest.mark.parametrize("answers", ["nobody", "everybody, too late"])
+@pytest.mark.parametrize("name", ["mnist", "tinyimagenet", "cifar+10"])
+def test_neither_on_disk_nor_reachable(tmp_path, monkeypatch, name, answers):
+    """TFDS would try for minutes."""
+
+    def connect(place, timeout):
+        if answers != "nobody":
+            time.sleep(60)  # as a name server that does not answer
+        raise OSError("no network")
+
+    monkeypatch.setattr("socket.create_connection", connect)
+    monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", None)
+    started = time.monotonic()
+    with pytest.raises(ValueError, match="is not in .*no connection to [a-z]"):
+        load_open_set_dataset(name, data_dir=str(tmp_path))
+    assert time.monotonic() - started < 5
+
+
+def test_what_was_downloaded_needs_no_server(tmp_path, monkeypatch):
+    prepared = []
+    monkeypatch.setattr("socket.create_connection", None)
+    monkeypatch.setattr(
+        tfds.core.DatasetBuilder,
+        "download_and_prepare",
+        lambda self: prepared.append(self.name),
+    )
+    infos = tfds.builder("mnist", data_dir=str(tmp_path)).url_infos
+    (tmp_path / "downloads" / "mnist").mkdir(parents=True)
+    for i, info in enumerate(infos.values()):
+        with open(tmp_path / "downloads" / "mnist" / f"{i}.gz", "wb") as file:
+            file.truncate(info.size)
+    tfds_images.prepared_builder("mnist", str(tmp_path))
+    (tmp_path / "downloads" / "manual").mkdir()
+    tfds_images.prepared_builder("tiny_imagenet", str(tmp_path))
+    assert prepared == ["mnist", "tiny_imagenet"]
+
+
+def test_a_proxy_is_what_must_be_reached(monkeypatch):
+    tried = []
+
+    def connect(place, timeout):
+        tried.append(place)
+        raise OSError
+
+    monkeypatch.setattr("socket.create_connection", connect)
+    monkeypatch.setenv("https_proxy", "http://proxy.example:3128")
+    assert unreachable(["https://a.example/b", "https://c.example/d"]) == [
+        "proxy.example:3128"
+    ]
+    assert tried == [("proxy.example", 3128)]
+
+
+def test_data_that_are_not_there(tmp_path, monkeypatch):
+    monkeypatch.setattr(tfds_images, "unreachable", lambda urls: [])
+
+    def refuse(*args, **kwargs):
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr(
+        tfds.core.DatasetBuilder, "download_and_prepare", refuse
+    )
+    with pytest.raises(
+        ValueError,
+        match=r"could not be made .Conn.*: no network.*as data_dir",
+    ):
+        load_tfds_images("mnist", str(tmp_path))

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Unknown test images from elsewhere, in the form that a model takes."""
+
+import os
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from cac_tf.data import load_unknown_images
+from cac_tf.data.image_file import read_image
+
+
+@pytest.fixture
+def photos(tmp_path, rng):
+    """Two images in folders of any depth, and a file that is none."""
+    folder = tmp_path / "photos"
+    (folder / "a" / "b").mkdir(parents=True)
+    for path, shape in (
+        (folder / "1.png", (9, 7, 3)),
+        (folder / "a/b/2.png", (8, 8)),
+    ):
+        pixels = rng.integers(0, 256, shape, "uint8")
+        PIL.Image.fromarray(pixels).save(path)
+    (folder / "a" / "notes.txt").write_text("none")
+    return folder
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_folder(photos, channels):
+    images, notes = load_unknown_images(f"folder:{photos}", (8, 8, channels))
+    assert images.dtype == np.uint8
+    expected = [
+        read_image(photos / name, 8, channels)[0]
+        for name in ("1.png", "a/b/2.png")
+    ]
+    np.testing.assert_array_equal(images, expected)
+    assert "1 images of another size were converted" in notes
+    assert "1 files are not readable images and were skipped" in notes
+
+
+@pytest.mark.parametrize(
+    ("scale", "dtype"), [(1, "uint8"), (1 / 255, "float32"), (257, "uint16")]
+)
+@pytest.mark.parametrize("shape", [(5, 8, 8), (5, 8, 8, 1), (5, 8, 8, 3)])
+def test_arrays_of_any_scale(tmp_path, rng, scale, dtype, shape):
+    pixels = rng.integers(0, 256, shape)
+    pixels.flat[0] = 255
+    path = tmp_path / "made.npz"
+    np.savez(path, (pixels * scale).astype(dtype))
+    channels = shape[3] if len(shape) == 4 else 1
+    images, notes = load_unknown_images(f"npz:{path}", (8, 8, channels))
+    np.testing.assert_array_equal(images, pixels.reshape(5, 8, 8, channels))
+    assert bool(notes) == (scale != 1)
+
+
+def test_x_test_among_other_arrays(tmp_path, rng):
+    x_test = rng.integers(0, 256, (3, 8, 8), "uint8")
+    path = tmp_path / "made.npz"
+    np.savez(path, x_train=np.zeros((9, 8, 8)), x_test=x_test)
+    images, _ = load_unknown_images(f"npz:{path}", (8, 8, 1))
+    np.testing.assert_array_equal(images[..., 0], x_test)
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ({"a": np.zeros((3, 8, 8)), "b": np.zeros(3)}, "or as its only array"),
+        ({"a": np.zeros((3, 8))}, r"of the shape \(3, 8\)"),
+        ({"a": np.zeros((3, 8, 8, 2))}, "1 or 3 channels"),
+        ({"a": np.full((3, 8, 8), np.nan)}, "NaN"),
+        ({"a": np.full((3, 8, 8), -1.0)}, "below 0|-1"),
+        ({"a": np.zeros((0, 8, 8))}, "There is no image"),
+    ],
+)
+def test_files_that_hold_no_images(tmp_path, entries, message):
+    path = tmp_path / "made.npz"
+    np.savez(path, **entries)
+    with pytest.raises(ValueError, match=message):
+        load_unknown_images(f"npz:{path}", (8, 8, 1))
+
+
+@pytest.mark.parametrize(
+    ("source", "shape", "message"),
+    [
+        ("mnist", (8, 8, 1), "must be named as folder:.*got 'mnist'"),
+        ("tfds:", (8, 8, 1), "got 'tfds:'"),
+        ("folder:no/such", (8, 8, 1), "There is no folder no/such"),
+        ("npz:no/such.npz", (8, 8, 1), "There is no file no/such.npz"),
+        ("npz:a.npz", (8, 9, 1), r"the model takes \(8, 9, 1\)"),
+        ("npz:a.npz", (8, 8, 2), r"the model takes \(8, 8, 2\)"),
+    ],
+)
+def test_sources_that_there_are_not(source, shape, message):
+    with pytest.raises(ValueError, match=message):
+        load_unknown_images(source, shape)
+
+
+def test_an_empty_folder_and_a_damaged_file(tmp_path):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ValueError, match="There is no image in"):
+        load_unknown_images(f"folder:{tmp_path / 'folder'}", (8, 8, 1))
+    path = tmp_path / "a.npz"
+    path.write_bytes(b"PK no zip")
+    with pytest.raises(ValueError, match="not a readable .npz file"):
+        load_unknown_images(f"npz:{path}", (8, 8, 1))
+
+
+@pytest.mark.skipif(
+    not os.environ.get("TFDS_DATA_DIR"),
+    reason="TFDS_DATA_DIR is not set: no prepared data sets here",
+)
+def test_a_set_of_tfds():
+    """CIFAR100's test images, in grey, for a model of digits."""
+    images, notes = load_unknown_images("tfds:cifar100", (8, 8, 1))
+    assert images.shape == (10_000, 8, 8, 1)
+    assert images.dtype == np.uint8
+    assert notes == ()
+    assert 100 < images.mean() < 140

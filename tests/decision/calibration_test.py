@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+import pytest
+
+from cac_tf.decision import calibration
+from cac_tf.decision import rule
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.9, 0.95, 0.99])
+@pytest.mark.parametrize("n", [100, 151, 1000])
+def test_theta_lies_midway_above_the_ranked_score(rng, n, rate):
+    scores = np.sort(np.float32(rng.random(n)))
+    theta = calibration.threshold_for_true_positive_rate(scores, rate)
+    rank = np.sum(scores <= theta)
+    if rank < n:
+        expected = (np.float64(scores[rank - 1]) + scores[rank]) / 2
+        assert theta == pytest.approx(expected, rel=1e-6)
+    else:
+        assert theta > scores[-1]
+    # The smallest rank r with r >= (n + 1) * rate.
+    assert rank >= (n + 1) * rate - 1e-9 > rank - 1
+
+
+def test_rank_does_not_suffer_from_binary_fractions():
+    """0.95 * 20 = 19 exactly, but not in floating point."""
+    scores = np.arange(1.0, 20.0)
+    theta = calibration.threshold_for_true_positive_rate(scores, 0.95)
+    assert np.sum(scores <= theta) == 19
+    scores = np.arange(1.0, 100.0)
+    theta = calibration.threshold_for_true_positive_rate(scores, 0.95)
+    assert theta == 95.5
+
+
+def test_the_rate_holds_on_average(rng):
+    """Split conformal: over draws of both parts, at least the rate asked."""
+    kept = []
+    for _ in range(400):
+        theta = calibration.threshold_for_true_positive_rate(
+            rng.gamma(2.0, 1.0, 60), 0.9
+        )
+        kept.append((rng.gamma(2.0, 1.0, 200) <= theta).mean())
+    assert np.mean(kept) == pytest.approx(
+        (np.ceil(61 * 0.9) + 0.5) / 61, abs=0.005
+    )
+
+
+def test_too_few_examples_are_warned_about():
+    with pytest.warns(UserWarning, match="10 known examples are too few"):
+        theta = calibration.threshold_for_true_positive_rate(range(10), 0.95)
+    assert 9.0 < theta < 10.0
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.1, 0.5])
+@pytest.mark.parametrize("n", [99, 300, 1000])
+def test_false_positive_rate_is_not_exceeded(rng, n, rate):
+    scores = np.float32(rng.random(n))
+    theta = calibration.threshold_for_false_positive_rate(scores, rate)
+    kept = np.mean(scores <= np.float32(theta))
+    assert rate - 2 / n <= kept <= rate
+
+
+def test_the_false_positive_rate_holds_on_average(rng):
+    kept = []
+    for _ in range(400):
+        theta = calibration.threshold_for_false_positive_rate(
+            rng.gamma(2.0, 1.0, 99), 0.1
+        )
+        kept.append((rng.gamma(2.0, 1.0, 200) <= theta).mean())
+    assert np.mean(kept) == pytest.approx(0.1, abs=0.008)
+
+
+def test_false_positive_rate_with_ties_and_few_examples():
+    ties = np.float32([1, 1, 1, 2, 2, 2, 2, 2, 2, 2])
+    theta = calibration.threshold_for_false_positive_rate(ties, 0.5)
+    assert np.mean(ties <= np.float32(theta)) == 0.3
+    with pytest.warns(UserWarning, match="2 unknown examples are too few"):
+        theta = calibration.threshold_for_false_positive_rate([3.0, 4.0], 0.01)
+    assert theta < 3.0
+
+
+def test_bad_input():
+    for function in (
+        calibration.threshold_for_true_positive_rate,
+        calibration.threshold_for_false_positive_rate,
+    ):
+        with pytest.raises(ValueError, match="at least one"):
+            function([], 0.5)
+        with pytest.raises(ValueError, match="finite"):
+            function([1.0, np.nan], 0.5)
+        for rate in (0.0, 1.0, 2.0, np.nan):
+            with pytest.raises(ValueError, match=r"must be in \(0, 1\)"):
+                function([1.0], rate)
+
+
+def _neighbours_rejected_and_accepted(scores, rate):
+    theta = calibration.threshold_for_true_positive_rate(scores, rate)
+    assert theta == np.float32(theta)
+    return theta, rule.accepts(np.float32(scores), np.float32(theta))
+
+
+def test_no_score_is_near_theta(rng):
+    """The last bits of a score depend on its batch; theta stays clear."""
+    scores = np.float32(rng.gamma(2.0, 1.0, 500))
+    for rate in (0.5, 0.9, 0.95):
+        for threshold in (
+            calibration.threshold_for_true_positive_rate,
+            calibration.threshold_for_false_positive_rate,
+        ):
+            theta = np.float32(threshold(scores, rate))
+            gaps = np.diff(np.sort(scores))
+            assert np.abs(scores - theta).min() >= 0.49 * gaps.min() > 0
+    ties = np.float32([1.0] * 50 + [2.0] * 50)
+    theta, accepted = _neighbours_rejected_and_accepted(ties, 0.3)
+    assert theta == 1.5 and accepted.sum() == 50
+
+
+def test_theta_is_no_denormal_number():
+    """Some runtimes take denormals for 0: theta is above or below them all."""
+    tiny = float(np.finfo("float32").tiny)
+    scores = np.float32([0.0, 1e-42, 1e-41, 1e-40, 1.0])
+    for rate in (0.2, 0.4, 0.6):
+        theta, _ = _neighbours_rejected_and_accepted(scores, rate)
+        assert theta == 0.0 or abs(theta) >= tiny
+    for scores in ([0.0, 0.0], [1e-42, 1e-42], [0.0, 1e-39]):
+        with pytest.warns(UserWarning, match="too few"):
+            theta, accepted = _neighbours_rejected_and_accepted(scores, 0.9)
+        assert theta >= tiny and accepted.all()
+        with pytest.warns(UserWarning, match="too few"):
+            theta = calibration.threshold_for_false_positive_rate(scores, 0.1)
+        assert theta <= -tiny or theta == 0.0
+
+
+def test_equal_and_huge_scores():
+    largest = float(np.finfo("float32").max)
+    for value in (0.0, 3.0, -3.0, largest, -largest):
+        with pytest.warns(UserWarning, match="too few"):
+            theta, accepted = _neighbours_rejected_and_accepted(
+                [value] * 5, 0.9
+            )
+        assert np.isfinite(theta) and accepted.all()
+
+
+def test_one_theta_a_class(rng):
+    scores = np.float32(rng.random(400))
+    class_ids = np.arange(400) % 2
+    scores[class_ids == 1] += 10
+    rule_of_rate = calibration.threshold_for_true_positive_rate
+    thetas = calibration.thresholds_by_class(
+        rule_of_rate, scores, class_ids, 2, 0.9
+    )
+    for label in (0, 1):
+        assert thetas[label] == rule_of_rate(scores[class_ids == label], 0.9)
+    with pytest.warns(UserWarning, match=r"predicted as the classes \[2\]"):
+        thetas = calibration.thresholds_by_class(
+            rule_of_rate, scores, class_ids, 3, 0.9
+        )
+    assert thetas[2] == rule_of_rate(scores, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("threshold", "match"),
+    [
+        (np.nan, "finite"),
+        (np.inf, "finite"),
+        (1e39, "finite"),
+        ([1.0, np.nan], "finite"),
+        ("much", "must be a number"),
+        ("0.3", "must be a number"),
+        (None, "must be a number|finite"),
+        ([[1.0]], "must be a number"),
+        ([1.0, 2.0, 3.0], "one for each of 2"),
+    ],
+)
+def test_bad_thresholds(threshold, match):
+    with (
+        np.errstate(over="ignore"),
+        pytest.raises(ValueError, match=match),
+    ):
+        rule.check_threshold(threshold, 2)

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""README and docs/: links lead somewhere, and the README's code runs."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+
+from tests.conftest import ROOT
+from tests.conftest import blobs
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+MOST_WORDS = 700
+
+_FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+def prose(page):
+    """The text of a page without its code blocks."""
+    return _FENCED.sub("", page.read_text("utf-8"))
+
+
+def anchors(page):
+    """The anchors that GitHub gives to the headings of a page."""
+    found = []
+    for heading in _HEADING.findall(prose(page)):
+        text = re.sub(r"[^\w\- ]", "", heading.strip().lower())
+        anchor = text.replace(" ", "-")
+        earlier = found.count(anchor)
+        found.append(f"{anchor}-{earlier}" if earlier else anchor)
+    return set(found)
+
+
+def python_blocks():
+    text = (ROOT / "README.md").read_text("utf-8")
+    return [code for kind, code in _FENCED.findall(text) if kind == "python"]
+
+
+def test_anchors_are_those_of_github(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# The authors' weights, `cac`\n\n```\n# no\n```\n\n## A\n")
+    assert anchors(page) == {"the-authors-weights-cac", "a"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_relative_links_lead_to_files_and_headings(page):
+    for link in _LINK.findall(prose(page)):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path) if path else page
+        assert target.exists(), f"{page.name}: {link}"
+        if anchor:
+            assert anchor in anchors(target), f"{page.name}: {link}"
+
+
+def test_every_page_can_be_reached():
+    for index in (ROOT / "README.md", ROOT / "docs" / "README.md"):
+        linked = {
+            (index.parent / link.partition("#")[0]).resolve()
+            for link in _LINK.findall(prose(index))
+        }
+        missing = {page.resolve() for page in PAGES} - linked
+        names = {page.name for page in missing} - {"README.md"}
+        assert not names, f"{index} does not link to {names}"
+
+
+def test_the_readme_is_short():
+    words = (ROOT / "README.md").read_text("utf-8").split()
+    assert len(words) <= MOST_WORDS
+
+
+def test_python_blocks_of_the_readme_compile():
+    blocks = python_blocks()
+    assert blocks
+    for block in blocks:
+        compile(block, "README.md", "exec")
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="export needs TensorFlow"
+)
+def test_the_readme_runs(tmp_path, monkeypatch, capsys, rng):
+    """The quickstart, and a trained classifier that learns to reject."""
+    quickstart, trained = python_blocks()
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(quickstart, names)
+    assert (tmp_path / "model.keras").exists()
+    assert (tmp_path / "saved_model" / "saved_model.pb").exists()
+    unknown = names["model"].predict_open_set(names["data"].unknown_test.images)
+    assert unknown.is_unknown.mean() > 0.5  # 'mostly "unknown"'
+    assert "unknown" in capsys.readouterr().out
+
+    x, y = blobs(rng)
+    classifier = keras.Sequential(
+        [
+            keras.Input([5]),
+            keras.layers.Dense(8, activation="relu"),
+            keras.layers.Dense(3, activation="softmax"),
+        ]
+    )
+    classifier.compile(
+        keras.optimizers.Adam(0.02), "sparse_categorical_crossentropy"
+    )
+    classifier.fit(x, y, epochs=5, verbose=0)
+    names |= {
+        "classifier": classifier,
+        "class_names": ["one", "two", "three"],
+        "x_train": x,
+        "y_train": y,
+        "x_val": x,
+        "x_new": np.zeros_like(x),
+    }
+    exec(trained, names)
+    assert names["labels"].shape == (len(x),)

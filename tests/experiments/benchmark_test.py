@@ -1,0 +1,470 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plan, results and tables of the benchmark."""
+
+import hashlib
+import io
+import json
+import os
+import pathlib
+
+import numpy as np
+import pytest
+
+from cac_tf import experiments
+from cac_tf import methods
+from cac_tf.experiments import benchmark
+from cac_tf.experiments import benchmark_plan
+from cac_tf.experiments import own_process
+from cac_tf.experiments import results_csv
+from cac_tf.experiments.run_folder import FORMAT
+from cac_tf.reporting import benchmark_table
+from cac_tf.reporting import paper
+from cac_tf.reporting import paper_figures
+from cac_tf.reporting import paper_tables
+from cac_tf.reporting.published import published
+
+
+def row(**changes):
+    values = {
+        name: {int: 1, float: 0.5, str: "x"}[kind]
+        for name, kind in results_csv.COLUMNS.items()
+    }
+    values.update(
+        format=results_csv.FORMAT,
+        split_family="neal",
+        dataset="cifar10",
+        method="cac",
+        score="gamma",
+        variant=None,
+    )
+    return {**values, **changes}
+
+
+def test_a_model_is_shared_by_sets_with_the_same_known_classes():
+    runs = benchmark_plan.plan(
+        "out",
+        ["cifar+10", "cifar+50"],
+        ["cac", "cross_entropy"],
+        [0, 4],
+        "miller2020",
+    )
+    assert len({run.path for run in runs}) == len(runs) == 8
+    for run in runs:
+        shared = run.shares_model_of
+        if run.dataset == "cifar+10":
+            assert shared is None
+        else:
+            assert shared.dataset == "cifar+10"
+            assert (shared.method, shared.trial) == (run.method, run.trial)
+
+
+def test_sharing_does_not_depend_on_how_it_was_asked_for():
+    asked = (
+        ["cifar+50"],
+        ["cifar+10", "cifar+50"],
+        ["cifar+50", "cifar+10"],
+    )
+    plans = [benchmark_plan.plan("o", d, ["cac"], [1], "neal") for d in asked]
+    assert plans[0] == plans[1] == plans[2]
+
+
+def test_a_run_that_cannot_be_read_is_left_out(tmp_path):
+    folder = tmp_path / "neal" / "mnist" / "cac" / "trial0"
+    folder.mkdir(parents=True)
+    (folder / "metrics.json").write_text('{"auroc": 1.0}')
+    rows, problems = results_csv.collect_results(tmp_path)
+    assert rows == []
+    assert "not written by this version" in problems[0]
+
+
+def test_a_shared_model_is_evaluated_on_the_other_set(tmp_path, monkeypatch):
+    """CIFAR+50 takes the model of CIFAR+10, with the same options of data."""
+    runs = benchmark_plan.plan(
+        str(tmp_path), ["cifar+10", "cifar+50"], ["cac"], [2], "neal"
+    )
+    own, shared = runs
+    config = experiments.ExperimentConfig(
+        {**own.data, "image_size": 16, "stream": False}
+    )
+    assert benchmark.do(shared, config) == (
+        "needs the model of cifar+10 cac trial 2"
+    )
+
+    def finish(path, settings, overwrite=False):
+        with experiments.RunFolder.open(path, settings, {}, overwrite) as one:
+            metrics = pathlib.Path(one.file("metrics.json"))
+            metrics.write_text(json.dumps({"format": FORMAT}))
+
+    finish(own.path, config.settings())
+    asked = []
+    monkeypatch.setattr(
+        own_process, "call", lambda *arguments: asked.append(arguments)
+    )
+    assert benchmark.do(shared, config) is None
+    ((_, (evaluation, folder, _), log),) = asked
+    assert folder == shared.path
+    assert log == f"{shared.path}.log"
+    assert evaluation.model == os.path.join(own.path, "model.keras")
+    assert experiments.config.data_in_force(evaluation.data) == {
+        "dataset": "cifar+50",
+        "trial": 2,
+        "image_size": 16,
+        "stream": False,
+    }
+    # A run of its own in the place of the evaluation is not overwritten.
+    model = pathlib.Path(own.model)
+    model.touch()
+    settings = config.settings()
+    finish(shared.path, settings)
+    with pytest.raises(ValueError, match="trained on its own"):
+        benchmark.is_finished(shared, config)
+    settings["model_sha256"] = hashlib.sha256(b"").hexdigest()
+    finish(shared.path, settings, overwrite=True)
+    assert benchmark.is_finished(shared, config)
+    # The model was trained again since.
+    model.write_bytes(b"another")
+    assert not benchmark.is_finished(shared, config)
+
+
+@pytest.mark.slow
+def test_class_names_with_commas_in_a_shared_model(tmp_path, rng):
+    """Trained in one process, evaluated on other unknowns in another."""
+    known = ["cats, dogs", 'a "b", c']
+    unknown = ["cows, sheep", "e,f"]
+    labels = np.arange(480) % 4
+    images = (
+        rng.integers(0, 60, (480, 8, 8, 1)) + 60 * labels[:, None, None, None]
+    )
+    path = tmp_path / "made.npz"
+    np.savez(
+        path, x_train=images, y_train=labels, class_names=[*known, *unknown]
+    )
+    data = {"dataset": str(path), "known_classes": known}
+    own = benchmark_plan.BenchmarkRun(
+        str(path), "custom", "cac", 0, str(tmp_path / "own")
+    )
+    config = experiments.ExperimentConfig(
+        {**data, "unknown_classes": unknown[:1]}, recipe={"epochs": 2}
+    )
+    assert benchmark.do(own, config) is None
+    shared = benchmark_plan.BenchmarkRun(
+        str(path), "custom", "cac", 0, str(tmp_path / "shared"), own
+    )
+    assert benchmark.do(shared, config) is None
+    compared = str(tmp_path / "own" / "scores")
+    assert benchmark.evaluate_again(own, compared, ("energy",)) is None
+    for folder in (own.path, shared.path, compared):
+        metrics = experiments.read_metrics(folder)
+        assert metrics["class_names"] == known
+        assert metrics["unknown_class_names"] == unknown[:1]
+    assert set(metrics["scores"]) == {"gamma", "energy"}
+    assert benchmark.is_finished(own, config)
+    assert benchmark.is_finished(shared, config)
+    assert benchmark.are_compared(own, ["energy"])
+    assert not benchmark.are_compared(own, ["vim"])
+
+
+def fails(config, path, tell):
+    print("said on the way")
+    raise ValueError(f"of {config}")
+
+
+def ends(config, path, tell):
+    os._exit(3)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [(fails, "of x"), (ends, "its process was ended from outside")],
+)
+def test_what_goes_wrong_in_the_other_process(
+    tmp_path, capfd, function, message
+):
+    log = tmp_path / "a" / "run.log"
+    problem = own_process.call(function, ("x", "p", None), str(log))
+    assert problem == f"{message} (log: {log})"
+    if function is fails:
+        # (TensorFlow says something when it is imported.)
+        assert log.read_text().endswith("error: of x\n")
+        assert "\nsaid on the way\n" in "\n" + log.read_text()
+        assert "said" not in "".join(capfd.readouterr())
+
+
+def test_a_set_without_splits_has_one_run():
+    runs = benchmark_plan.plan(
+        "out", ["cifar10_vs_svhn"], ["cac"], [0, 1], "neal"
+    )
+    (run,) = runs
+    assert run.split_family == "custom"
+    with pytest.raises(ValueError, match="has only trial 0"):
+        benchmark_plan.plan("out", ["cifar10_vs_svhn"], ["cac"], [1], "neal")
+
+
+def test_a_sweep_trains_every_combination():
+    sweep = {"magnitude": (5.0, 10.0), "anchor_weight": (0.0, 0.1, 1.0)}
+    runs = benchmark_plan.plan(
+        "out", ["digits"], ["cac"], [0, 1], "neal", sweep=sweep
+    )
+    assert len({run.path for run in runs}) == len(runs) == 12
+    assert runs[2].variant == (("magnitude", 5.0), ("anchor_weight", 0.1))
+    assert runs[2].name == "digits cac,magnitude=5.0,anchor_weight=0.1 trial 0"
+
+
+def test_released_weights_are_found_by_name(tmp_path):
+    folder = tmp_path / "weights" / "CIFAR+10"
+    folder.mkdir(parents=True)
+    for trial in range(5):
+        for kind in ("CACclassifierAnchorLoss", "closedSetClassifier"):
+            (folder / f"CIFAR+10_{trial}_{kind}.pth").touch()
+            (folder / f"CIFAR+50_{trial}_{kind}.pth").touch()
+
+    def plan(datasets=("cifar+50",), methods=("cac",), family="miller2020"):
+        return benchmark_plan.plan(
+            "out", datasets, methods, [3], family, str(tmp_path / "weights")
+        )
+
+    own, shared = plan(methods=["cross_entropy"])
+    assert own.checkpoint == str(folder / "CIFAR+10_3_closedSetClassifier.pth")
+    assert shared.shares_model_of is own
+    # On the images that they were trained on.
+    assert own.data["validation_split"] == "authors"
+    with pytest.raises(ValueError, match="no MNIST_3_CACclassifierAnchorLoss"):
+        plan(["mnist"])
+    with pytest.raises(ValueError, match="of the methods cac, .*not of tuplet"):
+        plan(methods=["tuplet"])
+    with pytest.raises(ValueError, match="not of digits"):
+        plan(["digits"])
+    with pytest.raises(ValueError, match="belong to the split family miller"):
+        plan(family="neal")
+
+
+def test_bad_plans():
+    with pytest.raises(ValueError, match="there are: digits, mnist, svhn"):
+        benchmark_plan.plan("out", ["imagenet"], ["cac"], [0], "neal")
+    with pytest.raises(ValueError, match="trials go from 0 to 4"):
+        benchmark_plan.plan("out", ["mnist"], ["cac"], [5], "neal")
+
+
+@pytest.mark.parametrize(
+    ("dataset", "trial", "expected"),
+    [
+        ("cifar10", 0, 24000),
+        ("cifar+50", 2, 16000),
+        ("tinyimagenet", 1, 9000),
+        ("cifar10_vs_cifar100", 0, 40000),
+        ("vehicles_animals", 0, 1350),
+        ("mnist", 0, 28668),
+        ("digits", 0, 605),
+    ],
+)
+def test_training_images_of_the_estimate(dataset, trial, expected):
+    found = benchmark_plan.training_images(dataset, "neal", trial)
+    assert found == pytest.approx(expected, abs=1)
+
+
+def test_results_survive_the_file(tmp_path):
+    rows = [row(), row(trial=3, auroc=None, commit=None)]
+    results_csv.write_results(tmp_path / "results.csv", rows)
+    assert results_csv.read_results(tmp_path / "results.csv") == rows
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: text.replace("oscr", "area"), "different: area, oscr"),
+        (lambda text: text.replace("\n4,", "\n1,"), "format 4.*different: 1"),
+        (lambda text: text.replace("0.5", "half"), "damaged row"),
+        (lambda text: text[: text.rindex(",")], "damaged row: it is cut off"),
+        (lambda text: "nothing", "not written by this version"),
+    ],
+)
+def test_a_results_file_from_another_version(tmp_path, change, message):
+    path = tmp_path / "results.csv"
+    results_csv.write_results(path, [row()])
+    path.write_text(change(path.read_text()))
+    with pytest.raises(ValueError, match=message):
+        results_csv.read_results(path)
+
+
+def test_tables_show_mean_deviation_and_the_papers_numbers():
+    rows = [row(trial=t, auroc=0.7 + 0.1 * t) for t in range(3)]
+    rows.append(row(split_family="miller2020", auroc=None))
+    stream = io.StringIO()
+    benchmark_table.print_benchmark(rows, stream)
+    text = stream.getvalue()
+    spread = np.std([0.7, 0.8, 0.9], ddof=1)
+    assert f"0.800 ± {spread:.3f} (3)" in text
+    assert "published: CAC" in text
+    assert "0.801 ± 0.030" in text  # Table 1
+    assert "0.803" in text  # Table 4, in a table of its own
+    assert text.index("splits: miller2020") < text.index("splits: neal")
+
+
+def test_the_published_numbers():
+    assert published("neal")["CAC"]["tinyimagenet"] == (
+        0.76,
+        0.015,
+    )
+    assert "svhn" in published("neal")["C2AE"]
+    assert "mnist" not in published("neal")["C2AE"]
+    assert published("custom") == {}
+
+
+def test_table_3_stands_beside_the_resnet_runs(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    stream = io.StringIO()
+    own = row(dataset="cifar10_vs_svhn", split_family="custom")
+    benchmark_table.print_benchmark([own], stream)
+    (line,) = (
+        text
+        for text in stream.getvalue().splitlines()
+        if "published: CAC" in text
+    )
+    for number in ("0.6830", "0.7850", "0.8260"):
+        assert number in line
+
+
+@pytest.mark.parametrize("number", paper.TABLES)
+def test_every_row_of_a_table_is_a_method_and_its_score(number):
+    """So a run of the method holds the number that the table shows."""
+    table = paper.TABLES[number]
+    for method, score in table.rows.values():
+        assert score in methods.get(method).scores
+    names = set(published(table.split_family))
+    if number >= 4:
+        assert set(table.rows) <= names
+
+
+def texts_of(lines):
+    return {texts[0]: texts[1:] for texts, _ in lines}
+
+
+def test_table_1():
+    rows = [row(trial=t, auroc=0.7 + 0.1 * t) for t in range(3)]
+    rows.append(row(dataset="mnist", auroc=0.99))
+    # Of another table.
+    rows.append(row(split_family="miller2020", auroc=0.1))
+    rows.append(row(score="vim", auroc=0.1))
+    rows.append(row(variant="magnitude=5.0", auroc=0.1))
+    columns, lines = paper_tables.paper_table(1, rows)
+    assert columns == ["cifar10", "mnist"]
+    cells = texts_of(lines)
+    assert cells["CAC"] == ["0.800 ± 0.100 (3)", "0.990 (1)"]
+    assert cells["published: CAC"] == ["0.801 ± 0.030", "0.991 ± 0.005"]
+    assert cells["published: C2AE"] == ["0.711", "–"]
+    assert "Softmax" not in cells
+
+
+def test_table_2():
+    rows = [
+        row(split_family="miller2020", method=m, score=s, bhattacharyya=b)
+        for m, s, b in (
+            ("cac", "gamma", 0.8),
+            ("cross_entropy", "max_softmax", 0.9),
+        )
+    ]
+    columns, lines = paper_tables.paper_table(2, rows)
+    assert texts_of(lines) == {
+        "Cross-entropy": ["0.900 (1)"],
+        "CAC": ["0.800 (1)"],
+        "published: Cross-entropy": ["0.946"],
+        "published: CAC": ["0.868"],
+    }
+
+
+def test_table_3():
+    rates = {"ccr@1%": 0.6, "ccr@5%": 0.7, "ccr@10%": 0.8}
+    own = row(dataset="cifar10_vs_svhn", split_family="custom", **rates)
+    columns, lines = paper_tables.paper_table(3, [own])
+    assert columns == [f"cifar10_vs_svhn, {n} %" for n in (1, 5, 10)]
+    cells = texts_of(lines)
+    assert cells["CAC"] == ["0.600 (1)", "0.700 (1)", "0.800 (1)"]
+    assert cells["published: CAC"] == ["0.683", "0.785", "0.826"]
+    assert cells["published: Softmax"] == ["0.460", "–", "0.647"]
+
+
+def test_a_table_as_a_file(tmp_path):
+    path = tmp_path / "table_4.md"
+    rows = [row(split_family="miller2020", method="tuplet", auroc=0.75)]
+    paper_tables.write_paper_table(path, 4, rows)
+    text = path.read_text("utf-8")
+    assert "| Tuplet loss | 0.750 (1) |" in text
+    assert "| published: Tuplet loss | 0.739 |" in text
+
+
+def test_figure_of_the_accuracy():
+    rows = [row(trial=t, accuracy=0.9 + 0.01 * t) for t in range(3)]
+    rows.append(row(score="vim", accuracy=0.0))  # Of the same run.
+    rows.append(row(method="cross_entropy", accuracy=0.8))
+    figure = paper_figures.bars_figure(rows, "accuracy")
+    heights = [bar.get_height() for bar in figure.axes[0].patches]
+    assert heights == pytest.approx([0.91, 0.8])
+    assert figure.axes[0].get_ylim() == (0.75, 1.0)
+    with pytest.raises(ValueError, match="no results with epochs"):
+        paper_figures.bars_figure([row(epochs=None)], "epochs")
+
+
+def test_figure_of_a_sweep():
+    rows = [
+        row(
+            variant=f"magnitude={m},anchor_weight={w}", trial=t, auroc=m * w + t
+        )
+        for m in (5.0, 10.0)
+        for w in (0.01, 0.02)
+        for t in (0, 1)
+    ]
+    figure = paper_figures.sweep_figure([*rows, row()])
+    (axes,) = figure.axes
+    assert axes.get_xlabel() == "magnitude"
+    first, second = axes.containers
+    assert first.get_label() == "cifar10, cac, anchor_weight=0.01"
+    np.testing.assert_allclose(second[0].get_xydata(), [[5, 0.6], [10, 0.7]])
+    with pytest.raises(ValueError, match="no axis of numbers"):
+        paper_figures.sweep_figure([row(variant="network=resnet18")])
+    with pytest.raises(ValueError, match="no results of a sweep"):
+        paper_figures.sweep_figure([row()])
+
+
+def test_figure(tmp_path):
+    rows = [row(trial=t, auroc=0.7 + 0.1 * t) for t in range(3)]
+    benchmark_table.write_figure(tmp_path / "results.png", rows)
+    assert (tmp_path / "results.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_figure_of_growing_numbers_of_classes():
+    rows = [
+        row(split_family=f"random{n}", trial=t, auroc=0.1 * n + 0.01 * t)
+        for n in (3, 2)
+        for t in (0, 1)
+    ]
+    rows.append(row(split_family="random2", score="vim", auroc=0.0))
+    figure = paper_figures.class_count_figure([*rows, row()])
+    (line,) = figure.axes[0].containers
+    assert line.get_label() == "cifar10, cac"
+    np.testing.assert_allclose(line[0].get_xydata(), [[2, 0.205], [3, 0.305]])
+    with pytest.raises(ValueError, match="split families random<n>"):
+        paper_figures.class_count_figure([row()])
+
+
+def test_figure_of_logit_spaces(rng):
+    arrays = {
+        "logits": rng.normal(size=(20, 3)),
+        "labels": np.arange(20) % 4 - 1,
+        "class_names": ["a", "b", "c"],
+        "centres": 10.0 * np.eye(3),
+    }
+    figure = paper_figures.logit_spaces_figure(
+        {"cac": arrays, "cross_entropy": arrays}
+    )
+    assert [axes.get_title() for axes in figure.axes] == [
+        "cac",
+        "cross_entropy",
+    ]
+    shown = {part.get_label(): part for part in figure.axes[0].collections}
+    assert set(shown) == {"a", "b", "c", "unknown", "centres"}
+    _, _, z = shown["b"]._offsets3d
+    np.testing.assert_allclose(z, arrays["logits"][arrays["labels"] == 1, 2])
+    with pytest.raises(ValueError, match="Only three classes .* cac has 4"):
+        paper_figures.logit_spaces_figure(
+            {"cac": {**arrays, "logits": rng.normal(size=(20, 4))}}
+        )

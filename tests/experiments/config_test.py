@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an experiment is, and what is refused before anything is done."""
+
+import dataclasses
+import json
+import pathlib
+
+import pytest
+
+from cac_tf import methods
+from cac_tf.data import load_open_set_dataset
+from cac_tf.experiments import EvaluationConfig
+from cac_tf.experiments import ExperimentConfig
+from cac_tf.experiments import RunFolder
+from cac_tf.experiments import config as config_module
+from cac_tf.methods import presets
+
+DIGITS = {"dataset": "digits"}
+
+
+@pytest.mark.parametrize("method", methods.names())
+@pytest.mark.parametrize("dataset", [*presets._PRESETS, "folder"])
+def test_every_preset_survives_the_file(dataset, method):
+    config = ExperimentConfig({"dataset": dataset}, method=method)
+    settings = json.loads(json.dumps(config.to_dict()))
+    assert settings == config.to_dict()
+    again = ExperimentConfig.from_dict(settings)
+    assert again == config
+    assert again.recipe_in_force == config.recipe_in_force
+    # Whatever the presets will be then: every value in force is there.
+    assert settings["recipe"] == config.recipe_in_force.in_force
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"recipe": {"schedule": "cosine", "epochs": 3}},
+        {
+            "recipe": {
+                "schedule": "two_stage",
+                "until_converged": True,
+                "second_stage_epochs": 7,
+                "patience": 2,
+            }
+        },
+        {"recipe": {"schedule": "two_stage", "until_converged": True}},
+        {"recipe": {"magnitude": 5, "network": "resnet18"}},
+        {"score": "auto", "scores": "all"},
+        {"score": "vim", "scores": ["vim", "gamma", "vim"]},
+        {"seed": 2**32 - 1, "evaluate_every": 3, "true_positive_rate": 0.5},
+        {"precision": "mixed_float16"},
+        {
+            "data": {
+                "dataset": "folder",
+                "data_dir": pathlib.Path("a") / "b",
+                "known_classes": ("a, b", "c"),
+                "stream": False,
+                "validation_fraction": 0.0,
+            },
+            "tta": "flip",
+        },
+    ],
+)
+def test_every_setting_survives_the_file(changes):
+    config = ExperimentConfig(**{"data": DIGITS, **changes})
+    settings = json.loads(json.dumps(config.to_dict()))
+    assert settings == config.to_dict()
+    again = ExperimentConfig.from_dict(settings)
+    assert again == config
+    assert again.recipe_in_force == config.recipe_in_force
+    assert again.to_dict() == settings
+    assert ExperimentConfig(DIGITS, seed=1) != config
+
+
+def test_what_is_said_and_what_is_left_out_are_one_run(tmp_path):
+    """And what changes something is another one."""
+    config = ExperimentConfig(DIGITS)
+    for data in (
+        {"trial": 0, "split_family": "neal"},
+        {
+            "split_seed": 0,
+            "strict": False,
+            "stream": None,
+            "test_fraction": None,
+        },
+    ):
+        assert ExperimentConfig({**DIGITS, **data}) == config
+    assert ExperimentConfig(DIGITS, score="gamma") == config
+    assert ExperimentConfig(DIGITS, recipe={"epochs": 40}) == config
+    with RunFolder.open(tmp_path / "run", config.settings(), {}) as folder:
+        pass
+    for data in (
+        {"trial": 1},
+        {"split_family": "miller2020"},
+        {"stream": False},
+        {"validation_fraction": 0.0},
+        {"image_size": 8},
+    ):
+        other = ExperimentConfig({**DIGITS, **data})
+        assert other != config
+        with pytest.raises(ValueError, match="another configuration"):
+            RunFolder.find(folder.path, other.settings())
+
+
+def test_left_out_options_mean_what_they_say():
+    """Of a set with splits; of others the loader refuses them."""
+    for data in ({}, {"trial": 0, "split_family": "neal"}):
+        dataset = load_open_set_dataset("digits", **data)
+        assert (dataset.split_family, dataset.trial) == ("neal", 0)
+    with pytest.raises(ValueError, match="split_family has no effect"):
+        load_open_set_dataset(
+            "digits", known_classes=["1", "2"], split_family="neal"
+        )
+
+
+def test_a_configuration_does_not_change_with_its_arguments():
+    data = dict(DIGITS)
+    config = ExperimentConfig(data)
+    before = config.to_dict()
+    data["trial"] = 3
+    assert config.to_dict() == before
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.seed = 3
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"data": {}}, "must hold 'dataset'.*got no dataset"),
+        ({"data": {"trial": 1}}, "got no dataset"),
+        ({"data": {**DIGITS, "trail": 1}}, "data_dir, known.*; got trail"),
+        ({"method": "cak"}, "There is no method 'cak'; did you mean 'cac'"),
+        ({"recipe": {"epoch": 3}}, "epoch=3 has no effect with method=cac"),
+        (
+            {"method": "cross_entropy", "recipe": {"magnitude": 5.0}},
+            "magnitude=5.0 has no effect with method=cross_entropy",
+        ),
+        ({"recipe": {"epochs": 0}}, "epochs must be at least 1; got 0"),
+        ({"recipe": {"epochs": 1.5}}, "epochs must be a whole number"),
+        (
+            {"recipe": {"patience": 3}},
+            "patience=3 has no effect.*schedule=cosine",
+        ),
+        (
+            {"recipe": {"schedule": "two_stage", "patience": 3}},
+            "patience=3 has no effect.*until_converged=False",
+        ),
+        (
+            {
+                "recipe": {
+                    "schedule": "two_stage",
+                    "second_stage_learning_rate": 0.1,
+                }
+            },
+            "second_stage_learning_rate=0.1 has no.*second_stage_epochs=0",
+        ),
+        ({"score": "gama"}, "There is no score 'gama'; did you mean 'gamma'"),
+        ({"scores": ["gamma", "all"]}, "scores must be all, or names of"),
+        ({"scores": "surprise"}, "scores must be all, or names.*'surprise'"),
+        ({"evaluate_every": -1}, "evaluate_every must be a whole number"),
+        ({"evaluate_every": 0.5}, "evaluate_every must be a whole number"),
+        (
+            {"score": "vim", "evaluate_every": 2},
+            "evaluate_every=2 has no effect with score=vim",
+        ),
+        (
+            {"score": "auto", "evaluate_every": 2},
+            "evaluate_every=2 has no effect with score=auto",
+        ),
+        ({"tta": "both"}, "tta must be None or \"flip\"; got 'both'"),
+        ({"tta": "flip"}, "digits change their classes"),
+        (
+            {
+                "data": {"dataset": "cifar10"},
+                "tta": "flip",
+                "recipe": {"flip": 0.0},
+            },
+            "with flip=0 they are not",
+        ),
+        ({"true_positive_rate": 0.0}, r"must be in \(0, 1\); got 0.0"),
+        ({"true_positive_rate": 1.0}, r"must be in \(0, 1\); got 1.0"),
+        ({"precision": "float64"}, "precision must be one of float32, mixed"),
+        ({"seed": -1}, r"seed must be a whole number in 0...4294967295"),
+        ({"seed": 2**32}, "seed must be a whole number"),
+        ({"seed": 1.0}, "seed must be a whole number.*got 1.0"),
+        ({"seed": True}, "seed must be a whole number.*got True"),
+    ],
+)
+def test_what_is_refused(values, message):
+    with pytest.raises(ValueError, match=message):
+        ExperimentConfig(**{"data": DIGITS, **values})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ([], "not the settings of a run"),
+        ({}, "not the settings of a run"),
+        ({"data": "digits"}, "not the settings of a run"),
+        ({"data": DIGITS, "model": "m.keras"}, "model: no part of a training"),
+        ({"data": DIGITS, "backend": "none"}, "Set KERAS_BACKEND=none"),
+    ],
+)
+def test_settings_that_are_no_training(settings, message):
+    with pytest.raises(ValueError, match=message):
+        ExperimentConfig.from_dict(settings)
+
+
+def test_what_an_evaluation_refuses():
+    with pytest.raises(ValueError, match="threshold=..., not both"):
+        EvaluationConfig("m.keras", true_positive_rate=0.9, threshold=1.0)
+    with pytest.raises(ValueError, match="scores must be all"):
+        EvaluationConfig("m.keras", scores=["none"])
+    assert EvaluationConfig("m", scores=["vim"] * 2).scores == ("vim",)
+
+
+def test_names_of_scores():
+    assert config_module.scores_named(["all"]) == tuple(
+        config_module.score_rules.names()
+    )
+    assert config_module.scores_named(("vim", "gamma", "vim")) == (
+        "vim",
+        "gamma",
+    )

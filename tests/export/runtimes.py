@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exports in the runtimes that read them: answers as NumPy arrays."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cac_tf.export import write_litert
+from cac_tf.export import write_onnx
+
+# Outputs that `predict_open_set` gives too.
+SHARED = (
+    "class_id",
+    "label",
+    "is_unknown",
+    "unknown_score",
+    "predicted_class_id",
+    "gamma",
+    "distances",
+)
+
+
+def load_saved_model(path, signature="serving_default"):
+    """A function of named inputs."""
+    serve = tf.saved_model.load(path).signatures[signature]
+
+    def ask(**inputs):
+        answer = serve(**{k: tf.constant(v) for k, v in inputs.items()})
+        return {k: v.numpy() for k, v in answer.items()}
+
+    # Keeps the loaded model alive.
+    ask.signature = serve
+    return ask
+
+
+def load_litert(path):
+    litert = pytest.importorskip("ai_edge_litert.interpreter")
+    return litert.Interpreter(str(path)).get_signature_runner()
+
+
+def load_onnx(path):
+    runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(str(path))
+    assert session.get_inputs()[0].shape[0] == "batch"
+    names = [output.name for output in session.get_outputs()]
+    assert all(o.shape[0] == "batch" for o in session.get_outputs())
+
+    def ask(**inputs):
+        answers = session.run(names, inputs)
+        return dict(zip(names, answers, strict=True))
+
+    return ask
+
+
+LOAD = {".saved": load_saved_model, ".onnx": load_onnx, ".tflite": load_litert}
+# Of one file.
+EDGE = (".onnx", ".tflite")
+
+
+def write(model, path, **options):
+    """Writes what a path's suffix asks for."""
+    if path.suffix == ".onnx":
+        pytest.importorskip("tf2onnx")
+        write_onnx(model, path, **options)
+    elif path.suffix == ".tflite":
+        write_litert(model, path, **options)
+    else:
+        model.export(path, **options)
+
+
+def exported(model, path):
+    """A function from raw inputs to the answers of an export."""
+    write(model, path)
+    return LOAD[path.suffix](path)
+
+
+def assert_same(actual, expected, rtol=1e-4, atol=1e-4):
+    """Whether two answers are the same, but for the rounding of scores."""
+    for name, wanted in expected.items():
+        if name == "model_version":
+            continue
+        got = np.asarray(actual[name])
+        if wanted.dtype == "float32":
+            np.testing.assert_allclose(got, wanted, rtol=rtol, atol=atol)
+        elif wanted.dtype.kind in "OU":
+            assert list(map(_text, got)) == list(map(_text, wanted))
+        else:
+            np.testing.assert_array_equal(got, wanted)
+
+
+def assert_as_in_python(model, answer, inputs):
+    """Whether an export says of inputs what the model in memory says."""
+    prediction = model.predict_open_set(inputs)
+    assert_same(answer, {n: getattr(prediction, n) for n in SHARED})
+
+
+def _text(value):
+    return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The losses of the paper's Tables 3, 4 and 5, against float64 formulas."""
+
+import numpy as np
+import pytest
+from scipy import special
+
+from cac_tf import losses
+from tests import execution
+
+LABELS = np.array([0, 2, 1, 2, 0])
+
+
+@pytest.fixture
+def outputs(rng):
+    logits = 3 * rng.standard_normal((5, 3))
+    centres = rng.standard_normal((3, 3)) + 5 * np.eye(3)
+    return {
+        "logits": np.float32(logits),
+        "distances": np.float32(
+            np.linalg.norm(logits[:, None] - centres, axis=-1)
+        ),
+        "features": np.float32(rng.standard_normal((5, 7))),
+    }
+
+
+def own(values, labels=LABELS):
+    return np.float64(values)[np.arange(len(labels)), labels]
+
+
+def test_tuplet_and_anchor(outputs):
+    d = np.float64(outputs["distances"])
+    others = [np.delete(row, y) for row, y in zip(d, LABELS, strict=True)]
+    expected = [
+        np.log1p(np.exp(row[y] - other).sum())
+        for row, y, other in zip(d, LABELS, others, strict=True)
+    ]
+    for loss, values in (
+        (losses.TupletLoss(), expected),
+        (losses.AnchorLoss(), own(d)),
+    ):
+        actual = loss(LABELS, outputs["distances"])
+        np.testing.assert_allclose(actual, np.mean(values), rtol=1e-5)
+    # The two, with the paper's weight, are the CAC loss.
+    together = losses.CACLoss(0.1)(LABELS, outputs["distances"])
+    np.testing.assert_allclose(
+        together, np.mean(expected) + 0.1 * own(d).mean(), rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.01, 2.0])
+def test_center(outputs, weight, mode):
+    logs = special.log_softmax(np.float64(outputs["logits"]), axis=1)
+    expected = -own(logs) + weight / 2 * own(outputs["distances"]) ** 2
+
+    def loss(logits, distances):
+        return losses.CenterLoss(weight, reduction="none")(
+            LABELS, {"logits": logits, "distances": distances}
+        )
+
+    actual = execution.compiled(loss, mode)(
+        outputs["logits"], outputs["distances"]
+    )
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
+
+
+def test_one_vs_all(outputs, mode):
+    """Neal et al.'s code: mean softplus(-t z), t = 1 for the own class."""
+    signs = np.where(LABELS[:, None] == np.arange(3), 1.0, -1.0)
+    logits = np.float64(outputs["logits"])
+    logits[0] = [60.0, -50.0, 0.0]  # Where 1 + e^-60 is 1 in float64 too.
+    expected = np.logaddexp(0.0, -signs * logits).mean(axis=1)
+
+    def loss(values):
+        return losses.OneVsAllLoss(reduction="none")(LABELS, values)
+
+    actual = execution.compiled(loss, mode)(np.float32(logits))
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
+    wrong = losses.one_vs_all([-1, 3, 0.5], np.zeros((3, 3), "float32"))
+    assert np.isnan(np.asarray(wrong)).all()
+
+
+WITH_NEGATIVES = np.array([0, -1, 1, -1, 0])
+
+
+def test_entropic_open_set(outputs, mode):
+    logs = special.log_softmax(np.float64(outputs["logits"]), axis=1)
+    expected = np.where(
+        WITH_NEGATIVES < 0, -logs.mean(axis=1), -own(logs, WITH_NEGATIVES)
+    )
+
+    def loss(logits):
+        return losses.EntropicOpenSetLoss(reduction="none")(
+            WITH_NEGATIVES, logits
+        )
+
+    actual = execution.compiled(loss, mode)(outputs["logits"])
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
+    # Least where the softmax is uniform.
+    least = losses.entropic_open_set_loss([-1], np.zeros((1, 3), "float32"))
+    np.testing.assert_allclose(least, np.log(3), rtol=1e-6)
+    assert np.all(np.asarray(actual)[WITH_NEGATIVES < 0] > np.log(3))
+
+
+def test_objectosphere(outputs, mode):
+    features = outputs["features"]
+    features[4] = 0.0
+    length = np.linalg.norm(np.float64(features), axis=1)
+    logs = special.log_softmax(np.float64(outputs["logits"]), axis=1)
+    xi, weight = np.median(length), 0.3
+    expected = np.where(
+        WITH_NEGATIVES < 0,
+        -logs.mean(axis=1) + weight * length**2,
+        -own(logs, WITH_NEGATIVES) + weight * np.maximum(xi - length, 0) ** 2,
+    )
+
+    def loss(logits, features):
+        return losses.ObjectosphereLoss(xi, weight, reduction="none")(
+            WITH_NEGATIVES, {"logits": logits, "features": features}
+        )
+
+    actual = execution.compiled(loss, mode)(outputs["logits"], features)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
+
+
+def test_objectosphere_has_a_gradient_where_features_are_zero(outputs):
+    loss = losses.ObjectosphereLoss()
+
+    def total(features):
+        return loss(
+            np.array([0]),
+            {"logits": np.float32([[1, 2]]), "features": features},
+        )
+
+    gradient = execution.gradient(total)(np.zeros((1, 4), "float32"))
+    np.testing.assert_array_equal(gradient, np.zeros((1, 4)))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: losses.CenterLoss(-1.0), "weight must be"),
+        (lambda: losses.CenterLoss(np.nan), "weight must be"),
+        (lambda: losses.ObjectosphereLoss(length=0.0), "length must be"),
+        (lambda: losses.ObjectosphereLoss(weight=-1.0), "weight must be"),
+    ],
+)
+def test_arguments_out_of_range(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_labels_that_are_no_class_give_nan(outputs):
+    labels = np.array([0, 3, 1, 2, 0])
+    for loss in (
+        losses.TupletLoss(reduction="none"),
+        losses.AnchorLoss(reduction="none"),
+        losses.CenterLoss(reduction="none"),
+        losses.EntropicOpenSetLoss(reduction="none"),
+        losses.ObjectosphereLoss(reduction="none"),
+    ):
+        read = {name: outputs[name] for name in loss.READS}
+        value = read[loss.READS[0]] if len(read) == 1 else read
+        is_nan = np.isnan(np.asarray(loss(labels, value)))
+        np.testing.assert_array_equal(is_nan, labels == 3)

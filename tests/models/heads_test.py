@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Classifiers whose centres are learnt, or of another width than N."""
+
+import keras
+import numpy as np
+import pytest
+
+import cac_tf
+from cac_tf.layers import AnchoredDistance
+from tests import oracle
+from tests.conftest import blobs
+from tests.conftest import small_classifier
+from tests.execution import BACKEND
+
+
+def with_head(head):
+    backbone = keras.Sequential(
+        [keras.Input([5]), keras.layers.Dense(head.width)]
+    )
+    return small_classifier(backbone=backbone, head=head)
+
+
+# (D, whether the centres are learnt), of three classes.
+HEADS = [(3, True), (5, True), (2, True), (5, False)]
+
+
+@pytest.mark.parametrize(("width", "learnt"), HEADS)
+def test_trained_calibrated_saved(rng, tmp_path, width, learnt):
+    x, y = blobs(rng)
+    head = AnchoredDistance(3, 6.0, width=width, learnt=learnt)
+    model = with_head(head)
+    model.build((None, 5))
+    start = model.centres
+    np.testing.assert_array_equal(start, head.start)
+    outputs = model.predict(x, verbose=0)
+    d = oracle.distances(outputs["logits"], start)
+    history = model.fit(x, y, batch_size=240, verbose=0).history["loss"]
+    assert history[0] == pytest.approx(oracle.cac_loss(y, d).mean(), rel=1e-4)
+    model.fit(x, y, epochs=40, verbose=0)
+    learnt_centres = model.centres
+    moved = np.abs(learnt_centres - start).max(axis=1)
+    if learnt:
+        assert moved.min() > 0.1
+    else:
+        assert moved.max() == 0.0
+    model.calibrate(x, true_positive_rate=0.9)
+    outputs = model.predict(x, verbose=0)
+    np.testing.assert_allclose(
+        outputs["distances"],
+        oracle.distances(outputs["logits"], learnt_centres),
+        rtol=1e-4,
+        atol=1e-5,
+    )
+    decided = model.predict_open_set(x)
+    assert (decided.predicted_class_id == y).mean() > 0.95
+    assert decided.is_unknown.mean() == pytest.approx(0.1, abs=0.01)
+
+    model.save(tmp_path / "model.keras")
+    again = cac_tf.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(again.centres, learnt_centres)
+    assert again.distance_head.get_config() == head.get_config()
+    np.testing.assert_array_equal(
+        again.predict_open_set(x).class_id, decided.class_id
+    )
+    # Learnt centres go on from where they are, anchors from where they were.
+    again.fit(x, y, epochs=1, verbose=0)
+    apart = np.abs(again.centres - learnt_centres).max()
+    assert (0 < apart < moved.max()) if learnt else apart == 0.0
+    assert again.threshold is None
+
+    other = model.with_score("min_distance")
+    np.testing.assert_array_equal(other.centres, learnt_centres)
+    assert other.distance_head is not model.distance_head
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_step_moves_learnt_centres_by_their_gradient(rng, optimizer):
+    """SGD's, by finite differences; Adam's, by how far it goes."""
+    x, y = blobs(rng, rows=30)
+    model = with_head(AnchoredDistance(3, 4.0, width=2, learnt=True))
+    rate = 0.01
+    optimizer = keras.optimizers.get(
+        {"class_name": optimizer, "config": {"learning_rate": rate}}
+    )
+    model.compile(optimizer, cac_tf.losses.CACLoss(0.2))
+    model.build((None, 5))
+    start = model.centres
+    logits = model.predict(x, verbose=0)["logits"]
+    gradient = oracle.central_differences(
+        lambda c: oracle.cac_loss(y, oracle.distances(logits, c), 0.2).mean(),
+        np.float64(start),
+    )
+    model.fit(x, y, batch_size=30, verbose=0)
+    step = model.centres - start
+    if optimizer.name == "SGD" or isinstance(optimizer, keras.optimizers.SGD):
+        np.testing.assert_allclose(step, -rate * gradient, atol=2e-6)
+    else:
+        np.testing.assert_allclose(step, -rate * np.sign(gradient), rtol=1e-3)
+
+
+@pytest.mark.parametrize(("width", "learnt"), HEADS)
+def test_class_means_for_any_head(rng, tmp_path, width, learnt):
+    """Of examples that are right: nearest to their anchor, where it is one."""
+    x, y = blobs(rng)
+    model = with_head(AnchoredDistance(3, 6.0, width=width, learnt=learnt))
+    model.fit(x, y, epochs=20, verbose=0)
+    outputs = model.predict(x, verbose=0)
+    if not learnt:
+        right = outputs["logits"][:, :3].argmax(axis=1) == y
+    else:
+        right = outputs["distances"].argmin(axis=1) == y
+    counts = model.fit_centres(x, y)
+    np.testing.assert_array_equal(counts, np.bincount(y[right], minlength=3))
+    assert counts.min() > 0
+    for label in range(3):
+        mean = np.float64(outputs["logits"][right & (y == label)]).mean(axis=0)
+        np.testing.assert_allclose(
+            model.centres[label], mean, rtol=1e-4, atol=1e-5
+        )
+    found = model.predict(x, verbose=0)
+    np.testing.assert_allclose(
+        found["distances"],
+        oracle.distances(found["logits"], model.centres),
+        rtol=1e-4,
+        atol=1e-5,
+    )
+    model.calibrate(x, true_positive_rate=0.9)
+    model.save(tmp_path / "model.keras")
+    again = cac_tf.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(again.centres, model.centres)
+    # Training starts from anchors, and from nowhere else.
+    again.fit(x, y, epochs=1, verbose=0)
+    assert again.distance_head.has_anchors is not learnt
+    if not learnt:
+        np.testing.assert_array_equal(again.centres, 6.0 * np.eye(3, width))
+
+
+@pytest.mark.parametrize(("width", "learnt"), HEADS)
+def test_a_class_without_a_correct_example_keeps_its_centre(rng, width, learnt):
+    x, y = blobs(rng)
+    model = with_head(AnchoredDistance(3, 6.0, width=width, learnt=learnt))
+    model.fit(x, y, epochs=20, verbose=0)
+    before = model.centres
+    with pytest.warns(UserWarning, match="'class 1' keeps .*has no example"):
+        model.fit_centres(x[y != 1], y[y != 1])
+    np.testing.assert_array_equal(model.centres[1], before[1])
+    assert np.abs(model.centres[[0, 2]] - before[[0, 2]]).min() > 0
+
+
+def test_fewer_logits_than_classes_need_centres_first(rng):
+    x, y = blobs(rng)
+    model = with_head(AnchoredDistance(3, width=2))
+    with pytest.raises(ValueError, match=r"no anchors .*assign_class_means"):
+        model.fit(x, y, verbose=0)
+    head = AnchoredDistance(3, width=2)
+    model = with_head(head)
+    model.build((None, 5))
+    centres = np.float32([[4, 0], [-2, 3], [-2, -3]])
+    head.assign_class_means(centres)
+    history = model.fit(x, y, epochs=20, verbose=0).history["accuracy"]
+    assert history[-1] > 0.95
+    np.testing.assert_array_equal(model.centres, centres)
+    model.calibrate(x, true_positive_rate=0.9)
+    assert (model.predict_open_set(x).predicted_class_id == y).mean() > 0.95
+
+
+def test_bad_heads():
+    backbone = keras.Sequential([keras.Input([5]), keras.layers.Dense(3)])
+    with pytest.raises(ValueError, match="4 centres for 3 class names"):
+        cac_tf.OpenSetClassifier(
+            backbone, ["a", "b", "c"], head=AnchoredDistance(4, width=3)
+        )
+    with pytest.raises(ValueError, match=r"must be \(batch, 2\).*width="):
+        cac_tf.OpenSetClassifier(
+            backbone, ["a", "b", "c"], head=AnchoredDistance(3, width=2)
+        )
+
+
+def test_many_classes_make_no_large_file(rng, tmp_path):
+    """2000 anchors of 2000 numbers would be 16 MB."""
+    backbone = keras.Sequential([keras.Input([3]), keras.layers.Dense(2000)])
+    model = cac_tf.OpenSetClassifier(backbone, [f"{i}" for i in range(2000)])
+    model.compile("sgd", cac_tf.losses.CACLoss())
+    x = np.float32(rng.standard_normal((4, 3)))
+    model.build(x.shape)
+    names = [weight.name for weight in model.distance_head.weights]
+    assert names == ["centres_are_anchors"]
+    model.set_threshold(100.0)
+    model.save(tmp_path / "model.keras")
+    assert (tmp_path / "model.keras").stat().st_size < 300_000
+    again = cac_tf.load_model(tmp_path / "model.keras")
+    found, expected = again.predict_open_set(x), model.predict_open_set(x)
+    np.testing.assert_array_equal(found.class_id, expected.class_id)
+    np.testing.assert_allclose(found.distances, expected.distances, rtol=1e-6)
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="graphs of TensorFlow")
+def test_a_function_of_ones_own_is_warned_about(rng):
+    """Compiled by somebody else before there were class means."""
+    import tensorflow as tf
+
+    x, y = blobs(rng)
+    model = small_classifier()
+    model.build((None, 5))
+    own = tf.function(model)
+    own(x)
+    with pytest.warns(UserWarning, match="compiled.*anchors as centres"):
+        model.distance_head.assign_class_means(rng.standard_normal((3, 3)))
+    # The model's own functions are compiled again by themselves.
+    found = model.predict(x, verbose=0)
+    np.testing.assert_allclose(
+        found["distances"],
+        oracle.distances(found["logits"], model.centres),
+        rtol=1e-4,
+    )

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models on whole numbers: token ids, and images that are taken as uint8."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+import cac_tf
+from tests.execution import BACKEND
+
+ON_TENSORFLOW = BACKEND == "tensorflow"
+export_only = pytest.mark.skipif(
+    not ON_TENSORFLOW, reason="export needs TensorFlow"
+)
+WORDS, LENGTH = 30, 6
+
+
+def texts(rng, rows=240):
+    """Token ids whose class shows in which ids are frequent."""
+    labels = np.arange(rows) % 3
+    ids = rng.integers(0, 10, (rows, LENGTH)) + 10 * labels[:, None]
+    return ids.astype("int32"), labels
+
+
+def on_tokens(dtype="int32"):
+    inputs = keras.Input([LENGTH], dtype=dtype)
+    x = layers.Embedding(WORDS, 8)(inputs)
+    x = layers.GlobalAveragePooling1D()(x)
+    x = layers.Dense(8, activation="relu")(x)
+    return keras.Model(inputs, layers.Dense(3)(x))
+
+
+def trained(score, backbone=None):
+    x, y = texts(np.random.default_rng(0))
+    model = cac_tf.OpenSetClassifier(
+        backbone or on_tokens(), ["low", "middle", "high"], score=score
+    )
+    model.compile("adam", cac_tf.losses.CACLoss(), metrics=["accuracy"])
+    model.fit(x, y, epochs=25, verbose=0, validation_data=(x, y))
+    model.fit_centres(x, y)
+    # An example of a bank is its own neighbour: others are asked.
+    x, y = texts(np.random.default_rng(1))
+    model.calibrate(x, true_positive_rate=0.9)
+    return model, x, y
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("score", ["gamma", "vim", "knn"])
+def test_from_fit_to_saved(score, tmp_path):
+    model, x, y = trained(score)
+    assert model.raw_input_dtype == "int32"
+    out = model.predict_open_set(x)
+    assert (out.predicted_class_id == y).mean() > 0.9
+    assert 0.05 < out.is_unknown.mean() < 0.15
+    model.save(tmp_path / "model.keras")
+    again = cac_tf.load_model(tmp_path / "model.keras")
+    assert again.raw_input_dtype == "int32"
+    np.testing.assert_array_equal(
+        again.predict_open_set(x).class_id, out.class_id
+    )
+    # Whole numbers of any type are these numbers; others are none.
+    for same in (x.astype("int64"), x.astype("uint8"), x.astype("float64")):
+        np.testing.assert_array_equal(
+            model.predict_open_set(same).class_id, out.class_id
+        )
+    broken = x.astype("float32")
+    broken[7, 2] += 0.5
+    with pytest.raises(ValueError, match="whole numbers.*position 7 holds"):
+        model.predict_open_set(broken)
+
+
+def test_a_model_whose_inputs_are_not_declared():
+    backbone = keras.Sequential(
+        [
+            layers.Embedding(WORDS, 8),
+            layers.GlobalAveragePooling1D(),
+            layers.Dense(3),
+        ]
+    )
+    model, x, y = trained("gamma", backbone)
+    assert model.raw_input_dtype == "int32"
+    assert (model.predict_open_set(x).predicted_class_id == y).mean() > 0.9
+
+
+def signature_dtypes(path):
+    import tensorflow as tf
+
+    signatures = tf.saved_model.load(str(path)).signatures
+    return {
+        name: {
+            key: spec.dtype.name
+            for key, spec in function.structured_input_signature[1].items()
+        }
+        for name, function in signatures.items()
+    }
+
+
+@pytest.mark.slow
+@export_only
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("by_class", [False, True])
+def test_exported(tmp_path, dtype, by_class):
+    """Signatures have the model's own type, and give its decisions."""
+    import tensorflow as tf
+
+    model, x, _ = trained("vim", on_tokens(dtype))
+    model.calibrate(x, true_positive_rate=0.8, by_class=by_class)
+    x = x.astype(dtype)
+    expected = model.predict_open_set(x)
+    folder = cac_tf.export.write_model_folder(model, tmp_path / "tokens", 1)
+    assert signature_dtypes(folder) == {
+        "serving_default": {"images": dtype},
+        "with_threshold": {"images": dtype, "threshold": "float32"},
+        "classify": {"inputs": "string"},
+    }
+    signatures = tf.saved_model.load(folder).signatures
+    out = signatures["serving_default"](images=tf.constant(x))
+    np.testing.assert_array_equal(out["class_id"], expected.class_id)
+    np.testing.assert_allclose(
+        out["unknown_score"], expected.unknown_score, rtol=1e-4, atol=1e-5
+    )
+    assert out["is_valid"].numpy().all()
+    # A threshold that is not allowed marks its own row.
+    column = np.full(4, 1e9, "float32")
+    column[2] = np.nan
+    out = signatures["with_threshold"](
+        images=tf.constant(x[:4]), threshold=tf.constant(column)
+    )
+    assert out["is_valid"].numpy().tolist() == [True, True, False, True]
+    assert out["is_unknown"].numpy().tolist() == [False, False, True, False]
+    assert all(
+        np.isfinite(value).all()
+        for value in out.values()
+        if value.dtype.is_floating
+    )
+
+    def example(values):
+        feature = tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+        features = tf.train.Features(feature={"features": feature})
+        return tf.train.Example(features=features).SerializeToString()
+
+    rows = [example(x[0]), example(x[1][:2]), b"no example"]
+    out = signatures["classify"](inputs=tf.constant(rows))
+    first = [model.class_names[i] for i in expected.class_id[:1]]
+    names = [name.decode() for name in out["classes"][:, 0].numpy()]
+    if expected.class_id[0] != -1:
+        assert names[:1] == first
+    assert names[1:] == ["unknown", "unknown"]
+    # The requests that come with the folder are ones that it takes.
+    request = json.loads(
+        (tmp_path / "tokens" / "requests" / "serving_default.json").read_text()
+    )
+    rows = tf.constant(request["instances"], dtype)
+    assert signatures["serving_default"](images=rows)["is_valid"].numpy().all()
+    readme = (tmp_path / "tokens" / "README.md").read_text()
+    assert f"`images`: {dtype}, batch x {LENGTH}" in readme
+
+
+@pytest.mark.slow
+@export_only
+@pytest.mark.parametrize("suffix", [".tflite", ".onnx"])
+def test_edge_formats(tmp_path, suffix):
+    from tests.export import runtimes
+
+    model, x, _ = trained("gamma")
+    ask = runtimes.exported(model, tmp_path / f"model{suffix}")
+    expected = model.predict_open_set(x)
+    apart = np.abs(expected.unknown_score - model.threshold) > 1e-4
+    np.testing.assert_array_equal(
+        ask(images=x)["class_id"][apart], expected.class_id[apart]
+    )
+
+
+@export_only
+def test_images_that_a_model_takes_as_bytes(tmp_path, rng):
+    """Its own type is uint8; files are still decoded for it."""
+    import tensorflow as tf
+
+    inputs = keras.Input([6, 5, 3], dtype="uint8")
+    x = layers.Flatten()(layers.Rescaling(1 / 255)(inputs))
+    model = cac_tf.OpenSetClassifier(
+        keras.Model(inputs, layers.Dense(2)(x)), ["a", "b"]
+    )
+    images = rng.integers(0, 256, (8, 6, 5, 3)).astype("uint8")
+    model.build(images.shape)
+    model.calibrate(images, true_positive_rate=0.5)
+    model.export(tmp_path / "saved")
+    types = signature_dtypes(tmp_path / "saved")
+    assert types["serving_default"] == {"images": "uint8"}
+    assert types["uint8_images"] == {"images": "uint8"}
+    signatures = tf.saved_model.load(str(tmp_path / "saved")).signatures
+    expected = model.predict_open_set(images).class_id
+    out = signatures["serving_default"](images=tf.constant(images))
+    np.testing.assert_array_equal(out["class_id"], expected)
+    files = [tf.io.encode_png(image).numpy() for image in images]
+    out = signatures["encoded_images"](images=tf.constant([*files, b"?"]))
+    np.testing.assert_array_equal(out["class_id"][:-1], expected)
+    assert out["is_valid"].numpy().tolist() == [True] * 8 + [False]

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What reaches the terminal, and what happens if nobody reads it."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.train.start_up_test import BINARIES
+
+# In place of Keras: prints as TensorFlow's libraries do, and may fail.
+KERAS = """
+import os
+os.write(2, b"a line of TensorFlow\\n")
+if os.environ.get("FAILS"):
+    raise ImportError("no such library")
+"""
+LOADS = """
+from cac_tf.train import quiet
+quiet.say_little()
+import warnings
+warnings.warn("one of ours")
+import logging
+logging.getLogger("tensorflow").warning("of TensorFlow's Python")
+quiet.load_keras()
+import keras
+print(os.environ[quiet._LEVEL])
+"""
+
+
+@pytest.fixture
+def load(tmp_path):
+    def run(**environment):
+        (tmp_path / "keras.py").write_text(KERAS)
+        inherited = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+        inherited.pop("TF_CPP_MIN_LOG_LEVEL", None)
+        # Nothing of ours is imported after this Keras.
+        code = "import sys, os, cac_tf; sys.meta_path.pop(0)\n" + LOADS
+        return subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            env={**inherited, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return run
+
+
+def test_lines_of_tensorflow_are_kept_back(load):
+    result = load()
+    assert result.stderr == "note: one of ours\n"
+    assert result.stdout == "3\n"
+
+
+def test_lines_of_tensorflow_are_shown_if_it_fails(load):
+    result = load(FAILS="1")
+    assert "a line of TensorFlow\n" in result.stderr
+    assert "ImportError: no such library" in result.stderr
+
+
+def test_lines_of_tensorflow_are_shown_to_who_wants_them(load):
+    result = load(TF_CPP_MIN_LOG_LEVEL="0")
+    assert "a line of TensorFlow\n" in result.stderr
+    assert result.stdout == "0\n"
+
+
+@pytest.mark.parametrize("binary", BINARIES)
+def test_nobody_reads(binary):
+    process = subprocess.Popen(
+        [sys.executable, "-m", f"cac_tf.train.{binary}", "--help"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait() == 141

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is loaded when: nothing heavy before it is needed."""
+
+import json
+import subprocess
+import sys
+
+import keras
+import pytest
+
+import cac_tf
+from tests.conftest import ROOT
+
+BINARIES = (
+    "cac_train",
+    "cac_evaluate",
+    "cac_benchmark",
+    "cac_export",
+    "cac_predict",
+    "cac_import_weights",
+)
+HEAVY = {"tensorflow", "keras", "sklearn", "scipy", "matplotlib", "jax"}
+# Says after the end of a program what it has loaded.
+LOADED = """
+import atexit, json, runpy, sys
+binary, path, *arguments = sys.argv[1:]
+@atexit.register
+def tell():
+    with open(path, "w") as file:
+        json.dump(sorted(sys.modules), file)
+sys.argv = [binary, *arguments]
+runpy.run_module("cac_tf.train." + binary, run_name="__main__", alter_sys=True)
+"""
+
+
+def python(code, *arguments):
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("binary", BINARIES)
+@pytest.mark.parametrize(
+    "arguments, status",
+    [
+        (["--help"], 0),
+        (["-h"], 0),
+        (["--helpfull"], 0),
+        (["--version"], 0),
+        (["--nonsense"], 2),
+        (["surplus"], 2),
+    ],
+)
+def test_help_and_wrong_flags_load_nothing_heavy(
+    binary, arguments, status, tmp_path
+):
+    path = tmp_path / "modules.json"
+    result = python(LOADED, binary, path, *arguments)
+    assert result.returncode == status, result.stderr
+    assert "Traceback" not in result.stderr
+    loaded = {name.split(".")[0] for name in json.loads(path.read_text())}
+    assert not loaded & HEAVY
+    if status == 0:
+        assert not result.stderr
+        assert (
+            cac_tf.__version__ if "--version" in arguments else "--output"
+        ) in result.stdout
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--dataset=digits", "--learning_rate=inf"], "--learning_rate"),
+        (["--dataset=digits", "--method=cca"], "did you mean 'cac'?"),
+        (["--dataset=digits", "--epochs=1e20"], "--epochs=1e20: it must be"),
+        (["--dataset=digits", f"--epochs={10**20}"], "--epochs"),
+        (["--dataset=digits", f"--seed={2**40}"], "--seed"),
+        (["--dataset="], "--dataset"),
+    ],
+)
+def test_wrong_values_load_nothing_heavy(flags, message, tmp_path):
+    path = tmp_path / "modules.json"
+    result = python(LOADED, "cac_train", path, *flags)
+    assert result.returncode == 2
+    assert message in result.stderr
+    loaded = {name.split(".")[0] for name in json.loads(path.read_text())}
+    assert not loaded & HEAVY
+
+
+def modules_after(code):
+    result = python(
+        f"{code}; import sys, json; print(json.dumps([*sys.modules]))"
+    )
+    assert result.returncode == 0, result.stderr
+    return set(json.loads(result.stdout.splitlines()[-1]))
+
+
+def test_import_loads_what_keras_loads():
+    """Besides our own modules and psutil, which limits statistics."""
+    ours = modules_after("import keras, cac_tf")
+    others = modules_after("import keras, psutil")
+    new = {name.split(".")[0] for name in ours} - {
+        name.split(".")[0] for name in others
+    }
+    assert new - sys.stdlib_module_names <= {"cac_tf", "train"}
+    assert not modules_after("import cac_tf") & HEAVY
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    backbone = keras.Sequential([keras.Input([4]), keras.layers.Dense(2)])
+    model = cac_tf.OpenSetClassifier(backbone, ["left", "right"])
+    model.build((None, 4))
+    path = tmp_path_factory.mktemp("model") / "model.keras"
+    model.save(path)
+    return path
+
+
+@pytest.mark.slow
+# Whichever module of ours comes first, and whether Keras comes before it.
+@pytest.mark.parametrize(
+    "first",
+    [
+        "import cac_tf, keras",
+        "import keras, cac_tf",
+        "from cac_tf.layers.precision import full_precision; import keras",
+        "from cac_tf import ops; ops.binding(); import keras",
+        "from importlib.util import find_spec\n"
+        "import cac_tf; find_spec('keras'); import keras",
+    ],
+)
+def test_keras_loads_our_models(first, saved):
+    result = python(
+        f"{first}\nimport sys; print(keras.saving.load_model(sys.argv[1]))",
+        saved,
+    )
+    assert "OpenSetClassifier" in result.stdout, result.stderr
+
+
+def test_a_package_is_not_hidden_by_its_modules():
+    """Functions that are named like the module that they are in."""
+    result = python(
+        "import cac_tf.experiments.train, cac_tf.losses.cross_entropy\n"
+        "import cac_tf.experiments.evaluate\n"
+        "from cac_tf.experiments import train, evaluate\n"
+        "from cac_tf.losses import cross_entropy\n"
+        "print(*map(callable, (train, evaluate, cross_entropy)))"
+    )
+    assert result.stdout.split() == ["True"] * 3, result.stderr
+
+
+@pytest.mark.parametrize(
+    "registry",
+    [
+        cac_tf.scores.registry._SCORES,
+        cac_tf.losses.loss._LOSSES,
+        cac_tf.methods.method._METHODS,
+        cac_tf.models.networks.registry._NETWORKS,
+    ],
+    ids=lambda registry: registry._kind,
+)
+def test_files_are_named_like_what_they_register(registry):
+    registry.values()
+    own = {
+        name
+        for name, thing in registry._entries.items()
+        if getattr(thing, "__module__", type(thing).__module__).startswith(
+            registry._package + "."
+        )
+    }
+    assert own == set(registry._files)
+
+
+def test_a_name_of_ours_is_taken_before_it_is_imported():
+    result = python(
+        "from cac_tf.models import networks\n"
+        "def resnet18(): pass\n"
+        "try: networks.register(resnet18)\n"
+        "except ValueError as error: print(error)"
+    )
+    assert "There is already a network 'resnet18'" in result.stdout

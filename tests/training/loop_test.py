@@ -1,0 +1,369 @@
+# SPDX-License-Identifier: Apache-2.0
+import os
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from cac_tf import data
+from cac_tf import methods
+from cac_tf.methods.recipe import Recipe
+from cac_tf.training import Runtime
+from cac_tf.training import Stage
+from cac_tf.training import TrainingRecord
+from cac_tf.training import TrainingRun
+from cac_tf.training import fit_resumable
+from tests.conftest import ROOT
+from tests.conftest import small_classifier
+
+# Three epochs are not always enough for every class.
+pytestmark = pytest.mark.filterwarnings("ignore:Class .* keeps its anchor")
+
+
+class Interrupt(keras.callbacks.Callback):
+    """Stops the process, as it were, in the middle of an epoch."""
+
+    def __init__(self, epoch):
+        super().__init__()
+        self.epoch, self.now = epoch, 0
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.now = epoch
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self.now == self.epoch and batch == 2:
+            raise KeyboardInterrupt
+
+
+RECIPE = {
+    "schedule": "two_stage",
+    "epochs": 2,
+    "second_stage_epochs": 2,
+    "batch_size": 16,
+    "scale": 0.7,
+    "rotation": 10.0,
+}
+
+
+def run_in(checkpoints, seed=3, callbacks=(), **options):
+    return TrainingRun(
+        Runtime(seed),
+        os.fspath(checkpoints),
+        callbacks=lambda name, epochs, steps: list(callbacks),
+        **options,
+    )
+
+
+def train(checkpoints, seed=3, method="cac", callbacks=(), **recipe):
+    """Two stages on a few digits, with all that is random."""
+    digits = data.load_open_set_dataset("digits", trial=0, test_fraction=0.9)
+    method = methods.get(method)
+    recipe = method.recipe(**{**RECIPE, **recipe})
+    run = run_in(checkpoints, seed, callbacks)
+    model = method.train(digits, recipe, run)
+    return model, run.history
+
+
+def weights(model):
+    return [np.asarray(w) for w in model.weights]
+
+
+def assert_same_weights(one, other):
+    for a, b in zip(weights(one), weights(other), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_the_same_seed_twice_and_an_interrupted_run(tmp_path):
+    """Bit-identical weights: again, and interrupted in each stage."""
+    model, history = train(tmp_path / "one")
+    again, _ = train(tmp_path / "two")
+    for epoch in (1, 2, 3):
+        with pytest.raises(KeyboardInterrupt):
+            train(tmp_path / "three", callbacks=[Interrupt(epoch)])
+    resumed, resumed_history = train(tmp_path / "three")
+    assert [logs["stage"] for logs in history] == [1, 1, 2, 2]
+    assert resumed_history == history
+    assert_same_weights(model, again)
+    assert_same_weights(model, resumed)
+    other_seed, _ = train(tmp_path / "four", seed=4)
+    assert any(
+        np.any(a != b)
+        for a, b in zip(weights(model), weights(other_seed), strict=True)
+    )
+
+
+# Forks a process that trains and kills it after a while, until that happened
+# so many times; prints how many epochs were finished then. (To start ten
+# interpreters would take most of the time.) Two of three kills wait for a few
+# epochs, however slow the machine is. A process that ended before it was killed
+# leaves nothing to go on from.
+KILLER = """
+import importlib, json, os, pathlib, random, signal, sys, time
+import numpy as np
+small_run = importlib.import_module(sys.argv[1]).small_run
+path, most, kills = pathlib.Path(sys.argv[2]), int(sys.argv[3]), 0
+
+def epochs():
+    try:
+        with np.load(path) as file:
+            return len(json.loads(str(file["record"]))["history"])
+    except FileNotFoundError:
+        return 0
+
+while kills < most:
+    child = os.fork()
+    if child == 0:
+        small_run(path)
+        os._exit(0)
+    wanted = epochs() + (kills % 3 > 0) * random.randint(1, 3)
+    while epochs() < wanted and not os.waitpid(child, os.WNOHANG)[0]:
+        time.sleep(0.005)
+    time.sleep(random.uniform(0.0, 0.1))
+    try:
+        os.kill(child, signal.SIGKILL)
+        killed = os.waitpid(child, 0)[1] == signal.SIGKILL
+    except (ProcessLookupError, ChildProcessError):
+        killed = False
+    if killed:
+        kills += 1
+        print(epochs())
+    else:
+        os.unlink(path)
+"""
+
+
+def small_run(checkpoint):
+    """Two stages, patience and random numbers on little vectors."""
+    keras.utils.set_random_seed(1)
+    rng = np.random.default_rng(0)
+    labels = np.arange(96) % 3
+    images = 3 * np.eye(3)[labels] + rng.standard_normal((96, 3))
+    examples = data.Examples(np.float32(images), labels)
+    backbone = keras.Sequential(
+        [
+            keras.Input([3]),
+            keras.layers.Dense(16, activation="relu"),
+            keras.layers.Dropout(0.3, seed=5),
+            keras.layers.Dense(3),
+        ]
+    )
+    model = small_classifier(backbone=backbone)
+    record = fit_resumable(
+        model,
+        examples.take(slice(0, 72)),
+        examples.take(slice(72, 96)),
+        stages=[Stage(30, 0.02, patience=8), Stage(30, 0.002, patience=8)],
+        batch_size=8,
+        seed=2,
+        checkpoint=checkpoint,
+        monitor="val_loss",
+    )
+    return model, record.history
+
+
+def killed_and_gone_on(module, path, kills):
+    """Kills processes in the `small_run` of a module, with its checkpoint."""
+    result = subprocess.run(
+        [sys.executable, "-c", KILLER, module, str(path), str(kills)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    at_kills = [int(line) for line in result.stdout.split()]
+    assert len(at_kills) == kills
+    # In the middle of the training, not before it.
+    assert len(set(at_kills) - {0}) >= 3, at_kills
+
+
+@pytest.mark.slow
+def test_killed_ten_times_at_any_moment(tmp_path):
+    """kill -9 at random moments; the same command ends bit-identically."""
+    model, history = small_run(tmp_path / "whole.npz")
+    assert {logs["stage"] for logs in history} == {1, 2}
+    path = tmp_path / "killed.npz"
+    killed_and_gone_on("tests.training.loop_test", path, kills=10)
+    resumed, resumed_history = small_run(path)
+    assert resumed_history == history
+    assert_same_weights(model, resumed)
+
+
+def test_stages_patience_and_best_weights(tmp_path):
+    """The schedule, against what the history itself says."""
+    model, history = small_run(tmp_path / "one.npz")
+    values = [logs["val_loss"] for logs in history]
+    for number in (1, 2):
+        own = [logs["val_loss"] for logs in history if logs["stage"] == number]
+        best = int(np.argmin(own))
+        # Ended by patience, or by the limit of 30.
+        assert len(own) == min(best + 1 + 8, 30)
+    rng = np.random.default_rng(0)
+    labels = np.arange(96) % 3
+    images = np.float32(3 * np.eye(3)[labels] + rng.standard_normal((96, 3)))
+    logs = model.evaluate(images[72:], labels[72:], verbose=0, return_dict=True)
+    assert logs["loss"] == pytest.approx(min(values), rel=1e-5)
+
+
+def test_the_second_stage_starts_from_the_best_weights(tmp_path):
+    """With fresh momentum and its own learning rate."""
+    begun, ended = [], []
+
+    class AtStart(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            optimizer = self.model.optimizer
+            slots = [v for v in optimizer.variables if "momentum" in v.path]
+            assert len(slots) == len(self.model.trainable_weights)
+            begun.append(
+                {
+                    "weights": weights(self.model),
+                    "momentum": max(np.abs(np.asarray(v)).max() for v in slots),
+                    "rate": float(np.asarray(optimizer.learning_rate)),
+                }
+            )
+
+    digits = data.load_open_set_dataset("digits", trial=0, test_fraction=0.9)
+    method = methods.get("cac")
+    # So high a rate that the last epoch is seldom the best.
+    recipe = method.recipe(**{**RECIPE, "epochs": 4, "learning_rate": 0.1})
+    run = run_in(
+        tmp_path,
+        callbacks=[AtStart()],
+        after_epoch=lambda model, epoch: ended.append(weights(model)) or {},
+    )
+    method.train(digits, recipe, run)
+    history = run.history
+    first = [h["val_anchor_loss"] for h in history if h["stage"] == 1]
+    best = ended[int(np.argmin(first))]
+    for a, b in zip(begun[4]["weights"], best, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert begun[3]["momentum"] > 0
+    assert begun[4]["momentum"] == 0
+    assert begun[3]["rate"] == pytest.approx(0.1)
+    assert begun[4]["rate"] == pytest.approx(0.001)
+
+
+def test_a_checkpoint_of_another_model(tmp_path):
+    train(tmp_path)
+    digits = data.load_open_set_dataset("digits", known_classes=["0", "1"])
+    method = methods.get("cac")
+    recipe = method.recipe(**RECIPE)
+    with pytest.raises(ValueError, match="another model or optimizer"):
+        method.train(digits, recipe, run_in(tmp_path, seed=0))
+
+
+def test_a_damaged_checkpoint(tmp_path):
+    path = tmp_path / "classifier.npz"
+    path.write_bytes(b"PK nothing")
+    with pytest.raises(ValueError, match="no checkpoint of this version"):
+        train(tmp_path)
+    np.savez(path, history="[]")
+    with pytest.raises(ValueError, match="no checkpoint of this version"):
+        train(tmp_path)
+
+
+def test_a_history_with_nan_can_be_written():
+    history = [{"stage": 1, "val_loss": float("nan"), "loss": 2.0}]
+    record = TrainingRecord(history, 1.0)
+    assert record.finite_history == [
+        {"stage": 1, "val_loss": None, "loss": 2.0}
+    ]
+
+
+def test_what_cannot_be_watched(tmp_path):
+    x = data.Examples(np.zeros((6, 5), "float32"), np.arange(6) % 3)
+    none = x.take(slice(0, 0))
+    options = {"batch_size": 2, "seed": 0, "checkpoint": tmp_path / "c.npz"}
+    with pytest.raises(ValueError, match="need `monitor`"):
+        fit_resumable(
+            small_classifier(), x, x, stages=[Stage(1), Stage(1)], **options
+        )
+    with pytest.raises(ValueError, match="no validation images"):
+        fit_resumable(
+            small_classifier(),
+            x,
+            none,
+            stages=[Stage(1)],
+            monitor="val_loss",
+            **options,
+        )
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"epochs": 0},
+        {"batch_size": 0},
+        {"patience": 0},
+        {"second_stage_epochs": -1},
+        {"learning_rate": 0.0},
+        {"learning_rate": float("nan")},
+        {"second_stage_learning_rate": 0.0},
+        {"momentum": 1.0},
+        {"weight_decay": -1.0},
+        {"dropout": 1.0},
+        {"network": "vgg"},
+        {"schedule": "step"},
+    ],
+)
+def test_bad_recipes(values):
+    (name,) = values
+    with pytest.raises(ValueError, match=f"{name} must be"):
+        Recipe(**values)
+
+
+@pytest.mark.parametrize("is_lazy", [False, True])
+def test_labels_that_an_open_set_classifier_does_not_know(tmp_path, is_lazy):
+    """Its own message comes through what Keras puts around the batches."""
+
+    class Lazy:
+        def __init__(self, values):
+            self.values, self.shape = values, values.shape
+
+        def __len__(self):
+            return len(self.values)
+
+        def __getitem__(self, rows):
+            return self.values[rows]
+
+    x, labels = np.zeros((6, 5), "float32"), np.array([0, 1, 2, 0, 9, 1])
+    position = np.flatnonzero(
+        np.random.default_rng([0, 0]).permutation(6) == 4
+    )[0]
+    place = f"batch {position // 2}, position {position % 2}"
+    with pytest.raises(ValueError, match=f"Label 9 at {place} is out of range"):
+        fit_resumable(
+            small_classifier(),
+            data.Examples(Lazy(x) if is_lazy else x, labels),
+            stages=[Stage(1)],
+            batch_size=2,
+            seed=0,
+            checkpoint=tmp_path / "c.npz",
+        )
+    assert not (tmp_path / "c.npz").exists()
+
+
+def test_a_training_metric_needs_no_validation(tmp_path):
+    x = data.Examples(np.zeros((6, 5), "float32"), np.arange(6) % 3)
+    record = fit_resumable(
+        small_classifier(),
+        x,
+        stages=[Stage(5, patience=1)],
+        batch_size=2,
+        seed=0,
+        checkpoint=tmp_path / "c.npz",
+        monitor="loss",
+    )
+    assert 1 < len(record.history) <= 5
+    model = keras.Sequential([keras.Input([5]), keras.layers.Dense(3)])
+    with pytest.raises(ValueError, match="must be compiled"):
+        fit_resumable(
+            model,
+            x,
+            stages=[Stage(1)],
+            batch_size=2,
+            seed=0,
+            checkpoint=tmp_path / "d.npz",
+        )

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What TensorFlow prints reaches the terminal only if something fails."""
+
+import importlib
+import logging
+import os
+import sys
+import tempfile
+import warnings
+
+from absl import logging as absl_logging
+
+# The user's, if it is set: then TensorFlow prints what that says.
+_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+_is_set_by_the_user = _LEVEL in os.environ
+
+
+def say_little():
+    """Of TensorFlow nothing is shown; warnings become notes.
+
+    What fails raises an exception, whose message is shown: lines of the level
+    "error" come from runs that succeed, too. It holds for the processes that
+    this one starts as well. To be called before Keras is imported.
+    """
+    os.environ.setdefault(_LEVEL, "3")
+    # Exports report every file that they write, predictions every tracing.
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
+    absl_logging.set_verbosity(absl_logging.WARNING)  # unless a flag says
+    warnings.showwarning = _show
+
+
+def load_keras():
+    """Imports Keras and its backend, as `load` does."""
+    load("keras")
+
+
+def load(name):
+    """Imports a package; what is printed meanwhile is shown if it fails.
+
+    Libraries of TensorFlow print before they read any setting, about devices
+    that are not there for example.
+    """
+    if name in sys.modules or _is_set_by_the_user:
+        return
+    sys.stderr.flush()
+    own = os.dup(2)
+    with tempfile.TemporaryFile() as printed:
+        os.dup2(printed.fileno(), 2)
+        try:
+            importlib.import_module(name)
+        except BaseException:
+            printed.seek(0)
+            os.write(own, printed.read())
+            raise
+        finally:
+            os.dup2(own, 2)
+            os.close(own)
+
+
+def _show(message, category, filename, lineno, file=None, line=None):
+    """A warning without the place in the code, unless it is about code."""
+    text = f"note: {message}"
+    if not issubclass(category, UserWarning):
+        text = warnings.formatwarning(message, category, filename, lineno, line)
+    print(text.rstrip(), file=file or sys.stderr)

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a person reads on the terminal while a binary works, and afterwards."""
+
+import os
+import sys
+
+from cac_tf import reporting
+
+
+def tell(kind, *values):
+    """Prints what a run reports while it is running."""
+    if kind == "note":
+        print(f"note: {values[0]}", file=sys.stderr)
+    elif kind == "chosen":
+        name, separations = values
+        for one, value in sorted(separations.items(), key=lambda x: -x[1]):
+            print(f"{one:>25}  {value:.4f} from composites of known images")
+        print(f"--score=auto chose {name}", flush=True)
+    elif kind == "callbacks":
+        name, epochs, steps = values
+        return [reporting.TrainingProgress(epochs, steps)]
+    elif kind == "begins":
+        place, folder = values
+        print(f"{place}: {folder}", flush=True)
+    elif kind == "ended":
+        print(f"{values[0]}: {_ending(*values[1:])}", flush=True)
+    return None
+
+
+def _ending(seconds, problem):
+    if seconds is None:
+        return "finished earlier"
+    if problem:
+        return f"FAILED after {duration(seconds)}: {problem}"
+    return f"done in {duration(seconds)}"
+
+
+def duration(seconds):
+    """E.g. "90 s", "12 min" or "1.7 h"."""
+    minutes = seconds / 60
+    if minutes < 2:
+        return f"{seconds:.0f} s"
+    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"
+
+
+def print_results(measures, folder, following=None):
+    """Prints the main results of an evaluation, and where all files are.
+
+    Args:
+        measures: as `metrics.json` holds them.
+        folder: `RunFolder` of the report.
+        following: dict from what may come next to how it is done.
+    """
+    _print_measures(measures)
+    _print_places(folder)
+    print(_sentence(measures))
+    for what, how in (following or {}).items():
+        print(f"{what}: {how}")
+
+
+def _print_measures(measures):
+    for name in (
+        "auroc",
+        "accuracy",
+        "oscr",
+        "threshold",
+        "true_positive_rate",
+        "false_positive_rate",
+    ):
+        value = measures[name]
+        if isinstance(value, list):
+            shown = ", ".join(f"{one:.4g}" for one in value) + " (by class)"
+        else:
+            shown = "-" if value is None else f"{value:.4g}"
+        print(f"{name.replace('_', ' '):>20}  {shown}")
+    if measures["split_family"] == "custom":
+        # No published split names them: they belong to the result.
+        names = ", ".join(measures["unknown_class_names"])
+        print(f"{'unknown classes':>20}  {names}")
+    if len(measures["scores"]) > 1 and measures["auroc"] is not None:
+        _print_scores(measures)
+    _print_unknown_data(measures)
+
+
+def _print_scores(measures):
+    """Prints the results of each score, and its cost."""
+    times = measures["microseconds_per_image"]
+    reporting.print_table(
+        ["score"],
+        [
+            "AUROC",
+            *(f"CCR@{float(rate):.0%}" for rate in measures["ccr"]),
+            "OSCR",
+            "accuracy",
+            "us/image",
+        ],
+        [
+            (
+                [
+                    name,
+                    f"{one['auroc']:.4f}",
+                    *(f"{value:.4f}" for value in one["ccr"].values()),
+                    f"{one['oscr']:.4f}",
+                    f"{one['accuracy']:.4f}",
+                    f"{times[name]:.2f}",
+                ],
+                False,
+            )
+            for name, one in measures["scores"].items()
+        ],
+        caption=f"us/image: after the network's {times['network']:.0f}",
+    )
+
+
+def _print_unknown_data(measures):
+    """Prints AUROC on each set of unknown images, by score."""
+    sets = measures.get("unknown_data")
+    if not sets:
+        return
+    own = {"of the data set": measures} if measures["auroc"] is not None else {}
+    columns = {**own, **sets}
+    lines = [
+        (
+            [
+                name,
+                *(
+                    f"{one['scores'][name]['auroc']:.4f}"
+                    for one in columns.values()
+                ),
+            ],
+            False,
+        )
+        for name in measures["scores"]
+    ]
+    accepted = [f"{one['false_positive_rate']:.0%}" for one in columns.values()]
+    lines.append((["accepted at theta", *accepted], True))
+    reporting.print_table(
+        ["score"], list(columns), lines, title="AUROC by unknown test images"
+    )
+
+
+def _print_places(folder):
+    """Prints where the files are that a run has left."""
+    places = {
+        "Model": folder.file("model.keras"),
+        "Serving folder": folder.serving,
+        "Report": folder.file("report.html"),
+    }
+    for name, path in places.items():
+        if os.path.exists(path):
+            print(f"{name + ':':<16}{path}")
+
+
+def _sentence(measures):
+    """What was measured, in words."""
+    shares = [
+        f"{measures[name]:.0%} of {kind}".replace("%", " %")
+        for name, kind in (
+            ("true_positive_rate", "known"),
+            ("false_positive_rate", "unknown"),
+        )
+        if measures[name] is not None
+    ]
+    if not shares:
+        return (
+            f"It classifies {measures['accuracy']:.1%} of the known test "
+            "images correctly."
+        )
+    return f"It accepts {', '.join(shares)} test images."
