@@ -72,18 +72,35 @@ def _accelerator():
 
 
 def _commit():
-    """Commit of the checkout that holds this package, or None if installed."""
+    """Commit of the checkout that holds this package, or None if installed.
+
+    With "-dirty" where its files differ, other than the results, which the
+    scripts that ask for this are about to change.
+    """
     here = pathlib.Path(__file__).resolve().parents[2]
     if not (here / ".git").exists():
         return None
-    command = ["git", "-C", str(here), "describe", "--always", "--dirty"]
+    commit = _git(here, "rev-parse", "HEAD")
+    changed = _git(
+        here,
+        "status",
+        "--porcelain",
+        "--untracked-files=no",
+        "--",
+        ":!benchmarks/results",
+    )
+    return f"{commit}-dirty" if commit and changed else commit
+
+
+def _git(folder, *arguments):
+    """What git prints, or None where it fails or is missing."""
     try:
         result = subprocess.run(
-            [*command, "--abbrev=40"],
+            ["git", "-C", str(folder), *arguments],
             capture_output=True,
             text=True,
             check=False,
         )
-    except OSError:  # There is no git here.
+    except OSError:
         return None
     return result.stdout.strip() or None
