@@ -224,8 +224,8 @@ def test_the_library_speaks_of_arguments_not_of_flags():
         for text in texts_in(ast.parse((ROOT / file).read_text()))
         if isinstance(text, str) and re.search(r"(?<![\w-])--[a-z]", text)
     }
-    # Of `git describe`.
-    assert named == {"--always", "--dirty", "--abbrev=40"}
+    # Of `git status`.
+    assert named == {"--porcelain", "--untracked-files=no"}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a result says of the commit it was made with."""
+
+import subprocess
+import sys
+
+import pytest
+
+from cac_tf.experiments import environment
+
+# The package offers the function by the module's name.
+module = sys.modules[environment.__module__]
+
+
+@pytest.mark.parametrize(
+    ("changed", "ending"),
+    [
+        (None, ""),
+        ("benchmarks/results/digits.json", ""),
+        ("cac_tf/experiments/environment.py", "-dirty"),
+    ],
+)
+def test_changed_sources_make_a_commit_dirty(
+    tmp_path, monkeypatch, changed, ending
+):
+    def git(*arguments):
+        command = ["git", "-C", str(tmp_path), "-c", "user.name=a"]
+        return subprocess.run(
+            [*command, "-c", "user.email=a@b", *arguments],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.strip()
+
+    git("init", "--quiet")
+    for name in (
+        "benchmarks/results/digits.json",
+        "cac_tf/experiments/environment.py",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("a")
+    git("add", "--all")
+    git("commit", "--quiet", "--message=a")
+    if changed:
+        (tmp_path / changed).write_text("b")
+    (tmp_path / "notes.txt").write_text("not of the project")
+    monkeypatch.setattr(
+        module,
+        "__file__",
+        str(tmp_path / "cac_tf" / "experiments" / "environment.py"),
+    )
+    assert environment()["commit"] == git("rev-parse", "HEAD") + ending
+
+
+def test_an_installed_package_has_no_commit(tmp_path, monkeypatch):
+    path = tmp_path / "cac_tf" / "experiments" / "environment.py"
+    monkeypatch.setattr(module, "__file__", str(path))
+    assert environment()["commit"] is None
