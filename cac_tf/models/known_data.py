@@ -90,7 +90,6 @@ def learn(model, what, scores, data, estimate=None):
         what,
         batches,
         num_classes,
-        with_keys=bool(fitting),
         has_anchors=model.distance_head.trains_with_anchors,
     ):
         fitting.add(batch)
@@ -105,14 +104,13 @@ def learn(model, what, scores, data, estimate=None):
     return fitting.problems
 
 
-def known_batches(what, batches, num_classes, with_keys, has_anchors=True):
+def known_batches(what, batches, num_classes, has_anchors=True):
     """`KnownBatch`es of an iterator of outputs.
 
     Args:
         what: what needs them, for messages.
         batches: iterator of (outputs, labels, inputs, place).
         num_classes: N.
-        with_keys: whether scores will choose examples by keys.
         has_anchors: as of `KnownBatch`.
 
     Raises:
@@ -126,7 +124,7 @@ def known_batches(what, batches, num_classes, with_keys, has_anchors=True):
             raise ValueError(f"{what} needs labels: pass y.")
         yield score_rules.KnownBatch(
             input_checks.check_labels(labels, num_classes, where=place),
-            score_rules.keys_of(inputs) if with_keys else None,
+            inputs,
             outputs,
             has_anchors,
         )

@@ -61,7 +61,8 @@ class Mahalanobis(Score):
         by_class, moment, sample = kept
         by_class.add(batch["features"], batch.labels)
         moment.add(batch["features"])
-        sample.add(batch.keys, batch["features"], batch.labels)
+        together = np.zeros_like(batch.labels)
+        sample.add(batch.keys, together, batch["features"], batch.labels)
 
     def finish_fit(self, kept, known):
         by_class, moment, sample = kept
@@ -85,7 +86,7 @@ class Mahalanobis(Score):
                 "The Mahalanobis distance needs examples that differ within "
                 "their classes; here all examples of each class are equal."
             )
-        features, labels = sample.arrays()
+        _, features, labels = sample.arrays()
         lengths = np.sum((np.float64(features) - means[labels]) ** 2, axis=-1)
         shrinkage = _shrinkage(covariance, np.mean(lengths**2), moment.count)
         shrunk = covariances.shrunk_covariance(covariance, shrinkage)
@@ -117,7 +118,8 @@ class Mahalanobis(Score):
 def _whitening(covariance):
     """(D, D) matrix that makes offsets of this covariance white."""
     root = linalg.cholesky(covariance, lower=True)
-    return linalg.solve_triangular(root, np.eye(len(root)), lower=True).T
+    inverse, _ = linalg.lapack.dtrtri(root, lower=True)
+    return inverse.T
 
 
 def _shrinkage(covariance, mean_fourth_power, count):

@@ -6,7 +6,7 @@ from keras import ops
 
 from cac_tf.layers.precision import full_precision
 from cac_tf.scores.score import Score
-from cac_tf.scores.statistics import ClassSamples
+from cac_tf.scores.statistics import Sample
 from cac_tf.scores.statistics import check_memory
 
 # How many similarities are held at once.
@@ -53,17 +53,17 @@ class NearestExamplesScore(Score):
                 f"A bank of {self.bank_size} examples cannot hold one of "
                 f"each of {num_classes} classes: choose a larger bank_size."
             )
-        return ClassSamples(self.bank_size, num_classes)
+        return Sample(self.bank_size, num_classes)
 
     def bank_weights(self, batch):
         """(n,) weights of the examples of a `KnownBatch`; None: all are 1."""
 
     def add_batch(self, kept, batch):
         # Up to twice the bank is collected before it is pruned.
-        rows = min(kept.size + len(batch.labels), 2 * self.bank_size)
+        rows = min(kept.seen + len(batch.labels), 2 * self.bank_size)
         width = batch["features"].shape[-1]
         check_memory(
-            4 * (rows - min(kept.size, rows)) * width,
+            4 * (rows - min(kept.seen, rows)) * width,
             f"A bank of {self.bank_size:,} examples of {width:,} features",
             "Choose a smaller bank_size.",
         )
@@ -72,13 +72,15 @@ class NearestExamplesScore(Score):
         kept.add(batch.keys, batch.labels, batch["features"], *more)
 
     def finish_fit(self, kept, known):
-        bank, *weights = kept.arrays()
+        _, bank, *weights = kept.arrays()
+        scale = np.linalg.norm(bank, axis=-1)
         # A zero vector has no direction and is similar to nothing.
-        has_direction = bank.any(axis=-1)
-        bank = bank[has_direction]
+        has_direction = scale > 0.0
+        if not has_direction.all():
+            bank, scale = bank[has_direction], scale[has_direction]
         check_memory(
-            # Once normalised, and once as a weight.
-            8 * bank.size,
+            # The weight.
+            4 * bank.size,
             f"A bank of {len(bank):,} examples of {bank.shape[-1]:,} features",
             "Choose a smaller bank_size.",
         )
@@ -87,9 +89,8 @@ class NearestExamplesScore(Score):
                 f"The bank holds {len(bank)} examples, fewer than the "
                 f"{self.neighbours} neighbours requested."
             )
-        bank = _unit(bank)
-        if weights:
-            bank *= weights[0][has_direction, None]
+        factor = weights[0][has_direction] if weights else np.float32(1.0)
+        bank *= (factor / scale)[:, None]
         self.set_statistics(bank=bank)
 
     def call(self, *values):

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every rejection score has in common."""
 
-import hashlib
+import functools
+import math
 import typing
 
 import keras
@@ -38,7 +39,7 @@ class KnownBatch:
 
     Args:
         labels: (n,) int64 class indices.
-        keys: (n,) uint64, computed from the inputs alone: see `keys_of`.
+        inputs: (n, ...) array that the outputs were computed from, for `keys`.
         outputs: dict from output names to arrays; it has `logits` wherever a
             classifier computed them.
         has_anchors: whether training was with anchors, so that the largest
@@ -46,12 +47,17 @@ class KnownBatch:
             among the outputs.
     """
 
-    def __init__(self, labels, keys, outputs, has_anchors=True):
-        self.labels, self.keys, self._outputs = labels, keys, outputs
+    def __init__(self, labels, inputs, outputs, has_anchors=True):
+        self.labels, self._inputs, self._outputs = labels, inputs, outputs
         self._has_anchors = has_anchors
 
     def __getitem__(self, name):
         return self._outputs[name]
+
+    @functools.cached_property
+    def keys(self):
+        """(n,) uint64, computed from the inputs alone: see `keys_of`."""
+        return keys_of(self._inputs)
 
     @property
     def is_correct(self):
@@ -87,11 +93,23 @@ def keys_of(inputs):
     >>> bool(one[0] == two[1])
     True
     """
-    digests = [
-        hashlib.blake2b(np.ascontiguousarray(row), digest_size=8).digest()
-        for row in np.asarray(inputs)
-    ]
-    return np.frombuffer(b"".join(digests), "uint64")
+    inputs = np.ascontiguousarray(inputs)
+    width = math.prod(inputs.shape[1:]) * inputs.itemsize
+    rows = inputs.reshape(-1).view("uint8").reshape(len(inputs), width)
+    rows = np.pad(rows, ((0, 0), (0, -width % 4))) if width % 4 else rows
+    words = rows.view("uint32")
+    # Multilinear hashing modulo 2^64, whose high bits are the good ones, then
+    # the last steps of SplitMix64, which make all bits alike.
+    keys = np.einsum("ij,j->i", words, _odd_numbers(words.shape[1]))
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        keys = (keys ^ (keys >> np.uint64(shift))) * np.uint64(factor)
+    return keys ^ (keys >> np.uint64(31))
+
+
+@functools.lru_cache(maxsize=4)
+def _odd_numbers(count):
+    """(count,) uint64, random but always the same."""
+    return np.random.PCG64(0).random_raw(count) | np.uint64(1)
 
 
 class Score(keras.layers.Layer):
@@ -220,8 +238,8 @@ class Score(keras.layers.Layer):
                 num_classes = outputs["logits"].shape[-1]
             class_names = tuple(map(str, range(num_classes)))
         kept = self.start_fit(len(class_names))
-        keys = keys_of(outputs[self.READS[0]])
-        self.add_batch(kept, KnownBatch(labels, keys, outputs))
+        batch = KnownBatch(labels, outputs[self.READS[0]], outputs)
+        self.add_batch(kept, batch)
         self.finish_fit(kept, Known(class_names, last_layer))
 
     @property

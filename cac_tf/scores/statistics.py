@@ -110,60 +110,50 @@ class SecondMoment:
 
 
 class Sample:
-    """The examples with the smallest keys, at most `size` of them.
+    """Of each class the examples with the smallest keys, equally many.
 
     Keys look random and depend on the inputs alone, so this is a random sample
     that does not depend on the order or the batching of the examples.
+
+    Args:
+        size: largest number of examples, divided evenly among the classes.
+        num_classes: N.
     """
 
-    def __init__(self, size):
-        self._size = size
-        self._keys, self._rows = [], []
+    def __init__(self, size, num_classes=1):
+        self._size, self._quota = size, size // num_classes
+        self._parts = []  # Tuples of arrays: keys, labels, rows.
         self._held = 0
+        self.seen = 0
 
-    def add(self, keys, *rows):
-        """Adds (n,) keys with arrays of n rows each."""
-        self._keys.append(keys)
-        self._rows.append(rows)
+    def add(self, keys, labels, *rows):
+        """Adds (n,) keys and labels with arrays of n rows each."""
+        self._parts.append((keys, labels, *rows))
         self._held += len(keys)
+        self.seen += len(keys)
         if self._held > 2 * self._size:
             self._prune()
 
     def _prune(self):
-        keys = np.concatenate(self._keys)
-        chosen = np.argsort(keys, kind="stable")[: self._size]
-        rows = [
-            np.concatenate(parts)[chosen]
-            for parts in zip(*self._rows, strict=True)
+        arrays = [
+            parts[0] if len(parts) == 1 else np.concatenate(parts)
+            for parts in zip(*self._parts, strict=True)
         ]
-        self._keys, self._rows = [keys[chosen]], [tuple(rows)]
+        keys, labels = arrays[:2]
+        order = np.lexsort((keys, labels))
+        # The place of each example among those of its class.
+        ordered = labels[order]
+        place = np.arange(len(order)) - np.searchsorted(ordered, ordered)
+        chosen = order[place < self._quota]
+        self._parts = [tuple(array[chosen] for array in arrays)]
         self._held = len(chosen)
 
     def arrays(self):
-        """The arrays of the chosen examples, in the order of their keys."""
-        if not self._keys:
+        """The labels and rows of the chosen examples, copied.
+
+        They are in the order of their labels and, in a class, of their keys.
+        """
+        if not self._parts:
             return ()
         self._prune()
-        return self._rows[0]
-
-
-class ClassSamples:
-    """A `Sample` of each class, all of the same size."""
-
-    def __init__(self, size, num_classes):
-        quota = size // num_classes
-        self._samples = [Sample(quota) for _ in range(num_classes)]
-        self.size = 0  # Number of examples seen.
-
-    def add(self, keys, labels, *rows):
-        """Adds (n,) keys and labels with arrays of n rows each."""
-        self.size += len(labels)
-        for label in np.unique(labels):
-            own = labels == label
-            self._samples[label].add(keys[own], *(array[own] for array in rows))
-
-    def arrays(self):
-        """The arrays of the chosen examples, class by class."""
-        parts = [sample.arrays() for sample in self._samples]
-        parts = [part for part in parts if part]
-        return tuple(map(np.concatenate, zip(*parts, strict=True)))
+        return self._parts[0][1:]

@@ -76,11 +76,13 @@ class ViM(Score):
     def add_batch(self, kept, batch):
         moment, sample = kept
         moment.add(batch["features"])
-        sample.add(batch.keys, batch["features"], batch["logits"].max(axis=-1))
+        largest = batch["logits"].max(axis=-1)
+        together = np.zeros_like(batch.labels)
+        sample.add(batch.keys, together, batch["features"], largest)
 
     def finish_fit(self, kept, known):
         moment, sample = kept
-        features, largest_logits = sample.arrays()
+        _, features, largest_logits = sample.arrays()
         origin = moment.sum / moment.count
         if known.last_layer is not None:
             kernel = np.float64(known.last_layer.kernel)
