@@ -14,6 +14,8 @@ from cac_tf.decision import rule
 
 FALSE_POSITIVE_RATES = (0.01, 0.05, 0.1)
 _TIMED_CALLS = 3
+# Rows of outputs that are scored together.
+_BLOCK = 2048
 
 
 @dataclasses.dataclass(frozen=True)
@@ -306,7 +308,7 @@ def _outputs_of_parts(model, images_of_parts, rules, batch_size):
 
     for part in images_of_parts:
         arrays = collections.defaultdict(list)
-        for outputs, _, images, _ in network(part):
+        for outputs, images in _blocks(network(part)):
             arrays["logits"].append(outputs["logits"])
             arrays["min_distance"].append(outputs["distances"].min(axis=-1))
             for one in rules:
@@ -325,8 +327,31 @@ def _outputs_of_parts(model, images_of_parts, rules, batch_size):
     return found, seconds
 
 
+def _blocks(batches):
+    """Outputs of about `_BLOCK` rows at once, and the inputs of a batch.
+
+    A score with a bank of examples fetches the bank once for each.
+    """
+    held, rows = [], 0
+    for outputs, _, inputs, _ in batches:
+        held.append(outputs)
+        rows += len(inputs)
+        if rows >= _BLOCK:
+            yield _joined(held), inputs
+            held, rows = [], 0
+    if held:
+        yield _joined(held), inputs
+
+
+def _joined(outputs):
+    return {
+        name: np.concatenate([one[name] for one in outputs])
+        for name in outputs[0]
+    }
+
+
 def _seconds(function, *arrays):
-    """Seconds per row of a batch that was computed before.
+    """Seconds per row of arrays that were computed before.
 
     The median of a few calls, as the first one may have compiled something.
     """
