@@ -7,6 +7,8 @@ import os
 import shutil
 import tempfile
 
+from cac_tf import file_lock
+
 # Nobody else's files begin with this, so they may be deleted.
 _PREFIX = ".cac_tf-writing-"
 
@@ -45,6 +47,24 @@ def replacing(path):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
+
+
+@contextlib.contextmanager
+def replacing_alone(path):
+    """As `replacing`, but only one process at a time may write `path`.
+
+    The temporary name is the same in every attempt, and hidden. So what a
+    killed process leaves is written again by the next one.
+
+    Raises:
+        file_lock.LockedError: another process is writing `path`.
+    """
+    folder, name = os.path.split(os.path.abspath(os.fspath(path)))
+    temporary = os.path.join(folder, f".{name}")
+    with file_lock.open_locked(temporary) as lock:
+        yield temporary
+        os.fsync(lock.fileno())
+        os.replace(temporary, path)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ import sys
 # The rooms with classes that Keras saves and loads.
 _ROOMS = ("layers", "losses", "metrics", "models", "scores")
 # Below, modules that those rooms import, and that import Keras themselves.
-_BELOW = ("decision", "keras_private", "ops")
+_BELOW = ("keras_private", "ops")
 
 
 def import_classes():

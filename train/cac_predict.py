@@ -6,17 +6,21 @@ Example: cac-predict --model=runs/photos photo.jpg
 Or many: cac-predict --model=runs/photos --output=answers.csv photos/ more/*.jpg
 
 An input is a file, a folder (its files at any depth), a pattern, or - for paths
-on standard input. Many answers are printed as CSV, or written to --output. A
-file that cannot be read is a row with its error; then the exit status is 1.
+on standard input. A file ending in .npz, .tfrecord or .parquet holds many
+inputs. Many answers are printed as CSV, or written to --output. An input that
+cannot be read is a row with its error; then the exit status is 1.
 """
 
 import contextlib
+import os
+import re
 import sys
 
 import tqdm
 from absl import flags
 
 from cac_tf import batch
+from cac_tf import file_lock
 from cac_tf.train import command_line
 from cac_tf.train import flag_kinds
 from cac_tf.train import quiet
@@ -41,14 +45,50 @@ def define_flags(values):
         values,
         "output",
         None,
-        "File for the answers, .csv or .jsonl; it appears when all are there.",
+        "File for the answers, .csv, .jsonl or .parquet; it appears when all "
+        "are there. Or a folder, which gets them in parts: the same command "
+        "goes on after an interruption, and may run in many processes.",
+    )
+    flag_kinds.define_choice(
+        values,
+        "format",
+        "csv",
+        batch.FORMATS,
+        "Kind of the parts in a folder.",
+    )
+    flag_kinds.define_whole(
+        values,
+        "files_per_part",
+        1024,
+        "Photos in a part. (A file of many inputs is a part by itself.)",
+        at_least=1,
+    )
+    flag_kinds.define_text(
+        values,
+        "shard",
+        None,
+        "Of the parts, only the i-th of n shares, as i/n: 1/4, 2/4, ...",
+    )
+    flag_kinds.define_text(
+        values,
+        "image_column",
+        None,
+        "Column of Parquet files, or feature of tf.Examples, with the inputs. "
+        'Default: "image", in tf.Examples "image/encoded" before.',
+    )
+    flag_kinds.define_text(
+        values,
+        "key_column",
+        None,
+        "Column or feature with the keys. Default: the file's path and the "
+        "number of the row.",
     )
     flag_kinds.define_text(
         values,
         "copy_to",
         None,
-        "Folder into which the files are copied, each into a folder named "
-        "like its answer.",
+        "Folder into which photos are copied, each into a folder named like "
+        "its answer.",
     )
     flags.mark_flag_as_required("model", flag_values=values)
 
@@ -57,66 +97,156 @@ def main(values, inputs):
     """Classifies what the inputs name.
 
     Returns:
-        The exit status: 1 if a file could not be read.
+        The exit status: 1 if an input could not be read.
     """
     if not inputs:
         raise ValueError(
             "Name the photos: files, folders, patterns, or - for paths on "
             "standard input."
         )
-    paths = list(batch.paths_of(inputs, sys.stdin))
+    into_parts = values.output is not None and _is_folder(values.output)
+    shard = _shard(values.shard, into_parts)
+    if values.output is not None and not into_parts:
+        batch.check_ending(values.output)
+    blocks = batch.blocks_of(
+        batch.paths_of(inputs, sys.stdin),
+        values.files_per_part,
+        values.image_column,
+        values.key_column,
+    )
     quiet.load("tensorflow")
-    classifier = batch.FileClassifier.load(values.model)
-    found = batch.answer_files(classifier, paths, values.threshold)
-    counts = batch.Counts()
-    first_error = None
-    with _writer(values.output, len(paths)) as write:
-        progress = tqdm.tqdm(
-            found,
-            total=len(paths),
-            unit=" files",
-            # Not where rows are printed, nor into a log.
-            disable=True if values.output is None else None,
+    classifier = batch.Classifier.load(values.model)
+    work = _Work(classifier, values.threshold, values.copy_to)
+    if into_parts:
+        _write_parts(values, shard, blocks, classifier, work)
+    else:
+        with (
+            _writer(values.output, blocks, classifier) as write,
+            _progress(blocks, is_shown=values.output is not None) as progress,
+        ):
+            for block in blocks:
+                work.answer(block, write, progress)
+    if sum(work.counts) > 1 or values.output is not None:
+        print(_summary(work.counts), file=sys.stderr)
+    if work.first_error is not None:
+        print(f"cac-predict: not read: {work.first_error}", file=sys.stderr)
+    return 1 if work.counts.failed else 0
+
+
+class _Work:
+    """Answers blocks, and counts."""
+
+    def __init__(self, classifier, threshold, copy_to):
+        self._classifier, self._threshold = classifier, threshold
+        self._copy_to = copy_to
+        self.counts, self.first_error = batch.Counts(), None
+
+    def answer(self, block, write, progress):
+        """Hands every answer of a block to `write`."""
+        can_be_copied = self._copy_to is not None and isinstance(
+            block, batch.Photos
         )
-        for path, answer in progress:
-            write(path, answer)
-            counts = counts.and_one(answer)
-            if answer.error and first_error is None:
-                first_error = f"{path}: {answer.error}"
-            if values.copy_to is not None:
-                batch.copy_by_answer(path, answer, values.copy_to)
-    if len(paths) > 1 or values.output is not None:
-        print(_summary(counts), file=sys.stderr)
-    if counts.failed:
-        print(f"cac-predict: not read: {first_error}", file=sys.stderr)
-    return 1 if counts.failed else 0
+        for key, answer in batch.answers_of(
+            self._classifier, block, self._threshold
+        ):
+            write(key, answer)
+            self.counts = self.counts.and_one(answer)
+            if answer.error and self.first_error is None:
+                self.first_error = f"{key}: {answer.error}"
+            if can_be_copied:
+                batch.copy_by_answer(key, answer, self._copy_to)
+            progress.update()
 
 
-def _writer(output, number):
+def _write_parts(values, shard, blocks, classifier, work):
+    settings = {
+        "model": classifier.sha256(),
+        "threshold": values.threshold,
+        "image_column": values.image_column,
+        "key_column": values.key_column,
+    }
+    parts = batch.Parts(values.output, blocks, values.format, settings)
+    own = parts.of_shard(*shard)
+    finished = [position for position in own if parts.is_finished(position)]
+    for position in finished:
+        work.counts = work.counts.and_those(parts.counts(position))
+    if finished:
+        print(
+            f"{len(finished)} of {len(own)} parts are there already.",
+            file=sys.stderr,
+        )
+    open_ = [position for position in own if position not in set(finished)]
+    with _progress([blocks[position] for position in open_]) as progress:
+        for position in open_:
+            try:
+                with parts.writing(position) as write:
+                    work.answer(blocks[position], write, progress)
+            except file_lock.LockedError as error:
+                # Another process is at it.
+                print(error, file=sys.stderr)
+
+
+def _is_folder(path):
+    has_ending = bool(os.path.splitext(path)[1]) and path[-1] not in "/\\"
+    return os.path.isdir(path) or not has_ending
+
+
+def _shard(text, into_parts):
+    """The pair (i, n)."""
+    if text is None:
+        return 1, 1
+    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise ValueError(
+            f"shard must be i/n with i from 1 to n, such as 2/4; got {text!r}."
+        )
+    if not into_parts:
+        raise ValueError(
+            "shard needs an output in parts: a folder, such as answers/."
+        )
+    return int(match[1]), int(match[2])
+
+
+def _progress(blocks, is_shown=True):
+    numbers = [block.num_rows for block in blocks]
+    return tqdm.tqdm(
+        total=None if None in numbers else sum(numbers),
+        unit=" inputs",
+        # Not where rows are printed, nor into a log.
+        disable=None if is_shown else True,
+    )
+
+
+def _writer(output, blocks, classifier):
     if output is not None:
         return batch.rows_file(output)
-    if number == 1:
-        return contextlib.nullcontext(_print_in_words)
+    if [block.num_rows for block in blocks] == [1]:
+        return contextlib.nullcontext(_in_words(classifier))
     return contextlib.nullcontext(batch.csv_rows(sys.stdout))
 
 
-def _print_in_words(path, answer):
-    if answer.error:
-        return
-    print(f"{path}: {answer.label}")
-    sign = ">" if answer.is_unknown else "<="
-    done = "rejected" if answer.is_unknown else "accepted"
-    print(
-        f"  {done}: score {answer.unknown_score:.4g} {sign} threshold "
-        f"{answer.threshold:.4g}"
-    )
-    nearest = ", ".join(f"{name} {share:.0%}" for name, share in answer.nearest)
-    print(f"  nearest classes: {nearest}")
+def _in_words(classifier):
+    def write(key, answer):
+        if answer.error:
+            return
+        print(f"{key}: {answer.label}")
+        sign = ">" if answer.is_unknown else "<="
+        done = "rejected" if answer.is_unknown else "accepted"
+        print(
+            f"  {done}: score {answer.unknown_score:.4g} {sign} threshold "
+            f"{answer.threshold:.4g}"
+        )
+        nearest = ", ".join(
+            f"{name} {share:.0%}" for name, share in classifier.nearest(answer)
+        )
+        print(f"  nearest classes: {nearest}")
+
+    return write
 
 
 def _summary(counts):
     return (
-        f"{sum(counts)} files: {counts.accepted} of known classes, "
+        f"{sum(counts)} inputs: {counts.accepted} of known classes, "
         f"{counts.rejected} unknown, {counts.failed} not read."
     )
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers for files: a photo, a folder, a list of paths."""
+"""Answers for many inputs: a photo, a folder, arrays, tables of images."""
 
 from cac_tf import lazy
 
@@ -9,12 +9,23 @@ lazy.package(
         "answers": [
             "COLUMNS",
             "Counts",
-            "answer_files",
+            "FORMATS",
+            "answers_of",
+            "check_ending",
             "copy_by_answer",
             "csv_rows",
             "rows_file",
         ],
-        "file_classifier": ["FileAnswer", "FileClassifier"],
+        "classifier": ["Answer", "Classifier"],
+        "inputs": [
+            "Chunk",
+            "NpzArray",
+            "ParquetRows",
+            "Photos",
+            "TFRecords",
+            "blocks_of",
+        ],
+        "parts": ["Parts"],
         "paths": ["paths_of"],
     },
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers for many files: read, classified, written as they come."""
+"""Answers for many inputs: read, classified, written as they come."""
 
 import contextlib
 import csv
@@ -12,76 +12,60 @@ import shutil
 import typing
 
 from cac_tf import atomic_files
-from cac_tf.batch.file_classifier import FileAnswer
+from cac_tf import lazy
+from cac_tf.batch.classifier import Answer
 
-# Of a row: the path, and `FileAnswer` without the nearest classes.
-COLUMNS = (
-    "key",
-    "label",
-    "class_id",
-    "is_unknown",
-    "unknown_score",
-    "threshold",
-    "predicted_class",
-    "error",
-)
-_BATCH = 32
+arrow = lazy.module("pyarrow")
+parquet = lazy.module("pyarrow.parquet")
+
+# The key, and the fields of an `Answer` without the probabilities.
+COLUMNS = ("key", *Answer._fields[:-1])
+FORMATS = ("csv", "jsonl", "parquet")
+_ROW_GROUP = 1 << 16
 
 
 class Counts(typing.NamedTuple):
-    """How many files were accepted, rejected, and not readable."""
+    """How many inputs were accepted, rejected, and not readable."""
 
     accepted: int = 0
     rejected: int = 0
     failed: int = 0
 
     def and_one(self, answer):
-        """The counts with one more `FileAnswer`."""
+        """The counts with one more `Answer`."""
         if answer.error:
             return self._replace(failed=self.failed + 1)
         if answer.is_unknown:
             return self._replace(rejected=self.rejected + 1)
         return self._replace(accepted=self.accepted + 1)
 
+    def and_those(self, others):
+        """The sum of two counts."""
+        return Counts(*map(sum, zip(self, others, strict=True)))
 
-def answer_files(classifier, paths, threshold=None):
-    """Reads and classifies files, a batch at a time.
 
-    A file that cannot be read has an answer with an error.
+def answers_of(classifier, block, threshold=None):
+    """Reads and classifies a block of inputs, a chunk at a time.
+
+    An input that cannot be read has an answer with an error. Where the rest of
+    a file cannot be read, that is one such answer, whose key is its path.
 
     Args:
-        classifier: `FileClassifier`.
-        paths: iterable of texts.
-        threshold: as in `FileClassifier.classify`.
+        classifier: `Classifier`.
+        block: of `blocks_of`.
+        threshold: as in `Classifier.classify`.
 
     Yields:
-        Pairs of a path and its `FileAnswer`, in the order of the paths.
+        Pairs of a key and its `Answer`, in the order of the inputs.
     """
-    paths = iter(paths)
-    while batch := list(itertools.islice(paths, _BATCH)):
-        read = [_contents(path) for path in batch]
-        files = [one for one in read if isinstance(one, bytes)]
-        answers = iter(classifier.classify(files, threshold))
-        for path, one in zip(batch, read, strict=True):
-            is_read = isinstance(one, bytes)
-            yield path, next(answers) if is_read else FileAnswer(error=one)
-
-
-def _contents(path):
-    """Bytes of a file, or the text of what went wrong."""
     try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError as error:
-        return error.strerror or type(error).__name__
-
-
-def row_of(key, answer):
-    """The values of `COLUMNS`, as a dict."""
-    return {
-        "key": key,
-        **{name: getattr(answer, name) for name in COLUMNS[1:]},
-    }
+        for keys, values, errors in block.chunks(classifier):
+            answers = classifier.classify(values, threshold)
+            for place, error in errors.items():
+                answers[place] = Answer(error=error)
+            yield from zip(keys, answers, strict=True)
+    except ValueError as error:
+        yield block.files[0], Answer(error=str(error))
 
 
 @contextlib.contextmanager
@@ -89,28 +73,45 @@ def rows_file(path):
     """Opens a file for rows, which appears when all are written.
 
     Args:
-        path: ends in .csv or .jsonl.
+        path: ends in .csv, .jsonl or .parquet.
 
     Yields:
-        A function that takes a key and its `FileAnswer`.
+        A function that takes a key and its `Answer`.
 
     Raises:
         ValueError: another ending.
     """
-    ending = os.path.splitext(path)[1]
-    if ending not in (".csv", ".jsonl"):
-        raise ValueError(f"output must end in .csv or .jsonl; got {path}.")
-    with (
-        atomic_files.replacing(path) as temporary,
-        open(
-            temporary,
-            "w",
-            newline="",
-            encoding="utf-8",
-            errors="surrogateescape",
-        ) as file,
-    ):
-        yield csv_rows(file) if ending == ".csv" else _json_rows(file)
+    check_ending(path)
+    with atomic_files.replacing(path) as temporary, open_rows(temporary) as row:
+        yield row
+
+
+def check_ending(path):
+    """Raises ValueError for a path of which `open_rows` makes no file."""
+    if os.path.splitext(path)[1][1:] not in FORMATS:
+        raise ValueError(
+            f"output must end in .csv, .jsonl or .parquet; got {path}."
+        )
+
+
+@contextlib.contextmanager
+def open_rows(path):
+    """Opens a file for rows, in place.
+
+    Args:
+        path: ends in .csv, .jsonl or .parquet.
+
+    Yields:
+        A function that takes a key and its `Answer`.
+    """
+    if path.endswith(".parquet"):
+        with _parquet_rows(path) as row:
+            yield row
+        return
+    with open(
+        path, "w", newline="", encoding="utf-8", errors="surrogateescape"
+    ) as file:
+        yield csv_rows(file) if path.endswith(".csv") else _json_rows(file)
 
 
 def csv_rows(file):
@@ -120,22 +121,84 @@ def csv_rows(file):
         file: open for text.
 
     Returns:
-        A function that takes a key and its `FileAnswer`, and writes a row.
+        A function that takes a key and its `Answer`, and writes a row.
     """
-    writer = csv.DictWriter(file, COLUMNS)
-    writer.writeheader()
+    writer = csv.writer(file)
+    writer.writerow(COLUMNS)
 
     def write(key, answer):
-        writer.writerow(row_of(key, answer))
+        writer.writerow((key, *answer[:-1]))
 
     return write
 
 
 def _json_rows(file):
     def write(key, answer):
-        file.write(json.dumps(row_of(key, answer), ensure_ascii=False) + "\n")
+        row = dict(zip(COLUMNS, (key, *answer[:-1]), strict=True))
+        file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
     return write
+
+
+@contextlib.contextmanager
+def _parquet_rows(path):
+    kinds = {
+        "class_id": arrow.int32(),
+        "is_unknown": arrow.bool_(),
+        "unknown_score": arrow.float64(),
+        "threshold": arrow.float64(),
+    }
+    schema = arrow.schema(
+        [(name, kinds.get(name, arrow.string())) for name in COLUMNS]
+    )
+    rows = []
+    with parquet.ParquetWriter(path, schema) as writer:
+
+        def flush():
+            columns = list(zip(*rows, strict=True)) or [()] * len(COLUMNS)
+            arrays = [
+                arrow.array(values, field.type)
+                for values, field in zip(columns, schema, strict=True)
+            ]
+            writer.write_table(arrow.table(arrays, schema=schema))
+            rows.clear()
+
+        def write(key, answer):
+            # Parquet has no lone surrogates, which stand for other bytes.
+            key = key.encode("utf-8", "backslashreplace").decode("utf-8")
+            rows.append((key, *answer[:-1]))
+            if len(rows) == _ROW_GROUP:
+                flush()
+
+        yield write
+        flush()
+
+
+def counts_in(path):
+    """The `Counts` of the rows in a file of `rows_file`."""
+    if path.endswith(".parquet"):
+        table = parquet.read_table(path, columns=["is_unknown", "error"])
+        rows = table.to_pylist()
+        return _counts((row["error"], row["is_unknown"]) for row in rows)
+    with open(
+        path, newline="", encoding="utf-8", errors="surrogateescape"
+    ) as file:
+        if path.endswith(".csv"):
+            return _counts(
+                (row["error"], row["is_unknown"] == "True")
+                for row in csv.DictReader(file)
+            )
+        rows = map(json.loads, file)
+        return _counts((row["error"], row["is_unknown"]) for row in rows)
+
+
+def _counts(rows):
+    accepted = rejected = failed = 0
+    for error, is_unknown in rows:
+        failed += bool(error)
+        rejected += not error and is_unknown
+        accepted += not error and not is_unknown
+    return Counts(accepted, rejected, failed)
 
 
 def copy_by_answer(path, answer, folder):
@@ -143,7 +206,7 @@ def copy_by_answer(path, answer, folder):
 
     Args:
         path: of the file.
-        answer: its `FileAnswer`.
+        answer: its `Answer`.
         folder: gets a folder for each label, "unknown" among them. A file
             with an error is not copied, and no copy is made twice.
 

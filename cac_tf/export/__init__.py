@@ -9,6 +9,6 @@ lazy.package(
         "defaults": ["DEFAULT_BATCH_SIZES", "DEFAULT_MAX_PIXELS"],
         "edge_formats": ["write_litert", "write_onnx"],
         "model_folder": ["check_version", "write_model_folder"],
-        "saved_model": ["graph_of_signature", "write_saved_model"],
+        "saved_model": ["graphs_and_description", "write_saved_model"],
     },
 )

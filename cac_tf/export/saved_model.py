@@ -115,40 +115,45 @@ def save_into(folder, model, answering, verbose=False):
         archive.write_out(folder, verbose=bool(verbose))
     atomic_files.write_json(
         os.path.join(folder, "assets", "model.json"),
-        {
-            "class_names": list(model.class_names),
-            "threshold": answering.theta.tolist(),
-            "score": model.score.name,
-            "input_shape": list(input_shape(model)),
-            "input_dtype": model.raw_input_dtype,
-            "version": answering.version,
-            "cac_tf": __version__,
-        },
+        _description(model, answering),
     )
     _finish_graph(folder)
     return list(offered)
 
 
-def graph_of_signature(model, name):
-    """A signature of the SavedModel that a model would become.
+def _description(model, answering):
+    return {
+        "class_names": list(model.class_names),
+        "threshold": answering.theta.tolist(),
+        "score": model.score.name,
+        "input_shape": list(input_shape(model)),
+        "input_dtype": model.raw_input_dtype,
+        "version": answering.version,
+        "cac_tf": __version__,
+    }
+
+
+def graphs_and_description(model):
+    """What a model's SavedModel would hold, without writing it.
 
     Args:
         model: `OpenSetClassifier` with a valid theta.
-        name: of the signature.
 
     Returns:
-        A compiled function, or None where the model has no such signature.
+        Dict of compiled functions by the names of the signatures, and the
+        content of `assets/model.json`.
 
     Raises:
         ValueError, RuntimeError: as `write_saved_model`.
     """
     import tensorflow as tf
 
-    offered = signatures(model, answering_of(model, 0, False))
-    if name not in offered:
-        return None
-    function, specs = offered[name]
-    return tf.function(function, input_signature=specs, autograph=False)
+    answering = answering_of(model, 0, False)
+    graphs = {
+        name: tf.function(function, input_signature=specs, autograph=False)
+        for name, (function, specs) in signatures(model, answering).items()
+    }
+    return graphs, _description(model, answering)
 
 
 def answering_of(

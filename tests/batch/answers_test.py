@@ -6,16 +6,18 @@ import json
 import os
 
 import pytest
+from pyarrow import parquet
 
 from cac_tf import batch
-from cac_tf.batch import FileAnswer
+from cac_tf.batch import Answer
+from cac_tf.batch.answers import counts_in
 
-KNOWN = FileAnswer("", 0, "cat", False, 0.25, 1.5, "cat", (("cat", 0.9),))
-UNKNOWN = FileAnswer("", -1, "unknown", True, 2.5, 1.5, "dog", ())
+KNOWN = Answer("cat", 0, False, 0.25, 1.5, "cat", "", [0.9, 0.1])
+UNKNOWN = Answer("unknown", -1, True, 2.5, 1.5, "dog", "", [0.2, 0.8])
 
 
 class Recorder:
-    """Stands for a `FileClassifier`; answers with the contents."""
+    """Stands for a `Classifier`; answers with the contents."""
 
     def __init__(self):
         self.sizes = []
@@ -32,19 +34,21 @@ def test_answers_come_in_the_order_of_the_paths(tmp_path):
             with open(path, "w") as file:
                 file.write(f"file {i}")
     classifier = Recorder()
-    found = list(batch.answer_files(classifier, paths))
+    (block,) = batch.blocks_of(paths)
+    found = list(batch.answers_of(classifier, block))
     assert [path for path, _ in found] == paths
     for i, (_, answer) in enumerate(found):
         if i % 7:
             assert answer.label == f"file {i}" and not answer.error
         else:
-            assert answer == FileAnswer(error="No such file or directory")
+            assert answer == Answer(error="No such file or directory")
     # Never more than a batch is in memory.
     assert max(classifier.sizes) <= 32 and len(classifier.sizes) == 3
 
 
 def test_a_folder_is_no_file(tmp_path):
-    ((_, answer),) = batch.answer_files(Recorder(), [str(tmp_path)])
+    (block,) = batch.blocks_of([str(tmp_path)])
+    ((_, answer),) = batch.answers_of(Recorder(), block)
     assert answer.error == "Is a directory"
 
 
@@ -84,7 +88,7 @@ KEY = 'a "b", c\nd\udcff.png'
 ROWS = [
     (KEY, KNOWN),
     ("two", UNKNOWN),
-    ("three", FileAnswer(error="no image")),
+    ("three", Answer(error="no image")),
 ]
 
 
@@ -122,6 +126,31 @@ def test_rows_as_json(tmp_path):
     assert three["error"] == "no image" and three["class_id"] is None
 
 
+def test_rows_as_parquet(tmp_path, monkeypatch):
+    """In groups of rows; bytes that are no UTF-8 become escapes."""
+    monkeypatch.setattr("cac_tf.batch.answers._ROW_GROUP", 2)
+    written(tmp_path / "x.parquet")
+    table = parquet.read_table(tmp_path / "x.parquet")
+    assert tuple(table.column_names) == batch.COLUMNS
+    one, two, three = table.to_pylist()
+    assert one["key"] == 'a "b", c\nd\\udcff.png'
+    assert one["class_id"] == 0 and one["is_unknown"] is False
+    assert two["unknown_score"] == 2.5 and two["predicted_class"] == "dog"
+    assert three["error"] == "no image" and three["class_id"] is None
+    # Also without a row.
+    with batch.rows_file(str(tmp_path / "none.parquet")):
+        pass
+    none = parquet.read_table(tmp_path / "none.parquet")
+    assert none.schema == table.schema and len(none) == 0
+
+
+@pytest.mark.parametrize("ending", batch.FORMATS)
+def test_counts_are_read_again(tmp_path, ending):
+    path = tmp_path / f"x.{ending}"
+    written(path)
+    assert counts_in(str(path)) == batch.Counts(1, 1, 1)
+
+
 def test_a_file_of_rows_is_whole_or_not_there(tmp_path):
     path = tmp_path / "x.csv"
     with pytest.raises(KeyboardInterrupt), batch.rows_file(str(path)) as write:
@@ -129,7 +158,7 @@ def test_a_file_of_rows_is_whole_or_not_there(tmp_path):
         raise KeyboardInterrupt
     assert os.listdir(tmp_path) == []
     with (
-        pytest.raises(ValueError, match=r"must end in \.csv or \.jsonl"),
+        pytest.raises(ValueError, match=r"must end in \.csv, \.jsonl or \.par"),
         batch.rows_file(str(tmp_path / "x.txt")),
     ):
         pass
@@ -157,7 +186,7 @@ def test_copies(tmp_path):
         answer = KNOWN._replace(label=label)
         copy = batch.copy_by_answer(str(source), answer, str(target))
         assert copy == str(target / folder / "photo.png")
-    bad = FileAnswer(error="no image")
+    bad = Answer(error="no image")
     assert batch.copy_by_answer(str(source), bad, str(target)) is None
 
 
@@ -166,3 +195,4 @@ def test_counts():
     for _, answer in [*ROWS, ("four", KNOWN)]:
         counts = counts.and_one(answer)
     assert counts == batch.Counts(accepted=2, rejected=1, failed=1)
+    assert counts.and_those(batch.Counts(1, 0, 5)) == batch.Counts(3, 1, 6)

@@ -113,7 +113,7 @@ def test_editable_install(tmp_path):
 ROOMS = [
     # Lower rooms first; a room may import itself and those of lines before.
     {"version"},
-    {"beside_keras", "lazy"},
+    {"beside_keras", "file_lock", "lazy"},
     {
         "atomic_files",
         "hyperparameters",

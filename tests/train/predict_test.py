@@ -3,13 +3,20 @@
 
 import csv
 import io
+import os
 import pathlib
+import subprocess
+import sys
+import time
 
+import numpy as np
 import PIL.Image
 import pytest
 from absl import flags
+from pyarrow import parquet
 
 from cac_tf.train import cac_predict
+from tests.conftest import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +74,7 @@ def test_many_photos(model, photos, trained_pictures, capsys, tmp_path):
     said = capsys.readouterr()
     assert said.out == ""
     assert (
-        f"25 files: {24 - unknown} of known classes, {unknown} unknown, "
+        f"25 inputs: {24 - unknown} of known classes, {unknown} unknown, "
         "1 not read."
     ) in said.err
     assert "text.png: no JPEG" in said.err
@@ -100,6 +107,111 @@ def test_a_file_that_is_not_there(model, capsys):
     assert "nowhere.png: No such file or directory" in said.err
 
 
+def test_an_array_and_a_table(model, trained_pictures, capsys, tmp_path):
+    """Beside photos, in the order of the command line."""
+    classifier, pictures = trained_pictures
+    np.savez(tmp_path / "a.npz", x_test=pictures[:5])
+    PIL.Image.fromarray(pictures[5]).save(tmp_path / "b.png")
+    (tmp_path / "c.parquet").write_bytes(b"no table")
+    paths = [tmp_path / n for n in ("a.npz:x_test", "b.png", "c.parquet")]
+    assert run(model, *paths) == 1
+    said = capsys.readouterr()
+    found = list(csv.DictReader(io.StringIO(said.out)))
+    expected = classifier.predict_open_set(pictures[:6]).label.tolist()
+    assert [row["label"] for row in found] == [*expected, ""]
+    keys = [f"a.npz#{i}" for i in range(5)] + ["b.png", "c.parquet"]
+    assert [row["key"] for row in found] == [f"{tmp_path}/{k}" for k in keys]
+    assert "c.parquet: " in said.err and "7 inputs: " in said.err
+
+
+def contents(folder):
+    """Contents of the parts by their names; nothing else may be there."""
+    names = sorted(os.listdir(folder))
+    assert names[0] == "manifest.json"
+    assert all(name.startswith("part-") for name in names[1:])
+    return {name: (folder / name).read_bytes() for name in names[1:]}
+
+
+def test_parts(model, photos, capsys, tmp_path):
+    """In shards, again, and as one file, the same rows."""
+    (photos / "text.png").write_text("no image")
+    whole = tmp_path / "whole.csv"
+    size = "--files_per_part=7"
+    assert run(model, photos, f"--output={whole}") == 1
+    one = f"--output={tmp_path / 'one'}"
+    assert run(model, photos, one, size) == 1
+    parts = contents(tmp_path / "one")
+    assert len(parts) == 4
+    rows = b"".join(part.split(b"\n", 1)[1] for part in parts.values())
+    assert rows == whole.read_bytes().split(b"\n", 1)[1]
+    capsys.readouterr()
+    two = f"--output={tmp_path / 'two'}/"
+    # 1 and 3; 2 and 4, which has the text.
+    assert run(model, photos, two, size, "--shard=1/2") == 0
+    assert len(contents(tmp_path / "two")) == 2
+    assert run(model, photos, two, size, "--shard=2/2") == 1
+    assert contents(tmp_path / "two") == parts
+    first = capsys.readouterr().err.splitlines()
+    assert first[0].startswith("14 inputs: ")
+    before = os.stat(tmp_path / "two" / "part-00001-of-00004.csv").st_mtime_ns
+    os.unlink(tmp_path / "two" / "part-00002-of-00004.csv")
+    assert run(model, photos, two, size) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("3 of 4 parts are there already.")
+    assert "25 inputs: " in said and "1 not read" in said
+    assert contents(tmp_path / "two") == parts
+    path = tmp_path / "two" / "part-00001-of-00004.csv"
+    assert os.stat(path).st_mtime_ns == before
+    # Neither other settings nor other inputs.
+    with pytest.raises(ValueError, match="threshold: None there, 0.5 now"):
+        run(model, photos, two, size, "--threshold=0.5")
+    (photos / "more.png").write_text("no image")
+    with pytest.raises(ValueError, match="answers of another model, of other"):
+        run(model, photos, two, size)
+    assert contents(tmp_path / "two") == parts
+
+
+def test_another_kind_of_parts(model, photos, tmp_path):
+    folder = tmp_path / "parts"
+    options = (f"--output={folder}", "--format=parquet")
+    assert run(model, photos, *options) == 0
+    (name,) = contents(folder)
+    assert name == "part-00001-of-00001.parquet"
+    assert len(parquet.read_table(folder / name)) == 24
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment(model, photos, tmp_path):
+    """Ten times; then the result is that of a run that was not killed."""
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    options = ("--files_per_part=1", photos)
+    assert run(model, *options, f"--output={whole}") == 0
+    command = (
+        *(sys.executable, "-m", "cac_tf.train.cac_predict"),
+        *(f"--model={model}", f"--output={killed}", *map(str, options)),
+    )
+    rng = np.random.default_rng(0)
+    seen = set()
+    for _ in range(10):
+        process = subprocess.Popen(
+            command, cwd=ROOT, stderr=subprocess.PIPE, text=True
+        )
+        # Somewhere in the time in which parts appear.
+        before = len(os.listdir(killed)) if killed.exists() else 0
+        while process.poll() is None:
+            there = len(os.listdir(killed)) if killed.exists() else 0
+            if there > before + 1:
+                break
+            time.sleep(0.002)
+        time.sleep(rng.uniform(0, 0.01))
+        process.kill()
+        process.communicate()
+        seen.add(len(os.listdir(killed)))
+    assert len(seen) > 2
+    assert subprocess.run(command, cwd=ROOT, check=False).returncode == 0
+    assert contents(killed) == contents(whole)
+
+
 def test_bad_command_lines(model, photos, tmp_path):
     with pytest.raises(flags.Error, match="must not be empty"):
         run("", photos)
@@ -112,3 +224,9 @@ def test_bad_command_lines(model, photos, tmp_path):
     with pytest.raises(flags.Error, match="finite number"):
         run(model, photos, "--threshold=nan")
     assert not pathlib.Path(f"{tmp_path}/x.txt").exists()
+    for shard in ("0/2", "3/2", "1", "a/b"):
+        with pytest.raises(ValueError, match="shard must be i/n with i from"):
+            run(model, photos, f"--output={tmp_path}/p", f"--shard={shard}")
+    with pytest.raises(ValueError, match="shard needs an output in parts"):
+        run(model, photos, f"--output={tmp_path}/x.csv", "--shard=1/2")
+    assert not (tmp_path / "p").exists()

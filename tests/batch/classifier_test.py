@@ -3,6 +3,7 @@
 
 import io
 import json
+import shutil
 import subprocess
 import sys
 
@@ -12,7 +13,8 @@ import PIL.Image
 import pytest
 
 import cac_tf
-from cac_tf.batch import FileClassifier
+from cac_tf.batch import Answer
+from cac_tf.batch import Classifier
 from cac_tf.export import write_model_folder
 from tests.conftest import ROOT
 from tests.conftest import small_classifier
@@ -51,7 +53,7 @@ def test_every_form_answers_like_the_model_in_memory(
 ):
     model, pictures = trained_pictures
     expected = model.predict_open_set(pictures)
-    classifier = FileClassifier.load(str(places[form]))
+    classifier = Classifier.load(str(places[form]))
     assert classifier.class_names == model.class_names
     found = classifier.classify([png(picture) for picture in pictures])
     assert [one.class_id for one in found] == expected.class_id.tolist()
@@ -67,18 +69,19 @@ def test_every_form_answers_like_the_model_in_memory(
         # softmin of the distances (equation 6), the likeliest first.
         share = np.exp(-np.float64(expected.distances[row]))
         share /= share.sum()
-        assert [name for name, _ in one.nearest] == [
+        nearest = classifier.nearest(one)
+        assert [name for name, _ in nearest] == [
             model.class_names[i] for i in np.argsort(-share)
         ]
         np.testing.assert_allclose(
-            [value for _, value in one.nearest], -np.sort(-share), rtol=1e-3
+            [value for _, value in nearest], -np.sort(-share), rtol=1e-3
         )
 
 
 @pytest.mark.parametrize("form", ["file", "saved_model"])
 def test_another_threshold(places, trained_pictures, form):
     model, pictures = trained_pictures
-    classifier = FileClassifier.load(str(places[form]))
+    classifier = Classifier.load(str(places[form]))
     files = [png(picture) for picture in pictures]
     scores = [one.unknown_score for one in classifier.classify(files)]
     theta = float(np.float32(np.median(scores)))
@@ -97,7 +100,7 @@ def test_what_is_no_image_does_not_touch_the_others(
 ):
     _, pictures = trained_pictures
     good = png(pictures[0])
-    classifier = FileClassifier.load(str(places[form]))
+    classifier = Classifier.load(str(places[form]))
     (alone,) = classifier.classify([good])
     bad = [b"", b"no image", good[: len(good) // 2], b"\x89PNG\r\n\x1a\n"]
     found = classifier.classify([good, *bad, good])
@@ -105,7 +108,8 @@ def test_what_is_no_image_does_not_touch_the_others(
     assert found[0].label == alone.label
     for one in found[1:-1]:
         assert one.error.startswith("no JPEG, PNG or WebP image")
-        assert one.label == "" and one.class_id is None and not one.nearest
+        assert one.label == "" and one.class_id is None
+        assert not one.probabilities
     assert classifier.classify([]) == []
 
 
@@ -113,8 +117,8 @@ def test_a_saved_model_in_a_new_process(places, trained_pictures):
     _, pictures = trained_pictures
     (places["run"] / "one.png").write_bytes(png(pictures[0]))
     code = (
-        "import sys; from cac_tf.batch import FileClassifier; "
-        "model = FileClassifier.load(sys.argv[1]); "
+        "import sys; from cac_tf.batch import Classifier; "
+        "model = Classifier.load(sys.argv[1]); "
         "print(model.classify([open(sys.argv[2], 'rb').read()])[0].label)"
     )
     result = subprocess.run(
@@ -155,25 +159,88 @@ def test_what_is_no_model(places, tmp_path):
         ("empty", "holds neither saved_model.pb nor model.keras"),
     ):
         with pytest.raises(ValueError, match=message):
-            FileClassifier.load(str(tmp_path / name))
+            Classifier.load(str(tmp_path / name))
     old = tmp_path / "old"
     old.mkdir()
     (old / "saved_model.pb").write_bytes(b"")
     with pytest.raises(ValueError, match="not exported by this version"):
-        FileClassifier.load(str(old))
+        Classifier.load(str(old))
 
 
-def test_models_that_cannot_answer_for_files(tmp_path):
+@pytest.mark.parametrize("form", ["file", "saved_model"])
+def test_arrays(places, trained_pictures, form):
+    """As whole numbers and as floats; a row that is not finite is an error."""
+    model, pictures = trained_pictures
+    expected = model.predict_open_set(pictures)
+    classifier = Classifier.load(str(places[form]))
+    for images in (pictures, pictures.astype("float64")):
+        found = classifier.classify(classifier.rows(images, "x"))
+        assert [one.class_id for one in found] == expected.class_id.tolist()
+    broken = pictures[:3].astype("float32")
+    broken[1, 0, 0, 0] = np.nan
+    found = classifier.classify(broken)
+    assert found[1] == Answer(
+        error="a value, or a distance from a class, is not finite"
+    )
+    assert [one.class_id for one in found[::2]] == expected.class_id[
+        [0, 2]
+    ].tolist()
+    for images, message in (
+        (pictures[:, :5], r"x holds rows of shape \(5, 10, 3\); the model ta"),
+        (pictures[0], r"x holds rows of shape \(10, 3\); the model takes"),
+        (pictures.astype("complex64"), "x holds complex64; the model takes fl"),
+        (pictures.astype("U3"), "x holds <U3; the model takes float32"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            classifier.rows(images, "x")
+
+
+def test_grey_images_may_lack_their_channel(tmp_path):
+    layers = [keras.Input((4, 4, 1)), keras.layers.Flatten()]
+    network = keras.Sequential([*layers, keras.layers.Dense(2)])
+    model = cac_tf.OpenSetClassifier(network, ["a", "b"])
+    model.build((None, 4, 4, 1))
+    model.set_threshold(1.0)
+    model.save(tmp_path / "model.keras")
+    classifier = Classifier.load(str(tmp_path))
+    assert classifier.rows(np.zeros((3, 4, 4)), "x").shape == (3, 4, 4, 1)
+
+
+def test_the_digest_is_that_of_the_model(places, tmp_path):
+    """Of all its files, and not of where it is."""
+    digests = {}
+    for form in ("file", "saved_model"):
+        digests[form] = Classifier.load(str(places[form])).sha256()
+        copy = tmp_path / form
+        if form == "file":
+            copy = copy.with_suffix(".keras")
+            shutil.copy(places[form], copy)
+        else:
+            shutil.copytree(places[form], copy)
+        assert Classifier.load(str(copy)).sha256() == digests[form]
+    assert digests["file"] != digests["saved_model"]
+    described = tmp_path / "saved_model" / "assets" / "labels.txt"
+    described.write_text(described.read_text() + " ")
+    changed = Classifier.load(str(tmp_path / "saved_model")).sha256()
+    assert changed != digests["saved_model"]
+
+
+def test_models_that_take_no_files(tmp_path):
     model = small_classifier()
     model.build((None, 5))
     path = str(tmp_path / "model.keras")
     model.save(path)
     with pytest.raises(ValueError, match="no valid threshold"):
-        FileClassifier.load(path)
+        Classifier.load(path)
     model.set_threshold(1.0)
     model.save(path)
-    with pytest.raises(ValueError, match="does not take images"):
-        FileClassifier.load(path)
     model.export(str(tmp_path / "saved"))
-    with pytest.raises(ValueError, match="does not take images"):
-        FileClassifier.load(str(tmp_path / "saved"))
+    rows = np.random.default_rng(0).standard_normal((9, 5))
+    expected = model.predict_open_set(np.float32(rows))
+    for place in (path, str(tmp_path / "saved")):
+        classifier = Classifier.load(place)
+        assert not classifier.takes_files
+        with pytest.raises(ValueError, match="does not take images"):
+            classifier.classify([b"no image"])
+        found = classifier.classify(classifier.rows(rows, "x"))
+        assert [one.label for one in found] == expected.label.tolist()

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A classifier of many inputs: a SavedModel, or a model's own graph.
+
+A SavedModel is asked by TensorFlow alone. A `.keras` file is asked by the same
+graph that its export would have, so both give the same answers.
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+import typing
+
+import numpy as np
+
+from cac_tf.decision import rule
+from cac_tf.labels import UNKNOWN
+from cac_tf.labels import UNKNOWN_NAME
+
+_SAVED_MODEL = "saved_model.pb"
+_FILES, _PIXELS, _ANY = "encoded_images", "uint8_images", "serving_default"
+_NOT_READABLE = "no JPEG, PNG or WebP image that can be read, or too large"
+_NOT_FINITE = "a value, or a distance from a class, is not finite"
+
+
+class Answer(typing.NamedTuple):
+    """What a classifier says of one input; with an `error`, nothing else."""
+
+    label: str = ""  # class name, or "unknown"
+    class_id: int | None = None  # -1 for unknown
+    is_unknown: bool | None = None
+    unknown_score: float | None = None
+    threshold: float | None = None
+    predicted_class: str = ""  # before rejection
+    error: str = ""
+    probabilities: tuple | list = ()  # one for each class
+
+
+class Classifier:
+    """Classifies files of images, or rows of an array, many at a time.
+
+    Args:
+        signature: from the name of a signature of the SavedModel to its
+            function, or None where the model has no such signature.
+        description: what `assets/model.json` says: `class_names` and, of an
+            input without the axis of rows, `input_shape` and `input_dtype`.
+        path: of the model.
+
+    Example:
+
+    >>> import os, tempfile, keras, cac_tf
+    >>> network = keras.Sequential([keras.Input([8, 8, 1]),
+    ...     keras.layers.Flatten(), keras.layers.Dense(2)])
+    >>> model = cac_tf.OpenSetClassifier(network, ["left", "right"])
+    >>> model.build((None, 8, 8, 1))
+    >>> model.set_threshold(1e6)
+    >>> path = os.path.join(tempfile.mkdtemp(), "model.keras")
+    >>> model.save(path)
+    >>> (answer,) = Classifier.load(path).classify([b"no image"])
+    >>> answer.error
+    'no JPEG, PNG or WebP image that can be read, or too large'
+    """
+
+    def __init__(self, signature, description, path):
+        self._signature, self._path = signature, pathlib.Path(path)
+        self.class_names = tuple(description["class_names"])
+        self.input_shape = tuple(description["input_shape"])
+        self.input_dtype = description["input_dtype"]
+
+    @classmethod
+    def load(cls, path):
+        """The classifier of a file or folder.
+
+        Args:
+            path: a `.keras` file, the folder of a run, a SavedModel, or a
+                model folder of TensorFlow Serving, whose newest version is
+                taken.
+
+        Raises:
+            ValueError: something else, or a model without a threshold.
+            RuntimeError: a `.keras` file, and Keras runs on another backend
+                than TensorFlow.
+        """
+        path = find_model(path)
+        if os.path.basename(path).endswith(".keras"):
+            return cls(*_of_keras(path), path)
+        return cls(*_of_saved_model(path), path)
+
+    @property
+    def takes_files(self):
+        """Whether inputs may be files of images."""
+        return self._signature(_FILES) is not None
+
+    def sha256(self):
+        """SHA-256 of the model's file, or of all files of the SavedModel."""
+        files = [self._path]
+        if self._path.is_dir():
+            files = sorted(p for p in self._path.rglob("*") if p.is_file())
+        digest = hashlib.sha256()
+        for path in files:
+            digest.update(path.relative_to(self._path).as_posix().encode())
+            with open(path, "rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+        return digest.hexdigest()
+
+    def rows(self, values, what):
+        """An array as the model takes it.
+
+        Args:
+            values: (B, ...) array; an axis of one channel may be left out.
+            what: the array, for messages.
+
+        Raises:
+            ValueError: another shape or kind of numbers than the model's.
+        """
+        values, shape = np.asarray(values), self.input_shape
+        if shape[-1:] == (1,) and values.ndim == len(shape):
+            values = values[..., np.newaxis]
+        fits = values.ndim == len(shape) + 1 and all(
+            size in (None, own)
+            for size, own in zip(shape, values.shape[1:], strict=True)
+        )
+        if not fits:
+            raise ValueError(
+                f"{what} holds rows of shape {values.shape[1:]}; the model "
+                f"takes {shape}."
+            )
+        if not np.can_cast(values.dtype, self.input_dtype, "same_kind"):
+            raise ValueError(
+                f"{what} holds {values.dtype}; the model takes "
+                f"{self.input_dtype}."
+            )
+        return values
+
+    def classify(self, values, threshold=None):
+        """Answers for inputs.
+
+        Args:
+            values: list of the contents of files, bytes; or an array of rows,
+                see `rows`.
+            threshold: theta in place of the model's own.
+
+        Returns:
+            List of `Answer`.
+
+        Raises:
+            ValueError: files, and the model takes no images of 1 or 3
+                channels.
+        """
+        if not len(values):
+            return []
+        found = {
+            name: value.numpy() for name, value in self._asked(values).items()
+        }
+        if threshold is not None:
+            _decide_again(found, np.float32(threshold))
+        class_ids = found["class_id"].tolist()
+        names = (*self.class_names, UNKNOWN_NAME)  # unknown is -1
+        answers = map(
+            Answer,
+            [names[i] for i in class_ids],
+            class_ids,
+            [i == UNKNOWN for i in class_ids],
+            found["unknown_score"].tolist(),
+            found["threshold"].tolist(),
+            [names[i] for i in found["predicted_class_id"].tolist()],
+            [""] * len(class_ids),
+            found["probabilities"].tolist(),
+        )
+        if found["is_valid"].all():
+            return list(answers)
+        error = _NOT_READABLE if isinstance(values, list) else _NOT_FINITE
+        return [
+            one if is_valid else Answer(error=error)
+            for one, is_valid in zip(answers, found["is_valid"], strict=True)
+        ]
+
+    def _asked(self, values):
+        import tensorflow as tf
+
+        if isinstance(values, list):
+            if not self.takes_files:
+                raise ValueError(
+                    f"The model {self._path} does not take images of 1 or 3 "
+                    "channels."
+                )
+            return self._signature(_FILES)(images=tf.constant(values))
+        if values.dtype == np.uint8 and len(self.input_shape) == 3:
+            return self._signature(_PIXELS)(images=tf.constant(values))
+        values = tf.constant(values.astype(self.input_dtype))
+        return self._signature(_ANY)(images=values)
+
+    def nearest(self, answer, count=3):
+        """The likeliest classes of an input.
+
+        Args:
+            answer: `Answer` without an error.
+            count: how many at most.
+
+        Returns:
+            Pairs of a class name and its probability, the likeliest first.
+        """
+        ranked = sorted(
+            zip(self.class_names, answer.probabilities, strict=True),
+            key=lambda pair: -pair[1],
+        )
+        return ranked[:count]
+
+
+def _decide_again(found, threshold):
+    predicted = found["predicted_class_id"]
+    found["class_id"] = rule.decide(
+        found["unknown_score"], predicted, threshold
+    )
+    found["threshold"] = np.full(len(predicted), threshold)
+
+
+def find_model(path):
+    """Path of the SavedModel's folder or the `.keras` file that is meant.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if os.path.isfile(path):
+        if path.endswith(".keras"):
+            return path
+        raise ValueError(
+            f"{path} is no model: neither a .keras file nor a folder."
+        )
+    if not os.path.isdir(path):
+        raise ValueError(f"There is no model {path}.")
+    if os.path.exists(os.path.join(path, _SAVED_MODEL)):
+        return path
+    own = os.path.join(path, "model.keras")
+    if os.path.exists(own):
+        return own
+    versions = [
+        name
+        for name in os.listdir(path)
+        if name.isdecimal()
+        and os.path.exists(os.path.join(path, name, _SAVED_MODEL))
+    ]
+    if versions:
+        return os.path.join(path, max(versions, key=int))
+    raise ValueError(
+        f"The folder {path} holds neither {_SAVED_MODEL} nor model.keras, nor "
+        "a version of a served model."
+    )
+
+
+def _of_saved_model(path):
+    import tensorflow as tf
+
+    description = os.path.join(path, "assets", "model.json")
+    if not os.path.exists(description):
+        raise ValueError(
+            f"{path} was not exported by this version of cac_tf: it has no "
+            "assets/model.json. Export it again, or give the .keras file."
+        )
+    with open(description, "rb") as file:
+        described = json.load(file)
+    loaded = tf.saved_model.load(path)
+
+    def signature(name):
+        # From the model: its variables live as long as it does.
+        return loaded.signatures.get(name)
+
+    return signature, described
+
+
+def _of_keras(path):
+    from cac_tf.export import graphs_and_description
+    from cac_tf.models import load_model
+
+    graphs, description = graphs_and_description(load_model(path))
+    return graphs.get, description

@@ -1,0 +1,342 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blocks of inputs: photos, or one file of many rows.
+
+A block is what one part of a large result answers. Its rows come in chunks, so
+that few of them are in memory at once.
+"""
+
+import dataclasses
+import itertools
+import os
+import re
+import typing
+
+import numpy as np
+
+from cac_tf import lazy
+
+parquet = lazy.module("pyarrow.parquet")
+
+# Photos that are read at once.
+_FILES = 32
+# Rows of an array that are classified at once: as few as photos where a row is
+# large, more of small ones.
+_ROWS, _NUMBERS = 4096, 1 << 19
+_TABLES = re.compile(r"\.(npz(:\w+)?|parquet|tfrecords?(\.gz)?(-\d+-of-\d+)?)$")
+# Where tf.Examples hold an image, in the order in which they are looked for.
+_IMAGE_FEATURES = ("image/encoded", "image")
+_VECTOR_FEATURE = "features"
+_IMAGE_COLUMN = "image"
+
+
+class Chunk(typing.NamedTuple):
+    """Some rows."""
+
+    keys: list  # of texts
+    values: list | np.ndarray  # contents of files, or rows of an array
+    errors: dict  # of what could not be read: position -> text
+
+
+@dataclasses.dataclass(frozen=True)
+class Photos:
+    """Files with one image each."""
+
+    files: tuple
+
+    @property
+    def num_rows(self):
+        """Number of rows, or None where only reading tells."""
+        return len(self.files)
+
+    def chunks(self, classifier):
+        """Yields `Chunk`s of inputs for a `Classifier`.
+
+        Raises:
+            ValueError: the rest of the block cannot be read.
+        """
+        paths = iter(self.files)
+        while keys := list(itertools.islice(paths, _FILES)):
+            values, errors = [], {}
+            for place, path in enumerate(keys):
+                try:
+                    with open(path, "rb") as file:
+                        values.append(file.read())
+                except OSError as error:
+                    values.append(b"")
+                    errors[place] = error.strerror or type(error).__name__
+            yield Chunk(keys, values, errors)
+
+
+@dataclasses.dataclass(frozen=True)
+class NpzArray:
+    """An array in an .npz file, named `x` or `images` if no name is given."""
+
+    path: str
+    name: str = ""
+
+    @property
+    def files(self):
+        return (self.path,)
+
+    @property
+    def num_rows(self):
+        return None
+
+    def chunks(self, classifier):
+        from cac_tf.data.sources.npz_arrays import read_entries
+
+        wanted = {self.name} if self.name else {"x", "images"}
+        entries, others = read_entries(self.path, wanted)
+        if len(entries) != 1:
+            raise ValueError(
+                f"{self.path} must hold an array {' or '.join(sorted(wanted))}"
+                f"; it holds {', '.join(sorted([*entries, *others]))}. Name "
+                f"one: {self.path}:NAME."
+            )
+        ((name, array),) = entries.items()
+        array = classifier.rows(array, f"{name} in {self.path}")
+        step = _rows_at_once(array.shape[1:])
+        for start in range(0, len(array), step):
+            part = array[start : start + step]
+            yield Chunk(_keys(self.path, start, len(part)), part, {})
+
+
+@dataclasses.dataclass(frozen=True)
+class TFRecords:
+    """A TFRecord file of tf.Examples.
+
+    Attributes:
+        path: of the file; gzip if it has ".gz" in its name.
+        image: feature with the input: the file of an image or, where the
+            model takes none, its numbers.
+        key: feature with the key, or None: the row's number.
+    """
+
+    path: str
+    image: str | None = None
+    key: str | None = None
+
+    @property
+    def files(self):
+        return (self.path,)
+
+    @property
+    def num_rows(self):
+        return None
+
+    def chunks(self, classifier):
+        import tensorflow as tf
+
+        size = _FILES
+        if not classifier.takes_files:
+            size = _rows_at_once(classifier.input_shape)
+        records = tf.data.TFRecordDataset(
+            self.path, "GZIP" if ".gz" in os.path.basename(self.path) else ""
+        ).as_numpy_iterator()
+        for start in itertools.count(0, size):
+            found = []
+            problem = None
+            try:
+                found.extend(itertools.islice(records, size))
+            except tf.errors.OpError as error:
+                # What was read before it is kept.
+                problem = _first_line(error.message)
+            if found:
+                yield self._chunk(found, start, classifier)
+            if problem:
+                raise ValueError(problem)
+            if len(found) < size:
+                return
+
+    def _chunk(self, records, start, classifier):
+        import tensorflow as tf
+
+        keys = _keys(self.path, start, len(records))
+        values, errors = [], {}
+        for place, record in enumerate(records):
+            value = b""
+            try:
+                features = tf.train.Example.FromString(record).features.feature
+                if self.key is not None:
+                    keys[place] = _text_of(features, self.key)
+                value = self._value(features, classifier)
+            # An Example is any message; what is none raises a DecodeError.
+            except Exception as error:
+                errors[place] = f"no tf.Example: {error}"
+                if isinstance(error, ValueError):
+                    errors[place] = str(error)
+            values.append(value)
+        if classifier.takes_files:
+            return Chunk(keys, values, errors)
+        return _of_vectors(keys, values, errors, classifier)
+
+    def _value(self, features, classifier):
+        wanted = (self.image,) if self.image else _IMAGE_FEATURES
+        if not classifier.takes_files:
+            wanted = (self.image or _VECTOR_FEATURE,)
+        for name in wanted:
+            if name in features:
+                return _content(features[name], name, classifier.takes_files)
+        raise ValueError(
+            f"no feature {' or '.join(wanted)}; it has "
+            f"{', '.join(sorted(features)) or 'none'}"
+        )
+
+
+def _content(feature, name, is_file):
+    kind = feature.WhichOneof("kind")
+    values = getattr(feature, kind).value if kind else []
+    if not is_file and kind in ("float_list", "int64_list"):
+        return np.array(values)
+    if is_file and kind == "bytes_list" and len(values) == 1:
+        return values[0]
+    wanted = "the file of an image" if is_file else "numbers"
+    raise ValueError(f"the feature {name} does not hold {wanted}")
+
+
+def _text_of(features, name):
+    values = features[name].bytes_list.value if name in features else ()
+    if len(values) != 1:
+        raise ValueError(f"the feature {name} does not hold one text")
+    return values[0].decode("utf-8", "backslashreplace")
+
+
+@dataclasses.dataclass(frozen=True)
+class ParquetRows:
+    """A Parquet file.
+
+    Attributes:
+        path: of the file.
+        image: column with the inputs: files of images, as bytes or as structs
+            of `bytes` (and `path`), or lists of numbers.
+        key: column with the keys, or None: the rows' numbers.
+    """
+
+    path: str
+    image: str | None = None
+    key: str | None = None
+
+    @property
+    def files(self):
+        return (self.path,)
+
+    @property
+    def num_rows(self):
+        try:
+            return parquet.read_metadata(self.path).num_rows
+        except (OSError, ValueError):
+            return None
+
+    def chunks(self, classifier):
+        image = self.image or _IMAGE_COLUMN
+        columns = [image] if self.key is None else [image, self.key]
+        size = _FILES
+        if not classifier.takes_files:
+            size = _rows_at_once(classifier.input_shape)
+        try:
+            with parquet.ParquetFile(self.path) as file:
+                names = file.schema_arrow.names
+                for name in columns:
+                    if name not in names:
+                        raise ValueError(
+                            f"no column {name}; it has {', '.join(names)}"
+                        )
+                start = 0
+                for batch in file.iter_batches(size, columns=columns):
+                    yield self._chunk(batch, start, image, classifier)
+                    start += batch.num_rows
+        except OSError as error:
+            raise ValueError(_first_line(str(error))) from error
+
+    def _chunk(self, batch, start, image, classifier):
+        keys = _keys(self.path, start, batch.num_rows)
+        if self.key is not None:
+            keys = list(map(str, batch.column(self.key).to_pylist()))
+        values, errors = [], {}
+        for place, value in enumerate(batch.column(image).to_pylist()):
+            if isinstance(value, dict):
+                value = value.get("bytes")
+            wanted = bytes if classifier.takes_files else list
+            if not isinstance(value, wanted):
+                what = "file of an image" if wanted is bytes else "numbers"
+                errors[place] = f"the column {image} holds no {what} here"
+                value = b""
+            values.append(value)
+        if classifier.takes_files:
+            return Chunk(keys, values, errors)
+        return _of_vectors(keys, values, errors, classifier)
+
+
+def _of_vectors(keys, values, errors, classifier):
+    """A chunk of numbers; one that does not fit the model is an error."""
+    shape = tuple(size or 1 for size in classifier.input_shape)
+    rows = np.zeros((len(values), *shape), classifier.input_dtype)
+    for place, value in enumerate(values):
+        if place in errors:
+            continue
+        try:
+            array = np.reshape(np.asarray(value), shape)
+            rows[place] = classifier.rows(array[np.newaxis], "it")[0]
+        except (TypeError, ValueError) as error:
+            errors[place] = str(error)
+    return Chunk(keys, rows, errors)
+
+
+def blocks_of(paths, block_size=1024, image=None, key=None):
+    """Groups inputs into blocks, in their order.
+
+    Files ending in .npz (or .npz:NAME for one of several arrays), .tfrecord and
+    .parquet are a block each. All others are photos.
+
+    Args:
+        paths: iterable of texts.
+        block_size: largest number of photos in a block.
+        image, key: feature or column of the inputs and of their keys, see
+            `TFRecords` and `ParquetRows`.
+
+    Returns:
+        List of blocks.
+
+    Example:
+
+    >>> blocks = blocks_of(["a.png", "b.png", "c.png", "d.npz:x_test"], 2)
+    >>> [block.files for block in blocks]
+    [('a.png', 'b.png'), ('c.png',), ('d.npz',)]
+    """
+    blocks, photos = [], []
+
+    def end_of_photos():
+        if photos:
+            blocks.append(Photos(tuple(photos)))
+            photos.clear()
+
+    for path in paths:
+        match = _TABLES.search(path)
+        if match is None or os.path.isdir(path):
+            photos.append(path)
+            if len(photos) == block_size:
+                end_of_photos()
+            continue
+        end_of_photos()
+        if match[1].startswith("npz"):
+            path, _, name = path.partition(".npz")
+            blocks.append(NpzArray(f"{path}.npz", name.removeprefix(":")))
+        elif match[1] == "parquet":
+            blocks.append(ParquetRows(path, image, key))
+        else:
+            blocks.append(TFRecords(path, image, key))
+    end_of_photos()
+    return blocks
+
+
+def _rows_at_once(shape):
+    numbers = int(np.prod([size or 1 for size in shape]))
+    return min(max(_NUMBERS // max(numbers, 1), 1), _ROWS)
+
+
+def _keys(path, start, count):
+    return [f"{path}#{row}" for row in range(start, start + count)]
+
+
+def _first_line(text):
+    return text.split("\n", 1)[0]

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A large result in parts, made by one process or many, whatever is killed.
+
+A part is either not there or whole. It is written under a temporary name of its
+own, which a later attempt uses again, so when all parts are there, no killed
+process has left anything.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+
+from cac_tf import atomic_files
+from cac_tf.batch import answers
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+
+
+class Parts:
+    """A folder with one file for each block of inputs.
+
+    Args:
+        folder: path; created if it does not exist.
+        blocks: of `blocks_of`; every process names the same ones.
+        ending: of the files, one of `FORMATS`.
+        settings: dict for JSON: what else the answers depend on, such as the
+            digest of the model.
+
+    Raises:
+        ValueError: the folder holds something else than parts, or those of
+            other inputs or settings.
+
+    Example:
+
+    >>> import tempfile
+    >>> from cac_tf.batch import Answer, blocks_of
+    >>> blocks = blocks_of(["a.png", "b.png", "c.png"], block_size=2)
+    >>> parts = Parts(tempfile.mkdtemp(), blocks, "csv", {"threshold": 0.5})
+    >>> with parts.writing(1) as write:
+    ...     write("c.png", Answer(error="No such file"))
+    >>> parts.is_finished(0), parts.is_finished(1), parts.counts(1).failed
+    (False, True, 1)
+    """
+
+    def __init__(self, folder, blocks, ending, settings):
+        self.folder, self.blocks = os.fspath(folder), list(blocks)
+        self._ending = ending
+        os.makedirs(self.folder, exist_ok=True)
+        self._check_manifest(
+            {
+                "format": FORMAT,
+                "parts": len(self.blocks),
+                "ending": ending,
+                "inputs": _digest(self.blocks),
+                **settings,
+            }
+        )
+
+    def _check_manifest(self, wanted):
+        path = os.path.join(self.folder, MANIFEST)
+        if not os.path.exists(path):
+            others = [n for n in os.listdir(self.folder) if n[:1] != "."]
+            if others:
+                raise ValueError(
+                    f"{self.folder} holds other files ({sorted(others)[0]}). "
+                    "Name a new folder for the answers."
+                )
+            with (
+                atomic_files.replacing_alone(path) as temporary,
+                open(temporary, "w", encoding="utf-8") as file,
+            ):
+                json.dump(wanted, file, indent=2)
+            return
+        try:
+            with open(path, encoding="utf-8") as file:
+                there = json.load(file)
+            names = [n for n in wanted if wanted[n] != there.get(n)]
+        except (ValueError, AttributeError) as error:
+            raise ValueError(f"{path} is damaged: {error}.") from error
+        if names:
+            differences = "; ".join(
+                f"{name}: {there.get(name)} there, {wanted[name]} now"
+                for name in names
+            )
+            raise ValueError(
+                f"{self.folder} holds the answers of another model, of other "
+                f"inputs or settings ({differences}). Name another folder, or "
+                "delete this one."
+            )
+
+    def of_shard(self, number=1, count=1):
+        """Positions of the blocks that one of `count` processes answers."""
+        return range(number - 1, len(self.blocks), count)
+
+    def path(self, position):
+        """Path of the file for the block at a position."""
+        name = f"part-{position + 1:05}-of-{len(self.blocks):05}"
+        return os.path.join(self.folder, f"{name}.{self._ending}")
+
+    def is_finished(self, position):
+        """Whether the part is there."""
+        return os.path.exists(self.path(position))
+
+    def counts(self, position):
+        """`Counts` of a finished part."""
+        return answers.counts_in(self.path(position))
+
+    @contextlib.contextmanager
+    def writing(self, position):
+        """Opens a part, which appears when its rows are written.
+
+        Yields:
+            A function that takes a key and its `Answer`.
+
+        Raises:
+            LockedError: another process is writing this part.
+        """
+        with (
+            atomic_files.replacing_alone(self.path(position)) as temporary,
+            answers.open_rows(temporary) as write,
+        ):
+            yield write
+
+
+def _digest(blocks):
+    """SHA-256 of the paths and sizes of all inputs, block by block."""
+    digest = hashlib.sha256()
+    for block in blocks:
+        # Of an array its name, which is no part of the file's path.
+        line = [getattr(block, "name", "")]
+        for path in block.files:
+            try:
+                line.append([path, os.path.getsize(path)])
+            except OSError:
+                line.append([path, None])
+        digest.update(json.dumps(line).encode())
+    return digest.hexdigest()

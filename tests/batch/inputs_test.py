@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays, tf.Examples and tables: the same answers as photos, and bad rows."""
+
+import gzip
+
+import keras
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from cac_tf import batch
+from tests.batch.classifier_test import png
+from tests.conftest import small_classifier
+
+pytestmark = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="only TensorFlow exports"
+)
+
+
+@pytest.fixture(scope="module")
+def images(trained_pictures, tmp_path_factory):
+    """A classifier of images, 70 of them as files, and its answers."""
+    model, pictures = trained_pictures
+    path = tmp_path_factory.mktemp("model") / "model.keras"
+    model.save(path)
+    classifier = batch.Classifier.load(str(path))
+    rows = np.arange(70) % len(pictures)
+    files = [png(pictures[row]) for row in rows]
+    return classifier, pictures[rows], files, classifier.classify(files)
+
+
+@pytest.fixture(scope="module")
+def vectors(tmp_path_factory):
+    """A classifier of vectors, 50 of them, and its answers."""
+    model = small_classifier()
+    model.build((None, 5))
+    model.set_threshold(1.0)
+    path = tmp_path_factory.mktemp("model") / "model.keras"
+    model.save(path)
+    classifier = batch.Classifier.load(str(path))
+    rows = np.random.default_rng(0).standard_normal((50, 5)).astype("float32")
+    return classifier, rows, classifier.classify(rows)
+
+
+def answers(classifier, path, **named):
+    (block,) = batch.blocks_of([str(path)], **named)
+    found = list(batch.answers_of(classifier, block))
+    return [key for key, _ in found], [answer for _, answer in found]
+
+
+def assert_same(found, expected):
+    """Batches differ in size, and so do the last bits."""
+    assert [one.label for one in found] == [one.label for one in expected]
+    assert [one.error for one in found] == [one.error for one in expected]
+    np.testing.assert_allclose(
+        [one.unknown_score for one in found],
+        [one.unknown_score for one in expected],
+        rtol=1e-4,
+        atol=1e-5,
+    )
+
+
+def test_arrays(images, vectors, tmp_path, monkeypatch):
+    classifier, pictures, _, expected = images
+    path = tmp_path / "a.npz"
+    np.savez(path, images=pictures, labels=np.zeros(70))
+    keys, found = answers(classifier, path)
+    assert_same(found, expected)
+    assert keys == [f"{path}#{row}" for row in range(70)]
+    # One of several, in chunks of 16.
+    monkeypatch.setattr("cac_tf.batch.inputs._ROWS", 16)
+    classifier, rows, expected = vectors
+    np.savez(path, x_train=rows[::-1], x_test=rows, x=rows[:3])
+    keys, found = answers(classifier, f"{path}:x_test")
+    assert_same(found, expected)
+    assert keys[-1] == f"{path}#49"
+    assert_same(answers(classifier, path)[1], expected[:3])
+
+
+@pytest.mark.parametrize(
+    ("arrays", "name", "message"),
+    [
+        ({"y": [0]}, "", "must hold an array images or x; it holds y. Name"),
+        ({"x": np.zeros(3), "images": [1]}, "", "must hold an array images"),
+        ({"x": np.zeros((2, 3))}, "", r"rows of shape \(3,\); the model takes"),
+        ({"x": np.zeros((2, 5))}, ":z", "must hold an array z; it holds x"),
+    ],
+)
+def test_arrays_that_do_not_fit(vectors, tmp_path, arrays, name, message):
+    path = tmp_path / "a.npz"
+    np.savez(path, **arrays)
+    keys, (found,) = answers(vectors[0], f"{path}{name}")
+    assert keys == [str(path)]
+    with pytest.raises(ValueError, match=message):
+        raise ValueError(found.error)
+
+
+def example(**features):
+    import tensorflow as tf
+
+    def feature(value):
+        if isinstance(value, bytes):
+            kind = {"bytes_list": tf.train.BytesList(value=[value])}
+        elif np.asarray(value).dtype.kind == "i":
+            kind = {"int64_list": tf.train.Int64List(value=value)}
+        else:
+            kind = {"float_list": tf.train.FloatList(value=value)}
+        return tf.train.Feature(**kind)
+
+    features = {
+        name.replace("__", "/"): feature(value)
+        for name, value in features.items()
+    }
+    made = tf.train.Example(features=tf.train.Features(feature=features))
+    return made.SerializeToString()
+
+
+def write_records(path, records):
+    import tensorflow as tf
+
+    options = "GZIP" if str(path).endswith(".gz") else ""
+    with tf.io.TFRecordWriter(str(path), options) as writer:
+        for record in records:
+            writer.write(record)
+
+
+@pytest.mark.parametrize("name", ["a.tfrecord", "a.tfrecords.gz"])
+def test_records_of_images(images, tmp_path, name):
+    """As TensorFlow Datasets and others write them; bad rows are errors."""
+    classifier, _, files, expected = images
+    path = tmp_path / name
+    records = [
+        example(image__encoded=file, name=f"photo {i}".encode())
+        for i, file in enumerate(files)
+    ]
+    write_records(path, records)
+    keys, found = answers(classifier, path)
+    assert keys == [f"{path}#{i}" for i in range(70)]
+    assert_same(found, expected)
+    keys, found = answers(classifier, path, key="name")
+    assert keys == [f"photo {i}" for i in range(70)]
+    assert_same(found, expected)
+    records[3] = example(image=files[3])
+    records[5] = example(label=[1])
+    records[6] = example(image__encoded=[1.0])
+    records[7] = b"\xff\xff"
+    records[8] = example(image__encoded=b"no image")
+    write_records(path, records)
+    _, found = answers(classifier, path)
+    bad = {i: found[i].error for i in (5, 6, 7, 8)}
+    assert bad[5] == "no feature image/encoded or image; it has label"
+    wanted = "does not hold the file of an image"
+    assert bad[6] == f"the feature image/encoded {wanted}"
+    assert bad[7].startswith("no tf.Example: ")
+    assert bad[8].startswith("no JPEG, PNG or WebP image")
+    good = [i for i in range(70) if i not in bad]
+    assert_same([found[i] for i in good], [expected[i] for i in good])
+    # A key that is missing, and another name of the image.
+    _, found = answers(classifier, path, image="image", key="name")
+    assert found[3].error == "the feature name does not hold one text"
+    assert found[4].error == "no feature image; it has image/encoded, name"
+
+
+def test_records_of_numbers(vectors, tmp_path):
+    classifier, rows, expected = vectors
+    path = tmp_path / "train.tfrecord-00000-of-00002"
+    records = [example(features=row) for row in rows]
+    records[1] = example(features=rows[1][:3])
+    records[2] = example(features=[0, 1, 0, 0, 2])
+    write_records(path, records)
+    _, found = answers(classifier, path)
+    assert "cannot reshape array of size 3" in found[1].error
+    (whole,) = classifier.classify(np.float32([[0, 1, 0, 0, 2]]))
+    assert_same([found[2]], [whole])
+    assert_same([found[0], *found[3:]], [expected[0], *expected[3:]])
+
+
+def test_records_that_end_too_soon(images, tmp_path):
+    """What stands before is answered, and the file is named."""
+    classifier, _, files, expected = images
+    path = tmp_path / "a.tfrecord"
+    write_records(path, [example(image=file) for file in files])
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) * 3 // 5])
+    keys, found = answers(classifier, path)
+    assert 35 < len(found) < 50 and keys[-1] == str(path)
+    assert_same(found[:-1], expected[: len(found) - 1])
+    assert "truncated record" in found[-1].error
+    path = tmp_path / "b.tfrecord.gz"
+    path.write_bytes(gzip.compress(whole)[:-200])
+    keys, found = answers(classifier, path)
+    assert keys[-1] == str(path) and found[-1].error
+    keys, (found,) = answers(classifier, tmp_path / "none.tfrecord")
+    assert "No such file" in found.error
+
+
+def test_a_table_of_images(images, tmp_path):
+    """As bytes, or as pairs of bytes and path, as some libraries write them."""
+    classifier, _, files, expected = images
+    path = tmp_path / "a.parquet"
+    names = [f"photo {i}" for i in range(70)]
+    pairs = [{"bytes": file, "path": "x"} for file in files]
+    for column in (files, pairs):
+        table = pa.table({"image": column, "id": names, "n": range(70)})
+        parquet.write_table(table, path, row_group_size=20)
+        keys, found = answers(classifier, path, key="id")
+        assert keys == names
+        assert_same(found, expected)
+        (block,) = batch.blocks_of([str(path)])
+        assert block.num_rows == 70
+    keys, _ = answers(classifier, path, key="n")
+    assert keys == [str(i) for i in range(70)]
+    broken = [*files[:3], None, b"no image"]
+    parquet.write_table(pa.table({"photo": broken}), path)
+    keys, found = answers(classifier, path, image="photo")
+    assert keys == [f"{path}#{row}" for row in range(5)]
+    assert_same(found[:3], expected[:3])
+    assert found[3].error == "the column photo holds no file of an image here"
+    assert found[4].error.startswith("no JPEG")
+    _, (found,) = answers(classifier, path)
+    assert found.error == "no column image; it has photo"
+    path.write_bytes(path.read_bytes()[:-9])
+    keys, (found,) = answers(classifier, path)
+    assert keys == [str(path)] and "Parquet" in found.error
+
+
+def test_a_table_of_numbers(vectors, tmp_path):
+    classifier, rows, expected = vectors
+    path = tmp_path / "a.parquet"
+    values = [*rows.tolist(), [1.0], None]
+    parquet.write_table(pa.table({"image": values}), path)
+    _, found = answers(classifier, path)
+    assert_same(found[:50], expected)
+    assert "cannot reshape" in found[50].error
+    assert found[51].error == "the column image holds no numbers here"
+
+
+def test_blocks_keep_the_order():
+    paths = ["a.png", "b.npz:x", "c.jpg", "d.jpg", "e.parquet", "f.tfrecord"]
+    paths += ["g.tfrecord-00003-of-00010", "h.tfrecords.gz", "i.npz.txt"]
+    found = [
+        (type(block).__name__, *block.files)
+        for block in batch.blocks_of(paths, 1)
+    ]
+    assert found == [
+        ("Photos", "a.png"),
+        ("NpzArray", "b.npz"),
+        ("Photos", "c.jpg"),
+        ("Photos", "d.jpg"),
+        ("ParquetRows", "e.parquet"),
+        ("TFRecords", "f.tfrecord"),
+        ("TFRecords", "g.tfrecord-00003-of-00010"),
+        ("TFRecords", "h.tfrecords.gz"),
+        ("Photos", "i.npz.txt"),
+    ]

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parts: whole or not there, of one model and one list of inputs."""
+
+import json
+import os
+
+import pytest
+
+from cac_tf import batch
+from cac_tf import file_lock
+
+ANSWER = batch.Answer("cat", 0, False, 0.25, 1.5, "cat")
+SETTINGS = {"model": "abc", "threshold": None}
+
+
+def blocks(tmp_path, count=7):
+    paths = []
+    for i in range(count):
+        paths.append(str(tmp_path / f"{i}.png"))
+        with open(paths[-1], "w") as file:
+            file.write("x" * i)
+    return batch.blocks_of(paths, block_size=2)
+
+
+def fill(parts, positions):
+    for position in positions:
+        with parts.writing(position) as write:
+            for path in parts.blocks[position].files:
+                write(path, ANSWER)
+
+
+def test_shards_share_the_blocks(tmp_path):
+    made = blocks(tmp_path)
+    folder = tmp_path / "out"
+    for i in (1, 2, 3):
+        parts = batch.Parts(folder, made, "csv", SETTINGS)
+        fill(parts, parts.of_shard(i, 3))
+    assert all(map(parts.is_finished, range(4)))
+    assert sorted(os.listdir(folder)) == ["manifest.json"] + [
+        f"part-0000{i}-of-00004.csv" for i in (1, 2, 3, 4)
+    ]
+    assert [parts.counts(i).accepted for i in range(4)] == [2, 2, 2, 1]
+    assert list(parts.of_shard()) == [0, 1, 2, 3]
+
+
+def test_an_attempt_that_failed_is_made_again(tmp_path):
+    """Under the same name: nothing is left of it."""
+    parts = batch.Parts(tmp_path / "out", blocks(tmp_path), "csv", SETTINGS)
+    with pytest.raises(KeyboardInterrupt), parts.writing(1) as write:
+        write("a long key that is not written again", ANSWER)
+        raise KeyboardInterrupt
+    assert not parts.is_finished(1)
+    assert len(os.listdir(tmp_path / "out")) == 2
+    fill(parts, [1])
+    assert len(os.listdir(tmp_path / "out")) == 2
+    with open(parts.path(1)) as file:
+        assert "a long key" not in file.read()
+
+
+def test_a_part_is_written_by_one_process_at_a_time(tmp_path):
+    parts = batch.Parts(tmp_path / "out", blocks(tmp_path), "csv", SETTINGS)
+    with parts.writing(0) as write:
+        write("a", ANSWER)
+        with (
+            pytest.raises(file_lock.LockedError, match="is being written by"),
+            parts.writing(0),
+        ):
+            pass
+        fill(parts, [1])
+    assert parts.is_finished(0) and parts.counts(0).accepted == 1
+
+
+def test_parts_of_something_else_are_refused(tmp_path):
+    made = blocks(tmp_path)
+    folder = tmp_path / "out"
+    fill(batch.Parts(folder, made, "csv", SETTINGS), [0])
+    before = sorted(os.listdir(folder))
+    with pytest.raises(ValueError, match=r"model: abc there, other now"):
+        batch.Parts(folder, made, "csv", {**SETTINGS, "model": "other"})
+    with pytest.raises(ValueError, match=r"ending: csv there, jsonl now"):
+        batch.Parts(folder, made, "jsonl", SETTINGS)
+    with pytest.raises(ValueError, match=r"parts: 4 there, 3 now; inputs: "):
+        batch.Parts(folder, made[:3], "csv", SETTINGS)
+    with open(made[2].files[0], "w") as file:
+        file.write("a file of another size")
+    with pytest.raises(ValueError, match=r"\(inputs: [0-9a-f]{64} there, "):
+        batch.Parts(folder, made, "csv", SETTINGS)
+    assert sorted(os.listdir(folder)) == before
+    (folder / "manifest.json").write_text('{"format":')
+    with pytest.raises(ValueError, match=r"manifest.json is damaged"):
+        batch.Parts(folder, made, "csv", SETTINGS)
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path):
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"holds other files \(thesis.txt\)"):
+        batch.Parts(tmp_path, [], "csv", SETTINGS)
+
+
+def test_inputs_are_known_by_their_blocks(tmp_path):
+    """The same files in other blocks, or another array, are other inputs."""
+    files = [f"{tmp_path}/{i}" for i in range(4)]
+    digests = set()
+    for paths, size in (
+        (files, 2),
+        (files[::-1], 2),
+        ([*files[:3], "d", "e"], 3),
+        (["a.npz:x", "b.npz"], 2),
+        (["a.npz:y", "b.npz"], 2),
+    ):
+        made = batch.blocks_of(paths, size)
+        folder = tmp_path / f"out{len(digests)}"
+        batch.Parts(folder, made, "csv", SETTINGS)
+        with open(folder / "manifest.json") as file:
+            digests.add(json.load(file)["inputs"])
+    assert len(digests) == 5
