@@ -166,24 +166,25 @@ def _write_parts(values, shard, blocks, classifier, work):
         "key_column": values.key_column,
     }
     parts = batch.Parts(values.output, blocks, values.format, settings)
-    own = parts.of_shard(*shard)
-    finished = [position for position in own if parts.is_finished(position)]
-    for position in finished:
-        work.counts = work.counts.and_those(parts.counts(position))
-    if finished:
-        print(
-            f"{len(finished)} of {len(own)} parts are there already.",
-            file=sys.stderr,
-        )
-    open_ = [position for position in own if position not in set(finished)]
-    with _progress([blocks[position] for position in open_]) as progress:
-        for position in open_:
+    own, there = parts.of_shard(*shard), 0
+    with _progress([blocks[position] for position in own]) as progress:
+        for position in own:
+            if parts.is_finished(position):
+                counts = parts.counts(position)
+                work.counts = work.counts.and_those(counts)
+                progress.update(sum(counts))
+                there += 1
+                continue
             try:
                 with parts.writing(position) as write:
                     work.answer(blocks[position], write, progress)
             except file_lock.LockedError as error:
                 # Another process is at it.
                 print(error, file=sys.stderr)
+    if there:
+        print(
+            f"{there} of {len(own)} parts were there already.", file=sys.stderr
+        )
 
 
 def _is_folder(path):

@@ -157,7 +157,7 @@ def test_parts(model, photos, capsys, tmp_path):
     os.unlink(tmp_path / "two" / "part-00002-of-00004.csv")
     assert run(model, photos, two, size) == 1
     said = capsys.readouterr().err
-    assert said.startswith("3 of 4 parts are there already.")
+    assert said.startswith("3 of 4 parts were there already.")
     assert "25 inputs: " in said and "1 not read" in said
     assert contents(tmp_path / "two") == parts
     path = tmp_path / "two" / "part-00001-of-00004.csv"
