@@ -176,7 +176,7 @@ def _write_parts(values, shard, blocks, classifier, work):
                 there += 1
                 continue
             try:
-                with parts.writing(position) as write:
+                with batch.writing(parts.path(position)) as write:
                     work.answer(blocks[position], write, progress)
             except file_lock.LockedError as error:
                 # Another process is at it.

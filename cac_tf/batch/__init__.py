@@ -25,7 +25,7 @@ lazy.package(
             "TFRecords",
             "blocks_of",
         ],
-        "parts": ["Parts"],
+        "parts": ["Parts", "writing"],
         "paths": ["paths_of"],
     },
 )

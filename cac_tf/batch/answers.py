@@ -59,11 +59,11 @@ def answers_of(classifier, block, threshold=None):
         Pairs of a key and its `Answer`, in the order of the inputs.
     """
     try:
-        for keys, values, errors in block.chunks(classifier):
-            answers = classifier.classify(values, threshold)
-            for place, error in errors.items():
+        for chunk in block.chunks(classifier):
+            answers = classifier.classify(chunk.values, threshold)
+            for place, error in chunk.errors.items():
                 answers[place] = Answer(error=error)
-            yield from zip(keys, answers, strict=True)
+            yield from zip(chunk.keys, answers, strict=True)
     except ValueError as error:
         yield block.files[0], Answer(error=str(error))
 

@@ -166,9 +166,7 @@ class TFRecords:
                 if isinstance(error, ValueError):
                     errors[place] = str(error)
             values.append(value)
-        if classifier.takes_files:
-            return Chunk(keys, values, errors)
-        return _of_vectors(keys, values, errors, classifier)
+        return _chunk_of(keys, values, classifier, errors)
 
     def _value(self, features, classifier):
         wanted = (self.image,) if self.image else _IMAGE_FEATURES
@@ -262,13 +260,21 @@ class ParquetRows:
                 errors[place] = f"the column {image} holds no {what} here"
                 value = b""
             values.append(value)
-        if classifier.takes_files:
-            return Chunk(keys, values, errors)
-        return _of_vectors(keys, values, errors, classifier)
+        return _chunk_of(keys, values, classifier, errors)
 
 
-def _of_vectors(keys, values, errors, classifier):
-    """A chunk of numbers; one that does not fit the model is an error."""
+def _chunk_of(keys, values, classifier, errors):
+    """A chunk of single inputs; one that does not fit the model is an error.
+
+    Args:
+        keys: list of texts.
+        values: list of inputs: contents of files or, where the model takes
+            none, numbers, in any shape of the right size.
+        classifier: `Classifier`.
+        errors: dict of what could not be read, from the position.
+    """
+    if classifier.takes_files:
+        return Chunk(keys, values, errors)
     shape = tuple(size or 1 for size in classifier.input_shape)
     rows = np.zeros((len(values), *shape), classifier.input_dtype)
     for place, value in enumerate(values):

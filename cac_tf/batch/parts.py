@@ -38,7 +38,7 @@ class Parts:
     >>> from cac_tf.batch import Answer, blocks_of
     >>> blocks = blocks_of(["a.png", "b.png", "c.png"], block_size=2)
     >>> parts = Parts(tempfile.mkdtemp(), blocks, "csv", {"threshold": 0.5})
-    >>> with parts.writing(1) as write:
+    >>> with writing(parts.path(1)) as write:
     ...     write("c.png", Answer(error="No such file"))
     >>> parts.is_finished(0), parts.is_finished(1), parts.counts(1).failed
     (False, True, 1)
@@ -107,21 +107,25 @@ class Parts:
         """`Counts` of a finished part."""
         return answers.counts_in(self.path(position))
 
-    @contextlib.contextmanager
-    def writing(self, position):
-        """Opens a part, which appears when its rows are written.
 
-        Yields:
-            A function that takes a key and its `Answer`.
+@contextlib.contextmanager
+def writing(path):
+    """Opens a part, which appears when its rows are written.
 
-        Raises:
-            LockedError: another process is writing this part.
-        """
-        with (
-            atomic_files.replacing_alone(self.path(position)) as temporary,
-            answers.open_rows(temporary) as write,
-        ):
-            yield write
+    Args:
+        path: of `Parts.path`.
+
+    Yields:
+        A function that takes a key and its `Answer`.
+
+    Raises:
+        LockedError: another process is writing this part.
+    """
+    with (
+        atomic_files.replacing_alone(path) as temporary,
+        answers.open_rows(temporary) as write,
+    ):
+        yield write
 
 
 def _digest(blocks):

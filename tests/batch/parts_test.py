@@ -24,7 +24,7 @@ def blocks(tmp_path, count=7):
 
 def fill(parts, positions):
     for position in positions:
-        with parts.writing(position) as write:
+        with batch.writing(parts.path(position)) as write:
             for path in parts.blocks[position].files:
                 write(path, ANSWER)
 
@@ -46,7 +46,10 @@ def test_shards_share_the_blocks(tmp_path):
 def test_an_attempt_that_failed_is_made_again(tmp_path):
     """Under the same name: nothing is left of it."""
     parts = batch.Parts(tmp_path / "out", blocks(tmp_path), "csv", SETTINGS)
-    with pytest.raises(KeyboardInterrupt), parts.writing(1) as write:
+    with (
+        pytest.raises(KeyboardInterrupt),
+        batch.writing(parts.path(1)) as write,
+    ):
         write("a long key that is not written again", ANSWER)
         raise KeyboardInterrupt
     assert not parts.is_finished(1)
@@ -59,11 +62,11 @@ def test_an_attempt_that_failed_is_made_again(tmp_path):
 
 def test_a_part_is_written_by_one_process_at_a_time(tmp_path):
     parts = batch.Parts(tmp_path / "out", blocks(tmp_path), "csv", SETTINGS)
-    with parts.writing(0) as write:
+    with batch.writing(parts.path(0)) as write:
         write("a", ANSWER)
         with (
             pytest.raises(file_lock.LockedError, match="is being written by"),
-            parts.writing(0),
+            batch.writing(parts.path(0)),
         ):
             pass
         fill(parts, [1])
