@@ -116,6 +116,13 @@ def main(values, inputs):
     )
     quiet.load("tensorflow")
     classifier = batch.Classifier.load(values.model)
+    photos = [block for block in blocks if isinstance(block, batch.Photos)]
+    if photos and not classifier.takes_files:
+        raise ValueError(
+            f"{photos[0].files[0]} cannot be read by a model that takes no "
+            "images of 1 or 3 channels: give its inputs as .npz, .tfrecord or "
+            ".parquet."
+        )
     work = _Work(classifier, values.threshold, values.copy_to)
     if into_parts:
         _write_parts(values, shard, blocks, classifier, work)

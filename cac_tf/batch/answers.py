@@ -58,14 +58,19 @@ def answers_of(classifier, block, threshold=None):
     Yields:
         Pairs of a key and its `Answer`, in the order of the inputs.
     """
-    try:
-        for chunk in block.chunks(classifier):
-            answers = classifier.classify(chunk.values, threshold)
-            for place, error in chunk.errors.items():
-                answers[place] = Answer(error=error)
-            yield from zip(chunk.keys, answers, strict=True)
-    except ValueError as error:
-        yield block.files[0], Answer(error=str(error))
+    chunks = block.chunks(classifier)
+    while True:
+        try:
+            chunk = next(chunks)
+        except StopIteration:
+            return
+        except ValueError as error:
+            yield block.files[0], Answer(error=str(error))
+            return
+        answers = classifier.classify(chunk.values, threshold)
+        for place, error in chunk.errors.items():
+            answers[place] = Answer(error=error)
+        yield from zip(chunk.keys, answers, strict=True)
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from pyarrow import parquet
 
 from cac_tf.train import cac_predict
 from tests.conftest import ROOT
+from tests.conftest import small_classifier
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +123,18 @@ def test_an_array_and_a_table(model, trained_pictures, capsys, tmp_path):
     keys = [f"a.npz#{i}" for i in range(5)] + ["b.png", "c.parquet"]
     assert [row["key"] for row in found] == [f"{tmp_path}/{k}" for k in keys]
     assert "c.parquet: " in said.err and "7 inputs: " in said.err
+
+
+def test_a_model_that_takes_no_images(photos, tmp_path, capsys):
+    model = small_classifier()
+    model.build((None, 5))
+    model.set_threshold(1e9)
+    model.save(tmp_path / "model.keras")
+    with pytest.raises(ValueError, match=r"00\.png cannot be read by a model"):
+        run(tmp_path, photos / "00.png")
+    np.savez(tmp_path / "a.npz", x=np.zeros((3, 5)))
+    assert run(tmp_path, tmp_path / "a.npz") == 0
+    assert "3 inputs: 3 of known classes" in capsys.readouterr().err
 
 
 def contents(folder):
