@@ -252,12 +252,13 @@ def ccr_at_fpr(known_scores, is_correct, unknown_scores, false_positive_rate):
     return float(ccr[fpr <= false_positive_rate + 1e-12].max())
 
 
-def bhattacharyya(known_values, unknown_values, bins=100):
+def bhattacharyya(known_values, unknown_values, bins=20):
     r"""Bhattacharyya coefficient of two histograms, \\(\sum\sqrt{p_i q_i}\\).
 
     The paper (table 2) compares the distance to the closest centre of known
-    and of unknown inputs; it does not state its bins. Here: `bins` of equal
-    width over the range of both.
+    and of unknown inputs. Here: `bins` of equal width over the range of both.
+    The paper does not state its own; 20 give its numbers on the authors'
+    released weights.
 
     Args:
         known_values: (n,) values, e.g. distances to the closest centre.
