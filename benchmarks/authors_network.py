@@ -4,10 +4,11 @@
     CAC_TF_OFFICIAL_DIR=... TFDS_DATA_DIR=... \
         python benchmarks/authors_network.py --weights=... --trials=0
 
-What `import_authors_weights` makes of the same files is compared with these
-numbers, in tests/results_test.py. Of this library only the reader of images is
-used. The network is the one of the authors' code: nine convolutions, no bias,
-batch norm, leaky ReLU. Writes benchmarks/results/authors_network.json: AUROC by
+docs/benchmarks.md shows them beside those of released_scores.py, and
+tests/results_test.py compares both ways on MNIST. Of this library only the
+reader of images is used. The network is the one of the authors' code: nine
+convolutions, no bias, batch norm, leaky ReLU. Writes
+benchmarks/results/authors_network.json: AUROC by
 the smallest rejection score around class means (as published) and around
 anchors, by the distance to the closest class mean, and by the largest logit;
 the accuracy in two ways, because the authors' evaluation takes the largest
@@ -134,15 +135,12 @@ def measures(train, labels, known, known_labels, unknown):
     }
 
 
-def measure(name, trial, path):
-    """`measures` of one checkpoint on its data set.
+def measure_dataset(path, name, dataset):
+    """`measures` of a checkpoint on the images of a data set.
 
     Class means are over the training images as they are; the authors' code
     adds their mirror images for the sets that are trained with flips.
     """
-    dataset = data.load_open_set_dataset(
-        **experiments.data_of_released_weights(name, trial)
-    )
     mean, std = data.BenchmarkImages(name).source_statistics(dataset.class_ids)
     model = network(path)
 
@@ -175,7 +173,10 @@ def main():
             path = experiments.find_released_weights(
                 given.weights, name, "cac", trial
             )
-            found[key] = measure(name, trial, path)
+            dataset = data.load_open_set_dataset(
+                **experiments.data_of_released_weights(name, trial)
+            )
+            found[key] = measure_dataset(path, name, dataset)
             result = {
                 "runs": found,
                 "torch": torch.__version__,

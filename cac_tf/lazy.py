@@ -52,12 +52,19 @@ def module(name):
     return _LazyModule(name)
 
 
-class _LazyModule(types.ModuleType):
+class _Module(types.ModuleType):
+    def __reduce__(self):
+        # By name, as cloudpickle does it with exact modules alone. Engines
+        # like Beam, Ray and Spark send functions with their modules.
+        return importlib.import_module, (self.__name__,)
+
+
+class _LazyModule(_Module):
     def __getattr__(self, name):
         return getattr(importlib.import_module(self.__name__), name)
 
 
-class _LazyPackage(types.ModuleType):
+class _LazyPackage(_Module):
     def __getattr__(self, name):
         modules = self.__dict__["_modules"]
         if name not in modules:

@@ -12,8 +12,10 @@ cannot be read is a row with its error; then the exit status is 1.
 """
 
 import contextlib
+import importlib.util
 import os
 import re
+import shlex
 import sys
 
 import tqdm
@@ -90,6 +92,21 @@ def define_flags(values):
         "Folder into which photos are copied, each into a folder named like "
         "its answer.",
     )
+    flag_kinds.define_text(
+        values,
+        "runner",
+        None,
+        "Runner of Apache Beam that writes the parts: DirectRunner, "
+        "FlinkRunner, SparkRunner, DataflowRunner, ... All its workers must "
+        "see the model, the inputs and the folder. Needs the extra beam.",
+    )
+    flag_kinds.define_text(
+        values,
+        "beam_options",
+        None,
+        "Options of Beam, such as '--direct_num_workers=2 "
+        "--direct_running_mode=multi_processing'.",
+    )
     flags.mark_flag_as_required("model", flag_values=values)
 
 
@@ -106,6 +123,7 @@ def main(values, inputs):
         )
     into_parts = values.output is not None and _is_folder(values.output)
     shard = _shard(values.shard, into_parts)
+    _check_runner(values, into_parts)
     if values.output is not None and not into_parts:
         batch.check_ending(values.output)
     blocks = batch.blocks_of(
@@ -173,25 +191,60 @@ def _write_parts(values, shard, blocks, classifier, work):
         "key_column": values.key_column,
     }
     parts = batch.Parts(values.output, blocks, values.format, settings)
-    own, there = parts.of_shard(*shard), 0
-    with _progress([blocks[position] for position in own]) as progress:
-        for position in own:
-            if parts.is_finished(position):
-                counts = parts.counts(position)
-                work.counts = work.counts.and_those(counts)
-                progress.update(sum(counts))
-                there += 1
-                continue
+    own = parts.of_shard(*shard)
+    there = [position for position in own if parts.is_finished(position)]
+    missing = sorted({*own} - {*there})
+    if values.runner is not None and missing:
+        _write_with_beam(values, parts, missing)
+        there, missing = [i for i in own if parts.is_finished(i)], []
+        if len(there) < len(own):
+            print(
+                f"{len(own) - len(there)} parts are being written by other "
+                "processes.",
+                file=sys.stderr,
+            )
+    elif there:
+        print(
+            f"{len(there)} of {len(own)} parts were there already.",
+            file=sys.stderr,
+        )
+    for position in there:
+        work.counts = work.counts.and_those(parts.counts(position))
+    with _progress([blocks[position] for position in missing]) as progress:
+        for position in missing:
             try:
                 with batch.writing(parts.path(position)) as write:
                     work.answer(blocks[position], write, progress)
             except file_lock.LockedError as error:
                 # Another process is at it.
                 print(error, file=sys.stderr)
-    if there:
-        print(
-            f"{there} of {len(own)} parts were there already.", file=sys.stderr
+
+
+def _write_with_beam(values, parts, positions):
+    batch.beam.write_parts(
+        parts,
+        positions,
+        os.path.abspath(values.model),
+        values.threshold,
+        [f"--runner={values.runner}", *shlex.split(values.beam_options or "")],
+    )
+
+
+def _check_runner(values, into_parts):
+    if values.runner is None:
+        if values.beam_options is not None:
+            raise ValueError("beam_options have no effect without runner.")
+        return
+    if importlib.util.find_spec("apache_beam") is None:
+        raise ValueError(
+            "runner needs Apache Beam: pip install 'cac-tf[beam]'."
         )
+    if not into_parts:
+        raise ValueError(
+            "runner needs an output in parts: a folder, such as answers/."
+        )
+    if values.copy_to is not None:
+        raise ValueError("copy_to does not go together with runner.")
 
 
 def _is_folder(path):

@@ -6,6 +6,8 @@ from cac_tf import lazy
 lazy.package(
     __name__,
     {
+        # Needs the extra `beam`.
+        "beam": [],
         "answers": [
             "COLUMNS",
             "Counts",

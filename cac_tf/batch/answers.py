@@ -67,10 +67,16 @@ def answers_of(classifier, block, threshold=None):
         except ValueError as error:
             yield block.files[0], Answer(error=str(error))
             return
-        answers = classifier.classify(chunk.values, threshold)
-        for place, error in chunk.errors.items():
-            answers[place] = Answer(error=error)
+        answers = answers_of_chunk(classifier, chunk, threshold)
         yield from zip(chunk.keys, answers, strict=True)
+
+
+def answers_of_chunk(classifier, chunk, threshold=None):
+    """List of an `Answer` for each row of a `Chunk`."""
+    answers = classifier.classify(chunk.values, threshold)
+    for place, error in chunk.errors.items():
+        answers[place] = Answer(error=error)
+    return answers
 
 
 @contextlib.contextmanager

@@ -102,14 +102,13 @@ class NpzArray:
 
 
 @dataclasses.dataclass(frozen=True)
-class TFRecords:
-    """A TFRecord file of tf.Examples.
+class _Table:
+    """A file of rows with named fields.
 
     Attributes:
-        path: of the file; gzip if it has ".gz" in its name.
-        image: feature with the input: the file of an image or, where the
-            model takes none, its numbers.
-        key: feature with the key, or None: the row's number.
+        path: of the file.
+        image: field with the input, or None: the usual one.
+        key: field with the key, or None: the row's number.
     """
 
     path: str
@@ -124,12 +123,18 @@ class TFRecords:
     def num_rows(self):
         return None
 
+
+class TFRecords(_Table):
+    """A TFRecord file of tf.Examples; gzip if it has ".gz" in its name.
+
+    The input is the file of an image or, where the model takes none, its
+    numbers.
+    """
+
     def chunks(self, classifier):
         import tensorflow as tf
 
-        size = _FILES
-        if not classifier.takes_files:
-            size = _rows_at_once(classifier.input_shape)
+        size = _inputs_at_once(classifier)
         records = tf.data.TFRecordDataset(
             self.path, "GZIP" if ".gz" in os.path.basename(self.path) else ""
         ).as_numpy_iterator()
@@ -166,7 +171,9 @@ class TFRecords:
                 if isinstance(error, ValueError):
                     errors[place] = str(error)
             values.append(value)
-        return _chunk_of(keys, values, classifier, errors)
+        if classifier.takes_files:
+            return Chunk(keys, values, errors)
+        return chunk_of_rows(keys, values, classifier, errors)
 
     def _value(self, features, classifier):
         wanted = (self.image,) if self.image else _IMAGE_FEATURES
@@ -199,24 +206,12 @@ def _text_of(features, name):
     return values[0].decode("utf-8", "backslashreplace")
 
 
-@dataclasses.dataclass(frozen=True)
-class ParquetRows:
+class ParquetRows(_Table):
     """A Parquet file.
 
-    Attributes:
-        path: of the file.
-        image: column with the inputs: files of images, as bytes or as structs
-            of `bytes` (and `path`), or lists of numbers.
-        key: column with the keys, or None: the rows' numbers.
+    The inputs are files of images, as bytes or as structs of `bytes` (and
+    `path`), or lists of numbers.
     """
-
-    path: str
-    image: str | None = None
-    key: str | None = None
-
-    @property
-    def files(self):
-        return (self.path,)
 
     @property
     def num_rows(self):
@@ -228,9 +223,7 @@ class ParquetRows:
     def chunks(self, classifier):
         image = self.image or _IMAGE_COLUMN
         columns = [image] if self.key is None else [image, self.key]
-        size = _FILES
-        if not classifier.takes_files:
-            size = _rows_at_once(classifier.input_shape)
+        size = _inputs_at_once(classifier)
         try:
             with parquet.ParquetFile(self.path) as file:
                 names = file.schema_arrow.names
@@ -260,21 +253,20 @@ class ParquetRows:
                 errors[place] = f"the column {image} holds no {what} here"
                 value = b""
             values.append(value)
-        return _chunk_of(keys, values, classifier, errors)
+        if classifier.takes_files:
+            return Chunk(keys, values, errors)
+        return chunk_of_rows(keys, values, classifier, errors)
 
 
-def _chunk_of(keys, values, classifier, errors):
-    """A chunk of single inputs; one that does not fit the model is an error.
+def chunk_of_rows(keys, values, classifier, errors):
+    """A chunk of single rows; one that does not fit the model is an error.
 
     Args:
         keys: list of texts.
-        values: list of inputs: contents of files or, where the model takes
-            none, numbers, in any shape of the right size.
+        values: list of numbers, in any shape of the right size.
         classifier: `Classifier`.
         errors: dict of what could not be read, from the position.
     """
-    if classifier.takes_files:
-        return Chunk(keys, values, errors)
     shape = tuple(size or 1 for size in classifier.input_shape)
     rows = np.zeros((len(values), *shape), classifier.input_dtype)
     for place, value in enumerate(values):
@@ -333,6 +325,12 @@ def blocks_of(paths, block_size=1024, image=None, key=None):
             blocks.append(TFRecords(path, image, key))
     end_of_photos()
     return blocks
+
+
+def _inputs_at_once(classifier):
+    if classifier.takes_files:
+        return _FILES
+    return _rows_at_once(classifier.input_shape)
 
 
 def _rows_at_once(shape):
