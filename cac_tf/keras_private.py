@@ -7,10 +7,13 @@ come after a layer was built, as Keras' own layers have them; a tensor's
 `_nodes_by_depth` (of a Sequential model: `_functional`), to find what goes
 into its last layer; a trainer's `_distribute_strategy` and
 `_maybe_symbolic_build`, to build a model where replicas differ in their rows;
-and a metric's `_direction`, by which callbacks know which values are better.
-tests/keras_private_test.py runs on the lowest and on the newest Keras that
-pyproject.toml allows.
+the iterator over the batches of JAX' trainer, for a last batch that does not
+divide; and a metric's `_direction`, by which callbacks know which values are
+better. tests/keras_private_test.py runs on the lowest and on the newest Keras
+that pyproject.toml allows.
 """
+
+import contextlib
 
 import keras
 
@@ -33,6 +36,29 @@ class BuiltFromOneReplica:
             )
             iterator = None
         super()._maybe_symbolic_build(iterator, data_batch)
+
+
+@contextlib.contextmanager
+def layout_of_each_batch():
+    """On JAX, each batch of an epoch is laid out by its own shape.
+
+    Keras takes the layout of the first batch for all of them, and fails at the
+    last one if it has fewer rows, which do not divide.
+    """
+    from keras.src.backend.jax import trainer
+
+    kind = trainer.JAXEpochIterator
+    of_keras = kind._get_distributed_iterator
+
+    def batches(iterator, distribution):
+        for batch in iterator.data_adapter.get_jax_iterator():
+            yield trainer._distribute_data(batch)
+
+    kind._get_distributed_iterator = batches
+    try:
+        yield
+    finally:
+        kind._get_distributed_iterator = of_keras
 
 
 def add_late_weight(

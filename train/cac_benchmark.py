@@ -187,6 +187,7 @@ _FLAGS_OF_THE_PLAN = (
     "known_classes",
     "unknown_classes",
     "config",
+    "devices",
     "dump_arrays",
     "overwrite",
 )

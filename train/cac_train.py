@@ -46,7 +46,7 @@ def define_flags(values):
         "config",
         None,
         "A run's config.json: repeats that run. Goes only with --output_dir, "
-        "--overwrite and --tensorboard.",
+        "--overwrite, --devices and --tensorboard.",
     )
     flag_kinds.define_text(
         values,
@@ -96,6 +96,15 @@ def define_flags(values):
         "float32",
         PRECISIONS,
         "Keras dtype policy of the backbone.",
+    )
+    flag_kinds.define_whole(
+        values,
+        "devices",
+        1,
+        "Number of devices that share each batch: the first accelerators or, "
+        "where there are none, virtual devices of the CPU. The weights are "
+        "those of one device, up to rounding.",
+        at_least=1,
     )
     flags.DEFINE_bool(
         "tensorboard",
@@ -170,7 +179,7 @@ def configure(values):
     if values.config is not None:
         _refuse_others(
             values,
-            {"config", "output_dir", "overwrite", "tensorboard"},
+            {"config", "output_dir", "overwrite", "devices", "tensorboard"},
             "with --config, which sets everything",
         )
         return experiments.ExperimentConfig.from_dict(
@@ -232,6 +241,7 @@ def main(values):
         values.output_dir or _default_folder(config),
         overwrite=values.overwrite,
         tensorboard=values.tensorboard,
+        devices=values.devices,
         tell=terminal.tell,
     )
     folder = trained.folder

@@ -31,7 +31,15 @@ class Trained(typing.NamedTuple):
     evaluation: Evaluation | None
 
 
-def train(config, output_dir, *, overwrite=False, tensorboard=False, tell=None):
+def train(
+    config,
+    output_dir,
+    *,
+    overwrite=False,
+    tensorboard=False,
+    devices=1,
+    tell=None,
+):
     """Trains, calibrates, evaluates and exports; what `cac-train` does.
 
     Called again after an interruption, it resumes after the last finished
@@ -43,6 +51,8 @@ def train(config, output_dir, *, overwrite=False, tensorboard=False, tell=None):
         overwrite: whether what an earlier run left there is deleted.
         tensorboard: whether logs for TensorBoard are written, into
             `tensorboard/` of the folder. Needs that package, and TensorFlow.
+        devices: number of devices that each batch is divided among; see
+            `training.Runtime`. A run may go on with another number.
         tell: called with a `kind` and its values as things happen: "note"
             (about the data), "chosen" (a score), "callbacks" (may return
             more of them). None: nothing is called.
@@ -52,8 +62,8 @@ def train(config, output_dir, *, overwrite=False, tensorboard=False, tell=None):
 
     Raises:
         RunFolderError: the folder holds something else; see `RunFolder`.
-        ValueError: data or a configuration that cannot be trained on, or
-            no TensorBoard to write logs with.
+        ValueError: data or a configuration that cannot be trained on, fewer
+            devices than wanted, or no TensorBoard to write logs with.
 
     Example:
 
@@ -67,6 +77,7 @@ def train(config, output_dir, *, overwrite=False, tensorboard=False, tell=None):
     """
     tell = tell or (lambda kind, *values: None)
     settings = config.settings()
+    runtime = Runtime(config.seed, devices=devices)
     if tensorboard:
         _require_tensorboard()
     if not overwrite:
@@ -83,14 +94,16 @@ def train(config, output_dir, *, overwrite=False, tensorboard=False, tell=None):
         ) as folder:
             for note in folder.notes:
                 tell("note", note)
-            evaluation = _train_in(folder, config, dataset, tensorboard, tell)
+            evaluation = _train_in(
+                folder, config, runtime, dataset, tensorboard, tell
+            )
     return Trained(folder, evaluation)
 
 
-def _train_in(folder, config, dataset, tensorboard, tell):
+def _train_in(folder, config, runtime, dataset, tensorboard, tell):
     """Trains and writes all files of a run; returns the `Evaluation`."""
     run = TrainingRun(
-        Runtime(config.seed),
+        runtime,
         folder.checkpoints,
         score=None if config.score == AUTO else config.score,
         tta=config.tta,
@@ -99,7 +112,8 @@ def _train_in(folder, config, dataset, tensorboard, tell):
     )
     method = methods.get(config.method)
     try:
-        model = method.train(dataset, config.recipe_in_force, run)
+        with runtime.scope():
+            model = method.train(dataset, config.recipe_in_force, run)
     except ValueError:
         # If the method refuses the recipe, nothing is left behind.
         folder.remove_if_nothing_was_trained()

@@ -4,6 +4,8 @@
 import keras
 from keras import ops
 
+from cac_tf.layers.replicas import replica_context
+
 
 @keras.saving.register_keras_serializable(package="CacTf")
 class BatchNormalization(keras.layers.BatchNormalization):
@@ -18,16 +20,15 @@ class BatchNormalization(keras.layers.BatchNormalization):
     Normalises the last axis. Arguments are those of
     `keras.layers.BatchNormalization`, without `axis` and `renorm`.
 
-    With several replicas of `tf.distribute`, all have the same running
-    statistics: those of the replicas' batches, averaged with their numbers of
-    images as weights, or those of the global batch if `synchronized`. Replicas
+    With several replicas of `tf.distribute`, training normalises by the mean
+    and variance of the global batch, as on one device and on JAX. Replicas
     without an image, as at the end of an epoch, are left out.
 
     Args:
-        synchronized: whether training normalises by the mean and variance of
-            the global batch, over all replicas of `tf.distribute`, instead of
-            those of each replica. Nothing changes on one device, nor on JAX,
-            where a distributed batch is one array anyway.
+        synchronized: if False, each replica of `tf.distribute` normalises by
+            the statistics of its own images, which needs no exchange. The
+            running statistics are then averages over the replicas, with their
+            numbers of images as weights.
 
     Call arguments:
         inputs: (B, H, W, C). Half precision is normalised in float32.
@@ -49,7 +50,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
     array([2.], dtype=float32)
     """
 
-    def __init__(self, synchronized=False, **kwargs):
+    def __init__(self, synchronized=True, **kwargs):
         super().__init__(axis=-1, **kwargs)
         # Keras' own argument is not used, because JAX refuses it.
         self.synchronized = bool(synchronized)
@@ -66,7 +67,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
         if mask is not None:
             raise ValueError("BatchNormalization of images takes no mask.")
         uses_batch = bool(training and self.trainable)
-        replicas = _replicas() if uses_batch else None
+        replicas = replica_context() if uses_batch else None
         if replicas and self.synchronized:
             outputs, mean, variance = self._synchronized(inputs, replicas)
         elif keras.backend.backend() == "tensorflow":
@@ -173,17 +174,6 @@ def _count(inputs):
 
 def _unbiased(variance, count):
     return variance * (count / ops.maximum(count - 1.0, 1.0))
-
-
-def _replicas():
-    """TensorFlow's context of this replica, or None without other replicas."""
-    if keras.backend.backend() != "tensorflow":
-        return None
-    import tensorflow as tf
-
-    context = tf.distribute.get_replica_context()
-    several = context is not None and context.num_replicas_in_sync > 1
-    return context if several else None
 
 
 def _mean_over(replicas, rows, *values):

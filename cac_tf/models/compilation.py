@@ -7,6 +7,7 @@ import typing
 import keras
 from keras import ops
 
+from cac_tf.layers.replicas import replica_context
 from cac_tf.losses import loss as output_losses
 from cac_tf.metrics.streaming import LargestLogitAccuracy
 from cac_tf.metrics.streaming import NearestCentreAccuracy
@@ -275,8 +276,8 @@ def read_names(found, watched):
             yield name, f"The metric {one.metric.name!r}"
 
 
-def total_loss(found, labels, outputs, sample_weight, training):
-    """The sum of the losses of a batch.
+def losses_of(found, labels, outputs, sample_weight, training):
+    """The losses of a batch, each with the rows that it is a mean over.
 
     Rows labelled -1 count in training losses that take negatives, and in no
     others.
@@ -289,23 +290,59 @@ def total_loss(found, labels, outputs, sample_weight, training):
         training: whether it is a training step.
 
     Returns:
-        A scalar.
+        List of pairs: a scalar, and the number of rows as a float32 scalar,
+        or None where the loss is a sum.
     """
     takes_negatives = training and any(t.takes_negatives for t in found)
-    total = 0.0
+    pairs = []
     for term in found:
+        reduction = getattr(term.loss, "reduction", "sum_over_batch_size")
         leaves_out = not training or (
             takes_negatives and not term.takes_negatives
         )
         own_labels, weights = labels, sample_weight
+        rows = ops.cast(ops.shape(labels)[0], "float32")
         if leaves_out:
             own_labels = output_losses.known_labels(labels)
             weights = output_losses.weights_of_counted(
-                output_losses.is_known(labels),
-                sample_weight,
-                getattr(term.loss, "reduction", "sum_over_batch_size"),
+                output_losses.is_known(labels), sample_weight, reduction
             )
-        total = total + term.value(own_labels, outputs, weights)
+            rows = number_of_known(labels)
+        if reduction == "mean_with_sample_weight" and weights is not None:
+            rows = ops.sum(ops.cast(weights, "float32"))
+        value = term.value(own_labels, outputs, weights)
+        pairs.append((value, None if reduction == "sum" else rows))
+    return pairs
+
+
+def total_loss(*arguments):
+    """The sum of `losses_of`."""
+    return sum((value for value, _ in losses_of(*arguments)), 0.0)
+
+
+def part_of_whole(pairs):
+    """What a replica adds to the loss of the batch of all replicas.
+
+    Under tf.distribute, Keras weighs replicas alike, also where one has more
+    rows than another. Here the mean over the whole batch is meant.
+
+    Args:
+        pairs: of `losses_of`.
+    """
+    replicas = replica_context()
+    if replicas is None:
+        return sum((value for value, _ in pairs), 0.0)
+    import tensorflow as tf
+
+    total = 0.0
+    for value, rows in pairs:
+        if rows is not None:
+            rows = ops.stop_gradient(rows)
+            all_rows = replicas.all_reduce(tf.distribute.ReduceOp.SUM, rows)
+            value = value * ops.divide_no_nan(
+                rows * replicas.num_replicas_in_sync, all_rows
+            )
+        total = total + value
     return total
 
 

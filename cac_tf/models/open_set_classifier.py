@@ -425,16 +425,18 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
         outputs = dict(y_pred)
         if training and self.distance_head.anchors is not None:
             outputs["anchors"] = self.distance_head.anchors
-        loss = compilation.total_loss(
+        parts = compilation.losses_of(
             self._compiled.terms, y, outputs, sample_weight, training
         )
-        if self.losses:
-            # Of regularizers; Keras scales them under tf.distribute.
-            loss = loss + super().compute_loss()
+        # Of regularizers; Keras scales them under tf.distribute.
+        of_weights = super().compute_loss() if self.losses else 0.0
+        sum_of_parts = sum(one for one, _ in parts)
         self._compiled.loss.update_state(
-            compilation.unscaled(loss), compilation.number_of_known(y)
+            compilation.unscaled(sum_of_parts + of_weights),
+            compilation.number_of_known(y),
         )
-        return loss
+        loss = compilation.part_of_whole(parts) if training else sum_of_parts
+        return loss + of_weights
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         for watched in self._compiled.watched:

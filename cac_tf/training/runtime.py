@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a training depends on to the last bit: seed, threads, kernels."""
+"""How a process trains: seed, kernels, threads, devices."""
 
+import contextlib
 import dataclasses
 import os
 
 import keras
+
+from cac_tf.keras_private import layout_of_each_batch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +38,13 @@ class Runtime:
     # others may be faster. Once switched on, this stays on in the process. (JAX
     # has no others on a CPU.)
     deterministic: bool = True
+    # Each batch is divided among this many devices: the accelerators that the
+    # backend finds first or, where it finds none, virtual ones of the CPU.
+    devices: int = 1
+
+    def __post_init__(self):
+        if self.devices < 1:
+            raise ValueError(f"devices must be at least 1; got {self.devices}.")
 
     def start(self):
         """Seeds Python, NumPy and the backend; makes operations deterministic.
@@ -47,6 +57,34 @@ class Runtime:
             import tensorflow as tf
 
             tf.config.experimental.enable_op_determinism()
+
+    @contextlib.contextmanager
+    def scope(self):
+        """Models that are made and trained inside use all devices.
+
+        The weights are those of one device, up to rounding. (On TensorFlow,
+        with the same random numbers on each of them: a network with dropout or
+        augmentation is trained as well as on one device, but not alike.)
+
+        Raises:
+            ValueError: fewer devices than wanted; or, on TensorFlow, another
+                number of them than before in this process.
+        """
+        if self.devices == 1:
+            yield
+        elif keras.backend.backend() == "tensorflow":
+            with _mirrored_strategy(self.devices).scope():
+                yield
+        else:
+            before = keras.distribution.distribution()
+            keras.distribution.set_distribution(
+                _data_parallel(_jax_devices(self.devices))
+            )
+            try:
+                with layout_of_each_batch():
+                    yield
+            finally:
+                keras.distribution.set_distribution(before)
 
     @property
     def intra_op_threads(self):
@@ -73,3 +111,71 @@ def usable_cores():
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+# The MirroredStrategy of this process: TensorFlow takes the messages of a
+# second one for those of the first.
+_strategies = {}
+
+
+def _mirrored_strategy(count):
+    import tensorflow as tf
+
+    if count not in _strategies:
+        if _strategies:
+            raise ValueError(
+                f"devices={count} are wanted, and {next(iter(_strategies))} "
+                "were used before in this process. TensorFlow needs a process "
+                "for each number of devices."
+            )
+        names = _tensorflow_devices(count)
+        _strategies[count] = tf.distribute.MirroredStrategy(names)
+    return _strategies[count]
+
+
+def _tensorflow_devices(count):
+    """Names of devices; virtual ones are made if needed."""
+    import tensorflow as tf
+
+    if tf.config.list_physical_devices("GPU"):
+        return _first(tf.config.list_logical_devices("GPU"), count)
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    with contextlib.suppress(RuntimeError):  # TensorFlow has started.
+        tf.config.set_logical_device_configuration(
+            cpu, [tf.config.LogicalDeviceConfiguration()] * count
+        )
+    return _first(tf.config.list_logical_devices("CPU"), count)
+
+
+def _jax_devices(count):
+    import jax
+
+    with contextlib.suppress(RuntimeError):  # JAX has started.
+        jax.config.update("jax_num_cpu_devices", count)
+    return _first(jax.local_devices(), count)
+
+
+def _first(devices, count):
+    if len(devices) < count:
+        raise ValueError(
+            f"devices={count} are wanted; {keras.backend.backend()} has "
+            f"{len(devices)} of its kind here. (Virtual ones of a CPU must be "
+            "asked for before anything is computed.)"
+        )
+    return devices[:count]
+
+
+def _data_parallel(devices):
+    class DataParallel(keras.distribution.DataParallel):
+        """Every device computes the whole of a batch that does not divide.
+
+        So no row is added or left out, and statistics of the batch are exact.
+        """
+
+        def get_data_layout(self, data_shape):
+            if data_shape[0] % len(devices):
+                axes = [None] * len(data_shape)
+                return keras.distribution.TensorLayout(axes, self.device_mesh)
+            return super().get_data_layout(data_shape)
+
+    return DataParallel(devices=devices)
