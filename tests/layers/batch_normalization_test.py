@@ -133,8 +133,8 @@ def test_save_and_load(tmp_path, layer, images):
 
 def test_synchronized_changes_nothing_on_one_device(layer, images):
     """And is kept in the configuration, as it is by default."""
-    assert layer.get_config()["synchronized"] is False
-    config = layer.get_config() | {"synchronized": True}
+    assert layer.get_config()["synchronized"] is True
+    config = layer.get_config() | {"synchronized": False}
     again = BatchNormalization.from_config(config)
     assert again.get_config() == config
     again.build((None, 4, 5, 3))
