@@ -45,14 +45,14 @@ def digits_table():
 def vehicles_animals_table():
     """Every committed run on the photographs, in Markdown."""
     lines = [
-        "| seed | precision | AUROC | accuracy | OSCR |",
+        "| method | seed | AUROC | accuracy | OSCR |",
         "| --- | --- | --- | --- | --- |",
     ]
-    for path in sorted(RESULTS.glob("vehicles_animals_seed*.json")):
+    for path in sorted(RESULTS.glob("vehicles_animals_*.json")):
         result = json.loads(path.read_text())
         settings, metrics = result["settings"], result["metrics"]
         lines.append(
-            f"| {settings['seed']} | {settings['precision']} "
+            f"| {settings['method']} | {settings['seed']} "
             f"| {metrics['auroc']:.3f} | {metrics['accuracy']:.3f} "
             f"| {metrics['oscr']:.3f} |"
         )
