@@ -5,6 +5,7 @@ A block is what one part of a large result answers. Its rows come in chunks, so
 that few of them are in memory at once.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import os
@@ -268,6 +269,12 @@ def chunk_of_rows(keys, values, classifier, errors):
         errors: dict of what could not be read, from the position.
     """
     shape = tuple(size or 1 for size in classifier.input_shape)
+    if not errors:
+        # All at once; if that fails, one by one, to find out which.
+        with contextlib.suppress(TypeError, ValueError):
+            rows = np.reshape(np.asarray(values), (len(values), *shape))
+            rows = classifier.rows(rows, "it").astype(classifier.input_dtype)
+            return Chunk(keys, rows, {})
     rows = np.zeros((len(values), *shape), classifier.input_dtype)
     for place, value in enumerate(values):
         if place in errors:

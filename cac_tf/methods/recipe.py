@@ -67,9 +67,9 @@ _MOST, _LARGEST_RATE = 10**6, 1000
 
 # What the flags and an experiment's other settings are called.
 RESERVED = (
-    *("config", "dataset", "dump_arrays", "evaluate_every", "method"),
-    *("output_dir", "overwrite", "precision", "score", "scores", "seed"),
-    *("tensorboard", "true_positive_rate", "tta", "data_dir"),
+    *("config", "dataset", "devices", "dump_arrays", "evaluate_every"),
+    *("method", "output_dir", "overwrite", "precision", "score", "scores"),
+    *("seed", "tensorboard", "true_positive_rate", "tta", "data_dir"),
     *("known_classes", "unknown_classes", "negative_classes"),
     *("split_family", "trial", "image_size", "strict", "stream"),
     *("split_seed", "test_fraction", "validation_fraction"),
