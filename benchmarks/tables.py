@@ -345,6 +345,20 @@ def _by_training(item):
     return training, name not in _NO_SCORES, name
 
 
+def predict_memory_table():
+    """Memory and rate of cac-predict by the kind of file, in Markdown."""
+    result = json.loads((RESULTS / "predict_memory.json").read_text())
+    lines = [
+        "| file | GB for 100,000 rows | for 1,000,000 rows | rows/s |",
+        "| --- | ---: | ---: | ---: |",
+    ]
+    for kind, found in result["kinds"].items():
+        few, many = (one / 1e9 for one in found["peak bytes"].values())
+        rate = found["rows per second"]
+        lines.append(f"| .{kind} | {few:.2f} | {many:.2f} | {rate:,.0f} |")
+    return "\n".join(lines)
+
+
 def beside_pytorch_ood_table():
     """Fitting and scoring beside pytorch-ood, in Markdown."""
     result = json.loads((RESULTS / "beside_pytorch_ood.json").read_text())
@@ -459,6 +473,7 @@ TABLES = {
     "fused_op": fused_op_table,
     "readme": readme_table,
     "overlap": overlap_table,
+    "predict_memory": predict_memory_table,
     "released_scores": released_scores_table,
     "released_weights": released_weights_table,
     "serving": serving_table,
