@@ -13,8 +13,13 @@ lazy.package(
             "dense_distances",
         ],
         "batch_normalization": ["BatchNormalization"],
+        "class_conditioned_reconstruction": [
+            "ClassConditionedReconstruction",
+            "label_conditions",
+        ],
         "image_preprocessing": ["ImagePreprocessing", "channel_statistics"],
         "open_set_decision": ["OpenSetDecision"],
+        "random_symmetry": ["RandomSymmetry", "apply_symmetry"],
         "rejection_score": ["RejectionScore", "rejection_scores", "softmin"],
     },
 )

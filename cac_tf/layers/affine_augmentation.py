@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random crop, flip and rotation of images, as one resampling."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
+
+from cac_tf.annotations import Config
+from cac_tf.annotations import Shape
+from cac_tf.annotations import Tensor
 
 
 def _inverse_affine(rows, columns, crop, angle, flip):
@@ -65,7 +71,14 @@ class AffineAugmentation(keras.layers.Layer):
     array([0.25, 0.75], dtype=float32)
     """
 
-    def __init__(self, scale=1.0, flip=0.0, rotation=0.0, seed=None, **kwargs):
+    def __init__(
+        self,
+        scale: float = 1.0,
+        flip: float = 0.0,
+        rotation: float = 0.0,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         kwargs["dtype"] = kwargs.get("dtype") or "float32"
         super().__init__(**kwargs)
         if not 0.0 < scale <= 1.0:
@@ -81,7 +94,7 @@ class AffineAugmentation(keras.layers.Layer):
         self.seed_generator = keras.random.SeedGenerator(seed)
         self.built = True
 
-    def call(self, images, training=False):
+    def call(self, images: Tensor, training: bool | None = False) -> Tensor:
         images = ops.cast(images, self.compute_dtype)
         if not training:
             return images
@@ -128,10 +141,10 @@ class AffineAugmentation(keras.layers.Layer):
         sampled = _bilinear(images, rows, columns)
         return ops.where(ops.expand_dims(inside, -1), sampled, 0.0)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "scale": self.scale,

@@ -3,12 +3,18 @@
 
 import typing
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
+from numpy.typing import ArrayLike
 
 from cac_tf import keras_private
+from cac_tf.annotations import Config
+from cac_tf.annotations import Shape
+from cac_tf.annotations import Tensor
 from cac_tf.hyperparameters import MAGNITUDE
 from cac_tf.layers.precision import full_precision
 
@@ -19,7 +25,7 @@ _DIRECT_COORDINATES = 4096
 _RECOMPUTED_NEAREST = 4
 
 
-def check_magnitude(magnitude):
+def check_magnitude(magnitude: float) -> None:
     """Raises ValueError unless anchors can have this length."""
     if not (np.isfinite(magnitude) and magnitude > 0):
         raise ValueError(
@@ -56,7 +62,7 @@ def _divide_by_distance(upstream, distances):
     return ops.where(is_zero, 0.0, upstream / safe)
 
 
-def anchored_distances(logits, magnitude=MAGNITUDE):
+def anchored_distances(logits: Tensor, magnitude: float = MAGNITUDE) -> Tensor:
     r"""Euclidean distances to the anchors `magnitude * I`, in O(B N).
 
     \\(d_j^2 = \sum_{k \ne j} z_k^2 + (z_j - m)^2\\), so no anchor is ever
@@ -111,7 +117,7 @@ def _distances_to_anchors(z, magnitude):
     return ops.sqrt(without_j + ops.square(z - magnitude))
 
 
-def dense_distances(logits, centres):
+def dense_distances(logits: Tensor, centres: Tensor) -> Tensor:
     """Euclidean distances to any centres.
 
     Few centres (K * D <= 4096) are compared directly. With more, a matrix
@@ -266,13 +272,13 @@ class AnchoredDistance(keras.layers.Layer):
 
     def __init__(
         self,
-        num_classes,
-        magnitude=MAGNITUDE,
+        num_classes: int,
+        magnitude: float = MAGNITUDE,
         *,
-        width=None,
-        learnt=False,
-        **kwargs,
-    ):
+        width: int | None = None,
+        learnt: bool = False,
+        **kwargs: Any,
+    ) -> None:
         kwargs["dtype"] = kwargs.get("dtype") or "float32"
         super().__init__(**kwargs)
         if int(num_classes) != num_classes or num_classes < 2:
@@ -301,7 +307,7 @@ class AnchoredDistance(keras.layers.Layer):
     def _can_have_anchors(self):
         return self.width >= self.num_classes
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         if input_shape[-1] != self.width:
             raise ValueError(
                 f"AnchoredDistance(num_classes={self.num_classes}, "
@@ -321,7 +327,7 @@ class AnchoredDistance(keras.layers.Layer):
         self.built = True
 
     @property
-    def start(self):
+    def start(self) -> np.ndarray:
         """(K, D) float32 array: the centres before any were assigned."""
         if self._can_have_anchors:
             return self.magnitude * np.eye(
@@ -330,7 +336,7 @@ class AnchoredDistance(keras.layers.Layer):
         shape = (self.num_classes, self.width)
         directions = np.random.default_rng(0).standard_normal(shape)
         lengths = np.linalg.norm(directions, axis=-1, keepdims=True)
-        return np.float32(self.magnitude * directions / lengths)
+        return (self.magnitude * directions / lengths).astype("float32")
 
     def _store(self, centres):
         """Stores centres in a weight, which is created the first time."""
@@ -346,7 +352,7 @@ class AnchoredDistance(keras.layers.Layer):
             object.__setattr__(self, "layout", self.layout + 1)
         self._stored.assign(centres)
 
-    def call(self, logits):
+    def call(self, logits: Tensor) -> Tensor:
         self._notice_compilation(logits)
         if self._stored is None:
             self._require_centres()
@@ -385,7 +391,9 @@ class AnchoredDistance(keras.layers.Layer):
             return distances
         return distances[:, : self.num_classes]
 
-    def current_formula(self, direct=False):
+    def current_formula(
+        self, direct: bool = False
+    ) -> Callable[[Tensor], Tensor]:
         """The layer as a function, for the kind of centres now in force.
 
         For export: a single formula with the current centres, without a
@@ -405,17 +413,17 @@ class AnchoredDistance(keras.layers.Layer):
         return lambda logits: formula(full_precision(logits), centres)
 
     @property
-    def has_anchors(self):
+    def has_anchors(self) -> bool:
         """Whether the centres in force are the anchors (Python bool)."""
         return bool(ops.convert_to_numpy(self.centres_are_anchors))
 
     @property
-    def trains_with_anchors(self):
+    def trains_with_anchors(self) -> bool:
         """Whether training is with anchors, which class means then replace."""
         return self._can_have_anchors and not self.learnt
 
     @property
-    def anchors(self):
+    def anchors(self) -> Anchors | None:
         """`Anchors` if the centres can be anchors with K = D, else None."""
         if self.learnt or self.width != self.num_classes:
             return None
@@ -424,7 +432,7 @@ class AnchoredDistance(keras.layers.Layer):
         return Anchors(self.magnitude, are_in_force)
 
     @property
-    def centres(self):
+    def centres(self) -> np.ndarray:
         """(K, D) float32 array: the centres in force."""
         if self.has_anchors:
             return self.start
@@ -442,7 +450,7 @@ class AnchoredDistance(keras.layers.Layer):
                 stacklevel=3,
             )
 
-    def assign_class_means(self, class_means):
+    def assign_class_means(self, class_means: ArrayLike) -> None:
         """Replaces the centres by class means.
 
         The first call adds a weight to the layer. A function that TensorFlow
@@ -458,7 +466,7 @@ class AnchoredDistance(keras.layers.Layer):
         self._warn_of_compiled_functions()
         self.replace_centres(class_means)
 
-    def replace_centres(self, class_means):
+    def replace_centres(self, class_means: ArrayLike) -> None:
         """`assign_class_means` for callers that recompile their functions."""
         class_means = np.asarray(class_means, dtype="float32")
         expected = (self.num_classes, self.width)
@@ -475,7 +483,7 @@ class AnchoredDistance(keras.layers.Layer):
         self._store(class_means)
         self.centres_are_anchors.assign(False)
 
-    def assign_anchors(self):
+    def assign_anchors(self) -> None:
         """Restores the anchors after class means have replaced them.
 
         Raises:
@@ -486,10 +494,10 @@ class AnchoredDistance(keras.layers.Layer):
             raise ValueError("Learnt centres cannot be reset to the anchors.")
         self.centres_are_anchors.assign(True)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (*input_shape[:-1], self.num_classes)
 
-    def get_build_config(self):
+    def get_build_config(self) -> Config | None:
         if not self.built:
             return None
         return {
@@ -497,12 +505,12 @@ class AnchoredDistance(keras.layers.Layer):
             "stores_centres": self._stored is not None,
         }
 
-    def build_from_config(self, config):
+    def build_from_config(self, config: Config) -> None:
         self.build(config["input_shape"])
         if config["stores_centres"] and self._stored is None:
             self._store(np.zeros((self.num_classes, self.width), "float32"))
 
-    def load_own_variables(self, store):
+    def load_own_variables(self, store: Any) -> None:
         """As in Keras, but also accepts weights of the other kind of centres.
 
         A layer with anchors has one weight, one with class means has two (see
@@ -518,14 +526,14 @@ class AnchoredDistance(keras.layers.Layer):
                 return
         super().load_own_variables(store)
 
-    def copy_centres(self, other):
+    def copy_centres(self, other: "AnchoredDistance") -> None:
         """Copies the centres in force from another head."""
         if other.has_anchors:
             self.assign_anchors()
         else:
             self.replace_centres(other.centres)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "num_classes": self.num_classes,

@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Batch normalisation of feature maps, with an unbiased running variance."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from cac_tf.annotations import Config
+from cac_tf.annotations import Shape
+from cac_tf.annotations import Tensor
 from cac_tf.layers.replicas import replica_context
 
 
@@ -50,12 +55,12 @@ class BatchNormalization(keras.layers.BatchNormalization):
     array([2.], dtype=float32)
     """
 
-    def __init__(self, synchronized=True, **kwargs):
+    def __init__(self, synchronized: bool = True, **kwargs: Any) -> None:
         super().__init__(axis=-1, **kwargs)
         # Keras' own argument is not used, because JAX refuses it.
         self.synchronized = bool(synchronized)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         if len(input_shape) != 4:
             raise ValueError(
                 "BatchNormalization expects (batch, height, width, channels); "
@@ -63,7 +68,12 @@ class BatchNormalization(keras.layers.BatchNormalization):
             )
         super().build(input_shape)
 
-    def call(self, inputs, training=None, mask=None):
+    def call(
+        self,
+        inputs: Tensor,
+        training: bool | None = None,
+        mask: Tensor | None = None,
+    ) -> Tensor:
         if mask is not None:
             raise ValueError("BatchNormalization of images takes no mask.")
         uses_batch = bool(training and self.trainable)
@@ -157,7 +167,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
             epsilon=self.epsilon,
         )
 
-    def get_config(self):
+    def get_config(self) -> Config:
         fixed = ("axis", "renorm")
         return {
             name: value

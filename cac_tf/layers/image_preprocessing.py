@@ -1,9 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """From raw pixels to what the backbone was trained on."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
+
+from cac_tf.annotations import Config
+from cac_tf.annotations import Shape
+from cac_tf.annotations import Tensor
 
 _IMAGES_PER_PART = 1024
 
@@ -45,7 +52,14 @@ class ImagePreprocessing(keras.layers.Layer):
     2.0
     """
 
-    def __init__(self, height, width, mean=0.0, std=1.0, **kwargs):
+    def __init__(
+        self,
+        height: int,
+        width: int,
+        mean: float | Sequence[float] | np.ndarray = 0.0,
+        std: float | Sequence[float] | np.ndarray = 1.0,
+        **kwargs: Any,
+    ) -> None:
         kwargs["dtype"] = kwargs.get("dtype") or "float32"
         super().__init__(**kwargs)
         if height < 1 or width < 1:
@@ -60,7 +74,7 @@ class ImagePreprocessing(keras.layers.Layer):
         if not (np.isfinite(self.std).all() and np.all(np.array(self.std) > 0)):
             raise ValueError(f"std must be finite and > 0; got {std!r}.")
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         if len(input_shape) != 4:
             raise ValueError(
                 "Images must have shape (batch, height, width, channels); "
@@ -84,7 +98,7 @@ class ImagePreprocessing(keras.layers.Layer):
             )
         )
 
-    def to_unit_range(self, images):
+    def to_unit_range(self, images: Tensor) -> Tensor:
         """Resized to (B, height, width, C) and scaled to [0, 1]."""
         images = ops.cast(images, self.compute_dtype)
         if tuple(images.shape[1:3]) != (self.height, self.width):
@@ -98,19 +112,19 @@ class ImagePreprocessing(keras.layers.Layer):
             )
         return images / 255.0
 
-    def normalise(self, images):
+    def normalise(self, images: Tensor) -> Tensor:
         """Subtracts the mean of each channel and divides by its std."""
         mean = ops.convert_to_tensor(self.mean, dtype=self.compute_dtype)
         std = ops.convert_to_tensor(self.std, dtype=self.compute_dtype)
         return (images - mean) / std
 
-    def call(self, images):
+    def call(self, images: Tensor) -> Tensor:
         return self.normalise(self.to_unit_range(images))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (input_shape[0], self.height, self.width, input_shape[-1])
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "height": self.height,
@@ -120,12 +134,27 @@ class ImagePreprocessing(keras.layers.Layer):
         }
 
 
-def channel_statistics(images):
+def _channel_sums(images):
+    # In parts, because float64 takes eight times the memory of bytes. Sums of
+    # squared bytes are whole numbers, which it keeps exactly.
+    total, squares, count = 0.0, 0.0, 0
+    for start in range(0, len(images), _IMAGES_PER_PART):
+        part = np.asarray(images[start : start + _IMAGES_PER_PART], "float64")
+        part = part.reshape(-1, part.shape[-1])
+        total = total + part.sum(axis=0)
+        squares = squares + np.square(part).sum(axis=0)
+        count += len(part)
+    return total, squares, count
+
+
+def channel_statistics(images: Any) -> tuple[list[float], list[float]]:
     """Mean and standard deviation of each channel on the scale of [0, 1].
 
     Args:
         images: (n, H, W, C) array with values in 0...255, or an object whose
-            slices are such arrays.
+            slices are such arrays, or that knows its `channel_sums()`: those
+            of the values and of their squares by channel, and how many values
+            each channel has.
 
     Returns:
         Two lists with C floats. A constant channel gets the deviation 1, so
@@ -143,15 +172,10 @@ def channel_statistics(images):
     """
     if len(images) == 0:
         raise ValueError("There are no images to compute statistics of.")
-    # In parts, because the images may be decoded only on access. Sums of
-    # squared bytes are whole numbers, which float64 keeps exactly.
-    total, squares, count = 0.0, 0.0, 0
-    for start in range(0, len(images), _IMAGES_PER_PART):
-        part = np.asarray(images[start : start + _IMAGES_PER_PART], "float64")
-        part = part.reshape(-1, part.shape[-1])
-        total = total + part.sum(axis=0)
-        squares = squares + np.square(part).sum(axis=0)
-        count += len(part)
+    if hasattr(images, "channel_sums"):
+        total, squares, count = images.channel_sums()
+    else:
+        total, squares, count = _channel_sums(images)
     mean = total / count
     variance = squares / count - np.square(mean)
     # The variance of a constant channel is only rounding.

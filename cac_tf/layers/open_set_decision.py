@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The decision between the known classes and "unknown" (equation 9)."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
+from numpy.typing import ArrayLike
 
+from cac_tf.annotations import Config
+from cac_tf.annotations import Shape
+from cac_tf.annotations import Tensor
 from cac_tf.decision import rule
 from cac_tf.layers.precision import full_precision
 
 
-def nearest_class(scores):
+def nearest_class(scores: Tensor) -> Tensor:
     """Index of the smallest entry of each row, int32.
 
     `keras.ops.argmin` inspects float bits on TensorFlow, in operations that
@@ -57,7 +63,9 @@ class OpenSetDecision(keras.layers.Layer):
     array([-1,  1], dtype=int32)
     """
 
-    def __init__(self, threshold=None, **kwargs):
+    def __init__(
+        self, threshold: ArrayLike | None = None, **kwargs: Any
+    ) -> None:
         kwargs["dtype"] = kwargs.get("dtype") or "float32"
         super().__init__(**kwargs)
         self._initial = (
@@ -65,7 +73,7 @@ class OpenSetDecision(keras.layers.Layer):
         )
         self._threshold = None
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         num_classes = input_shape[-1]
         initial = np.nan if self._initial is None else self._initial
         if np.ndim(initial):
@@ -83,7 +91,7 @@ class OpenSetDecision(keras.layers.Layer):
         self.built = True
 
     @property
-    def threshold(self):
+    def threshold(self) -> Any:
         """Theta: a Python float, an (N,) array, or None while there is none.
 
         It can be set to a finite number, to one number per class, or to None.
@@ -97,7 +105,7 @@ class OpenSetDecision(keras.layers.Layer):
         return float(values.flat[0]) if is_one else np.array(values)
 
     @threshold.setter
-    def threshold(self, value):
+    def threshold(self, value: ArrayLike | None) -> None:
         num_classes = (
             None if self._threshold is None else self._threshold.shape[0]
         )
@@ -110,11 +118,11 @@ class OpenSetDecision(keras.layers.Layer):
         self._threshold.assign(np.broadcast_to(value, (num_classes,)))
 
     @property
-    def thresholds(self):
+    def thresholds(self) -> Tensor:
         """(N,) tensor: theta of each class, NaN while there is none."""
         return ops.convert_to_tensor(self._threshold)
 
-    def call(self, scores, threshold=None):
+    def call(self, scores: Tensor, threshold: Tensor | None = None) -> Tensor:
         scores = full_precision(scores)
         predicted = nearest_class(scores)
         if threshold is None:
@@ -146,13 +154,17 @@ class OpenSetDecision(keras.layers.Layer):
             return not isinstance(tensor, jax.core.Tracer)
         return True
 
-    def compute_output_shape(self, input_shape, threshold_shape=None):
+    def compute_output_shape(
+        self, input_shape: Shape, threshold_shape: Shape | None = None
+    ) -> Shape:
         return input_shape[:-1]
 
-    def compute_output_spec(self, scores, threshold=None):
+    def compute_output_spec(
+        self, scores: Tensor, threshold: Tensor | None = None
+    ) -> Tensor:
         return keras.KerasTensor(scores.shape[:-1], dtype="int32")
 
-    def get_config(self):
+    def get_config(self) -> Config:
         threshold = self.threshold
         if isinstance(threshold, np.ndarray):
             threshold = threshold.tolist()

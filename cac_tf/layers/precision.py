@@ -4,8 +4,10 @@
 import keras
 from keras import ops
 
+from cac_tf.annotations import Tensor
 
-def full_precision(x):
+
+def full_precision(x: Tensor) -> Tensor:
     """Converts `x` to a float tensor of at least 32 bits.
 
     float32 and float64 stay as they are; half precision and integers become

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rejection scores gamma (paper, equation 8)."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from cac_tf.annotations import Shape
+from cac_tf.annotations import Tensor
 from cac_tf.layers.precision import full_precision
 
 
-def softmin(distances):
+def softmin(distances: Tensor) -> Tensor:
     """`softmax(-distances)`: the classes' shares in an input; rows sum to 1.
 
     Args:
@@ -26,7 +30,7 @@ def softmin(distances):
     return ops.softmax(-full_precision(distances), axis=-1)
 
 
-def share_of_others(distances):
+def share_of_others(distances: Tensor) -> Tensor:
     """`1 - softmin(distances)`, precise even where a share rounds to 1.
 
     At most one share of a row exceeds one half; its complement is the sum of
@@ -46,7 +50,7 @@ def share_of_others(distances):
     )
 
 
-def rejection_scores(distances):
+def rejection_scores(distances: Tensor) -> Tensor:
     r"""gamma: \\(d \circ (1 - \mathrm{softmin}(d))\\), equation 8.
 
     Small means "this class".
@@ -87,12 +91,12 @@ class RejectionScore(keras.layers.Layer):
     array([[0.2689, 1.4621]], dtype=float32)
     """
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any) -> None:
         kwargs["dtype"] = kwargs.get("dtype") or "float32"
         super().__init__(**kwargs)
 
-    def call(self, distances):
+    def call(self, distances: Tensor) -> Tensor:
         return rejection_scores(distances)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Replicas of a model under tf.distribute."""
 
+from typing import Any
+
 import keras
 
 
-def replica_context():
+def replica_context() -> Any:
     """TensorFlow's context of this replica, or None without other replicas."""
     if keras.backend.backend() != "tensorflow":
         return None

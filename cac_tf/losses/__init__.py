@@ -23,6 +23,9 @@ lazy.package(
         "loss": ["Loss", "find", "names", "register"],
         "objectosphere": ["ObjectosphereLoss"],
         "one_vs_all": ["OneVsAllLoss", "one_vs_all"],
+        "reconstruction": ["ReconstructionLoss"],
+        "symmetry": ["SymmetryLoss"],
         "tuplet": ["TupletLoss"],
+        "unknown_class": ["UnknownClassLoss", "unknown_class_loss"],
     },
 )

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The anchor loss by itself, as in the paper's Table 4."""
 
+from typing import Any
+
 import keras
 
+from cac_tf.annotations import Tensor
 from cac_tf.losses.cac import anchor_loss
 from cac_tf.losses.loss import Loss
 from cac_tf.losses.loss import register
@@ -38,9 +41,12 @@ class AnchorLoss(Loss):
     NAME, READS = "anchor", ("distances",)
 
     def __init__(
-        self, reduction="sum_over_batch_size", name="anchor_loss", **kwargs
-    ):
+        self,
+        reduction: str | None = "sum_over_batch_size",
+        name: str = "anchor_loss",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(reduction=reduction, name=name, **kwargs)
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         return anchor_loss(y_true, y_pred)

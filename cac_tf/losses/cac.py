@@ -8,11 +8,16 @@ compiled code cannot raise errors and a plausible number would hide the mistake.
 an error, and does: see `cac_loss_from_logits`.)
 """
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
 from cac_tf import ops as fused_ops
+from cac_tf.annotations import Config
+from cac_tf.annotations import Outputs
+from cac_tf.annotations import Tensor
 from cac_tf.hyperparameters import ANCHOR_WEIGHT
 from cac_tf.hyperparameters import MAGNITUDE
 from cac_tf.layers.anchored_distance import anchored_distances
@@ -59,7 +64,9 @@ def _label_vector(labels, scores, name):
     return labels
 
 
-def match_labels(labels, values, name="distances"):
+def match_labels(
+    labels: Tensor, values: Tensor, name: str = "distances"
+) -> tuple[Tensor, Tensor]:
     """(B, N) mask of each row's own class; (B,) mask of valid labels.
 
     Args:
@@ -74,7 +81,7 @@ def match_labels(labels, values, name="distances"):
     return is_label, ops.any(is_label, axis=-1)
 
 
-def anchor_loss(labels, distances):
+def anchor_loss(labels: Tensor, distances: Tensor) -> Tensor:
     """Distance to the own class's anchor, `d_y` (equation 4).
 
     Args:
@@ -97,7 +104,7 @@ def anchor_loss(labels, distances):
     return ops.where(is_valid, own, np.nan)
 
 
-def tuplet_loss(labels, distances):
+def tuplet_loss(labels: Tensor, distances: Tensor) -> Tensor:
     r"""\\(\log(1 + \sum_{j \ne y} e^{d_y - d_j})\\) (equation 2).
 
     Finite for all finite distances, and precise even where it is tiny.
@@ -165,7 +172,9 @@ def _rounding_of_margins(logits, distances, magnitude):
     return correction
 
 
-def cac_loss(labels, distances, anchor_weight=ANCHOR_WEIGHT):
+def cac_loss(
+    labels: Tensor, distances: Tensor, anchor_weight: float = ANCHOR_WEIGHT
+) -> Tensor:
     """Tuplet loss + `anchor_weight` * anchor loss (equation 5).
 
     Args:
@@ -218,12 +227,12 @@ set_stock_loss(_anchor_and_tuplet_loss)
 
 
 def cac_loss_from_logits(
-    labels,
-    logits,
-    magnitude=MAGNITUDE,
-    anchor_weight=ANCHOR_WEIGHT,
-    validate=True,
-):
+    labels: Tensor,
+    logits: Tensor,
+    magnitude: float = MAGNITUDE,
+    anchor_weight: float = ANCHOR_WEIGHT,
+    validate: bool = True,
+) -> Tensor:
     """The CAC loss straight from logits, while the centres are anchors.
 
     Equals `cac_loss(labels, anchored_distances(logits, magnitude))`, but keeps
@@ -305,18 +314,23 @@ class CACLoss(Loss):
 
     def __init__(
         self,
-        anchor_weight=ANCHOR_WEIGHT,
-        ignore_class=None,
-        reduction="sum_over_batch_size",
-        name="cac_loss",
-        dtype=None,
-    ):
+        anchor_weight: float = ANCHOR_WEIGHT,
+        ignore_class: int | None = None,
+        reduction: str | None = "sum_over_batch_size",
+        name: str = "cac_loss",
+        dtype: Any = None,
+    ) -> None:
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         _check_anchor_weight(anchor_weight)
         self.anchor_weight = float(anchor_weight)
         self.ignore_class = ignore_class
 
-    def __call__(self, y_true, y_pred, sample_weight=None):
+    def __call__(
+        self,
+        y_true: Tensor,
+        y_pred: Tensor,
+        sample_weight: Tensor | None = None,
+    ) -> Tensor:
         if self.ignore_class is not None:
             y_true = ops.convert_to_tensor(y_true)
             is_counted = ops.logical_not(is_label(y_true, self.ignore_class))
@@ -326,10 +340,15 @@ class CACLoss(Loss):
             )
         return super().__call__(y_true, y_pred, sample_weight)
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         return cac_loss(y_true, y_pred, self.anchor_weight)
 
-    def of_outputs(self, labels, outputs, sample_weight=None):
+    def of_outputs(
+        self,
+        labels: Tensor,
+        outputs: Outputs,
+        sample_weight: Tensor | None = None,
+    ) -> Tensor:
         """As in `Loss`; while the centres are anchors, from the logits."""
         anchors, logits = outputs.get("anchors"), outputs.get("logits")
         is_own_formula = type(self).call is CACLoss.call
@@ -374,7 +393,7 @@ class CACLoss(Loss):
         )
         return tuplet + self.anchor_weight * anchor_loss(labels, distances)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "anchor_weight": self.anchor_weight,

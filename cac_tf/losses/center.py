@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cross-entropy with a pull to the class centres (Wen et al., ECCV 2016)."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
+from cac_tf.annotations import Config
+from cac_tf.annotations import Tensor
 from cac_tf.losses.cac import anchor_loss
 from cac_tf.losses.cross_entropy import cross_entropy
 from cac_tf.losses.loss import Loss
@@ -45,21 +49,21 @@ class CenterLoss(Loss):
 
     def __init__(
         self,
-        weight=0.01,
-        reduction="sum_over_batch_size",
-        name="center_loss",
-        **kwargs,
-    ):
+        weight: float = 0.01,
+        reduction: str | None = "sum_over_batch_size",
+        name: str = "center_loss",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(reduction=reduction, name=name, **kwargs)
         if not (np.isfinite(weight) and weight >= 0):
             raise ValueError(f"weight must be finite and >= 0; got {weight!r}.")
         self.weight = float(weight)
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         pull = ops.square(anchor_loss(y_true, y_pred["distances"]))
         return (
             cross_entropy(y_true, y_pred["logits"]) + 0.5 * self.weight * pull
         )
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "weight": self.weight}

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Softmax cross-entropy of the logits."""
 
+from typing import Any
+
 import keras
 
+from cac_tf.annotations import Tensor
 from cac_tf.layers.precision import full_precision
 from cac_tf.losses.cac import tuplet_loss
 from cac_tf.losses.loss import Loss
 from cac_tf.losses.loss import register
 
 
-def cross_entropy(labels, logits):
+def cross_entropy(labels: Tensor, logits: Tensor) -> Tensor:
     r"""\\(-\log \mathrm{softmax}(z)_y\\).
 
     Args:
@@ -59,11 +62,11 @@ class CrossEntropyLoss(Loss):
 
     def __init__(
         self,
-        reduction="sum_over_batch_size",
-        name="cross_entropy",
-        **kwargs,
-    ):
+        reduction: str | None = "sum_over_batch_size",
+        name: str = "cross_entropy",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(reduction=reduction, name=name, **kwargs)
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         return cross_entropy(y_true, y_pred)

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The entropic open-set loss (Dhamija et al., NeurIPS 2018)."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from cac_tf.annotations import Tensor
 from cac_tf.layers.precision import full_precision
 from cac_tf.losses.cross_entropy import cross_entropy
 from cac_tf.losses.loss import Loss
@@ -12,7 +15,7 @@ from cac_tf.losses.loss import known_labels
 from cac_tf.losses.loss import register
 
 
-def entropic_open_set_loss(labels, logits):
+def entropic_open_set_loss(labels: Tensor, logits: Tensor) -> Tensor:
     r"""Cross-entropy; for negatives, \\(-\frac{1}{N} \sum_j \log p_j\\).
 
     The loss of a negative is smallest, log N, where all classes are equally
@@ -66,11 +69,11 @@ class EntropicOpenSetLoss(Loss):
 
     def __init__(
         self,
-        reduction="sum_over_batch_size",
-        name="entropic_open_set_loss",
-        **kwargs,
-    ):
+        reduction: str | None = "sum_over_batch_size",
+        name: str = "entropic_open_set_loss",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(reduction=reduction, name=name, **kwargs)
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         return entropic_open_set_loss(y_true, y_pred)

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every loss of an open-set classifier has in common."""
 
+from collections.abc import Sequence
+
 import keras
 from keras import ops
 
+from cac_tf.annotations import Outputs
+from cac_tf.annotations import Tensor
 from cac_tf.labels import UNKNOWN
 from cac_tf.registry import Registry
 
@@ -44,12 +48,17 @@ class Loss(keras.losses.Loss):
     5.0
     """
 
-    NAME = None
-    READS = ()
-    MAY_READ = ()
+    NAME: str | None = None
+    READS: tuple[str, ...] = ()
+    MAY_READ: tuple[str, ...] = ()
     TAKES_NEGATIVES = False
 
-    def of_outputs(self, labels, outputs, sample_weight=None):
+    def of_outputs(
+        self,
+        labels: Tensor,
+        outputs: Outputs,
+        sample_weight: Tensor | None = None,
+    ) -> Tensor:
         """The loss of a batch, from a classifier's outputs by name.
 
         Args:
@@ -64,7 +73,9 @@ class Loss(keras.losses.Loss):
         """
         return self(labels, select(outputs, self.READS), sample_weight)
 
-    def reduce(self, values, sample_weight=None):
+    def reduce(
+        self, values: Tensor, sample_weight: Tensor | None = None
+    ) -> Tensor:
         """(B,) values, weighted and reduced as a call does it."""
         reduction = _Reduction(
             name="reduction", reduction=self.reduction, dtype=self.dtype
@@ -79,14 +90,14 @@ class _Reduction(keras.losses.Loss):
         return y_pred
 
 
-def select(outputs, names):
+def select(outputs: Outputs, names: Sequence[str]) -> Tensor:
     """One output by its name, or a dict of several."""
     if len(names) == 1:
         return outputs[names[0]]
     return {name: outputs[name] for name in names}
 
 
-def is_label(labels, label):
+def is_label(labels: Tensor, label: int) -> Tensor:
     """Whether each label is this one, bool of their shape."""
     labels = ops.convert_to_tensor(labels)
     is_unsigned = keras.backend.standardize_dtype(labels.dtype).startswith("u")
@@ -96,12 +107,12 @@ def is_label(labels, label):
     return ops.equal(labels, label)
 
 
-def is_known(labels):
+def is_known(labels: Tensor) -> Tensor:
     """(B,) bool: whether a label is that of a known class."""
     return ops.logical_not(is_label(ops.reshape(labels, (-1,)), UNKNOWN))
 
 
-def known_labels(labels):
+def known_labels(labels: Tensor) -> Tensor:
     """The labels, with class 0 in place of those of no known class.
 
     For rows whose weight is 0, which a loss still computes.
@@ -110,7 +121,9 @@ def known_labels(labels):
     return ops.where(is_label(labels, UNKNOWN), ops.zeros_like(labels), labels)
 
 
-def weights_of_counted(is_counted, sample_weight, reduction):
+def weights_of_counted(
+    is_counted: Tensor, sample_weight: Tensor | None, reduction: str | None
+) -> Tensor:
     """Sample weights with which only the counted rows form the loss.
 
     Args:

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Objectosphere loss (Dhamija et al., NeurIPS 2018)."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
+from cac_tf.annotations import Config
+from cac_tf.annotations import Tensor
 from cac_tf.hyperparameters import FEATURE_LENGTH
 from cac_tf.hyperparameters import LENGTH_WEIGHT
 from cac_tf.layers.precision import full_precision
@@ -52,12 +56,12 @@ class ObjectosphereLoss(Loss):
 
     def __init__(
         self,
-        length=FEATURE_LENGTH,
-        weight=LENGTH_WEIGHT,
-        reduction="sum_over_batch_size",
-        name="objectosphere_loss",
-        **kwargs,
-    ):
+        length: float = FEATURE_LENGTH,
+        weight: float = LENGTH_WEIGHT,
+        reduction: str | None = "sum_over_batch_size",
+        name: str = "objectosphere_loss",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(reduction=reduction, name=name, **kwargs)
         if not (np.isfinite(length) and length > 0):
             raise ValueError(f"length must be finite and > 0; got {length!r}.")
@@ -65,7 +69,7 @@ class ObjectosphereLoss(Loss):
             raise ValueError(f"weight must be finite and >= 0; got {weight!r}.")
         self.length, self.weight = float(length), float(weight)
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         features = full_precision(y_pred["features"])
         squared = ops.sum(ops.square(features), axis=-1)
         # The square root has no gradient at 0.
@@ -78,7 +82,7 @@ class ObjectosphereLoss(Loss):
             self.weight * ops.where(is_known(y_true), missing, squared)
         )
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "length": self.length,

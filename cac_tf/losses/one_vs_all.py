@@ -5,16 +5,19 @@ The baselines there were trained by the code of Neal et al. (ECCV 2018), which
 calls its score softmax and trains like this.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from cac_tf.annotations import Tensor
 from cac_tf.layers.precision import full_precision
 from cac_tf.losses.cac import match_labels
 from cac_tf.losses.loss import Loss
 from cac_tf.losses.loss import register
 
 
-def one_vs_all(labels, logits):
+def one_vs_all(labels: Tensor, logits: Tensor) -> Tensor:
     r"""\\(\frac{1}{N} \sum_j \log(1 + e^{-t_j z_j})\\).
 
     \\(t_j\\) is 1 for the own class and -1 for the others.
@@ -67,11 +70,11 @@ class OneVsAllLoss(Loss):
 
     def __init__(
         self,
-        reduction="sum_over_batch_size",
-        name="one_vs_all_loss",
-        **kwargs,
-    ):
+        reduction: str | None = "sum_over_batch_size",
+        name: str = "one_vs_all_loss",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(reduction=reduction, name=name, **kwargs)
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         return one_vs_all(y_true, y_pred)

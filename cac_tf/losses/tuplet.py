@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tuplet loss by itself, as in the paper's Table 4."""
 
+from typing import Any
+
 import keras
 
+from cac_tf.annotations import Tensor
 from cac_tf.losses.cac import tuplet_loss
 from cac_tf.losses.loss import Loss
 from cac_tf.losses.loss import register
@@ -37,9 +40,12 @@ class TupletLoss(Loss):
     NAME, READS = "tuplet", ("distances",)
 
     def __init__(
-        self, reduction="sum_over_batch_size", name="tuplet_loss", **kwargs
-    ):
+        self,
+        reduction: str | None = "sum_over_batch_size",
+        name: str = "tuplet_loss",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(reduction=reduction, name=name, **kwargs)
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         return tuplet_loss(y_true, y_pred)

@@ -6,7 +6,7 @@ another package that registers one (`methods.register`); no other file has to
 change.
 
 >>> names()[:4]
-('anchor', 'cac', 'cac_learnt', 'center')
+('anchor', 'c2ae', 'cac', 'cac_learnt')
 >>> get("cross_entropy").scores
 ('max_softmax', 'max_logit', 'openmax')
 """

@@ -1,18 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """The base class of methods, the rows of the paper's tables."""
 
+from __future__ import annotations
+
 import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+from typing import Any
 
 from cac_tf.methods import presets
 from cac_tf.methods.recipe import RESERVED
 from cac_tf.methods.recipe import Recipe
 from cac_tf.registry import Registry
 
+if TYPE_CHECKING:
+    from cac_tf.data.open_set_dataset import OpenSetDataset
+    from cac_tf.models.open_set_classifier import OpenSetClassifier
+    from cac_tf.training.run import TrainingRun
+
 _METHODS = Registry("method", "cac_tf.methods")
 names, get = _METHODS.names, _METHODS.get
 
 
-def register(method):
+def register(method: Method) -> Method:
     """Adds a method, so that it is found by its name.
 
     Returns:
@@ -62,25 +72,27 @@ class Method:
     or in another package, is found by its name.
     """
 
-    name = None
+    name: str | None = None
     recipe = Recipe  # a dataclass that extends `recipe.BaseRecipe`
     # Names of `cac_tf.scores` that an evaluation compares by default; the
     # first is the method's own.
-    scores = ("gamma",)
+    scores: tuple[str, ...] = ("gamma",)
 
-    def preset(self, dataset):
+    def preset(self, dataset: str) -> dict[str, Any]:
         """Values of the recipe for a data set's name, as a dict.
 
         By default those of `presets.preset` that the recipe has fields for.
         """
         return self.fitting(presets.preset(dataset))
 
-    def fitting(self, values):
+    def fitting(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Those of the values that the recipe has fields for."""
         fields = {field.name for field in dataclasses.fields(self.recipe)}
         return {k: v for k, v in values.items() if k in fields}
 
-    def train(self, dataset, recipe, run):
+    def train(
+        self, dataset: OpenSetDataset, recipe: Any, run: TrainingRun
+    ) -> OpenSetClassifier:
         """Trains a classifier completely, except for the threshold.
 
         Called again after an interruption with the same arguments, it resumes
@@ -98,7 +110,7 @@ class Method:
         """
         raise NotImplementedError
 
-    def check(self, recipe, dataset_name, tta):
+    def check(self, recipe: Any, dataset_name: str, tta: str | None) -> None:
         """Raises ValueError for a recipe that does not fit the rest.
 
         Args:

@@ -8,6 +8,8 @@ mixed_bfloat16 (590 images/s at 32x32; float32 takes 1.6 times as long);
 expected AUROCs are means over the five `neal` trials from the paper's Table 1.
 """
 
+from typing import Any
+
 _BENCHMARK = {
     "schedule": "two_stage",
     "learning_rate": 0.01,
@@ -143,7 +145,7 @@ _PRESETS = {
 }
 
 
-def preset(dataset):
+def preset(dataset: str) -> dict[str, Any]:
     """The values of a recipe for a data set's name, as a dict.
 
     Values that it leaves out are the defaults of the method's `Recipe`.
@@ -156,7 +158,7 @@ def preset(dataset):
     return _PRESETS.get(dataset, photographs)()
 
 
-def check_tta(tta, dataset, flip):
+def check_tta(tta: str | None, dataset: str, flip: float | None) -> None:
     """Raises ValueError if images are mirrored that must not be.
 
     Args:

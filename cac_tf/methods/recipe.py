@@ -1,26 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
 """Everything that decides how a model is trained, besides data and seed."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from typing import Any
+from typing import Self
 
 from cac_tf import lazy
 from cac_tf import training
 from cac_tf.models import networks
 
+if TYPE_CHECKING:
+    pass
+
 keras = lazy.module("keras")
 
 
 def field(
-    default,
-    help,
+    default: bool | int | float | str,
+    help: str,
     *,
-    choices=None,
-    at_least=None,
-    above=None,
-    at_most=None,
-    below=None,
-):
+    choices: Sequence[Any] | Callable[[], Sequence[Any]] | None = None,
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+    below: float | None = None,
+) -> Any:
     """A field of a recipe: its default, its help, and what is allowed.
 
     Its type is that of the default: bool, int, float or str. The flag of the
@@ -67,7 +78,8 @@ _MOST, _LARGEST_RATE = 10**6, 1000
 
 # What the flags and an experiment's other settings are called.
 RESERVED = (
-    *("config", "dataset", "devices", "dump_arrays", "evaluate_every"),
+    *("config", "dataset", "devices", "coordinator", "num_processes"),
+    *("process_id", "dump_arrays", "evaluate_every"),
     *("method", "output_dir", "overwrite", "precision", "score", "scores"),
     *("seed", "tensorboard", "true_positive_rate", "tta", "data_dir"),
     *("known_classes", "unknown_classes", "negative_classes"),
@@ -125,7 +137,9 @@ class BaseRecipe:
                 )
 
     @classmethod
-    def of_preset(cls, preset, given):
+    def of_preset(
+        cls, preset: Mapping[str, Any], given: Mapping[str, Any]
+    ) -> Self:
         """A preset's recipe with given values in place of some of its own.
 
         Args:
@@ -135,12 +149,12 @@ class BaseRecipe:
         return cls(**{**preset, **given})
 
     @property
-    def unused(self):
+    def unused(self) -> dict[str, str]:
         """Fields without effect: dict from their names to what makes it so."""
         return {}
 
     @property
-    def in_force(self):
+    def in_force(self) -> dict[str, Any]:
         """The fields that have an effect, as a dict."""
         return {
             name: value
@@ -247,7 +261,9 @@ class Recipe(BaseRecipe):
     MOST_EPOCHS_UNTIL_CONVERGED = 1000
 
     @classmethod
-    def of_preset(cls, preset, given):
+    def of_preset(
+        cls, preset: Mapping[str, Any], given: Mapping[str, Any]
+    ) -> Self:
         """As in `BaseRecipe`; `until_converged` has upper limits of its own."""
         limits = {}
         if given.get("until_converged"):
@@ -256,7 +272,7 @@ class Recipe(BaseRecipe):
         return super().of_preset({**preset, **limits}, given)
 
     @property
-    def unused(self):
+    def unused(self) -> dict[str, str]:
         """Fields without effect: dict from their names to what makes it so.
 
         Example:
@@ -282,17 +298,17 @@ class Recipe(BaseRecipe):
         return unused
 
     @property
-    def keeps_best(self):
+    def keeps_best(self) -> bool:
         """Whether the best weights by validation are kept, not the last."""
         return self.schedule != "cosine"
 
     @property
-    def most_epochs(self):
+    def most_epochs(self) -> int:
         """The number of epochs if no stage ends early."""
         return sum(stage.epochs for stage in self.stages)
 
     @property
-    def stages(self):
+    def stages(self) -> list[training.Stage]:
         """The schedule as `Stage`s, for `fit_resumable`."""
         if self.schedule == "cosine":
             return [training.Stage(self.epochs)]
@@ -303,7 +319,7 @@ class Recipe(BaseRecipe):
         )
         return [first, second]
 
-    def optimizer(self, steps_per_epoch):
+    def optimizer(self, steps_per_epoch: int) -> Any:
         """SGD with momentum, at the learning rate of the first epoch."""
         rate = self.learning_rate
         if self.schedule == "cosine":

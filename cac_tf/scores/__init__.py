@@ -23,7 +23,7 @@ lazy.package(
     __name__,
     {
         "fitting": ["Fitting"],
-        "registry": ["check", "find", "names", "register"],
+        "registry": ["check", "common_names", "find", "names", "register"],
         "score": [
             "Known",
             "KnownBatch",

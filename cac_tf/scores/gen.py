@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """GEN, the generalised entropy (Liu et al., CVPR 2023)."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from cac_tf.annotations import Config
+from cac_tf.annotations import Tensor
 from cac_tf.layers.precision import full_precision
 from cac_tf.layers.rejection_score import share_of_others
 from cac_tf.scores.registry import register
@@ -17,6 +21,14 @@ class GEN(Score):
 
     The sum is over the largest softmax probabilities. With a small exponent,
     small differences from a confident prediction count.
+
+    Paper: Liu, Lochman, Zach, *GEN: Pushing the Limits of Softmax-Based
+    Out-of-Distribution Detection*, CVPR 2023, with its defaults, exponent 0.1
+    and 100 classes. Here 1 - p is summed from the other probabilities, where
+    the difference would round to 0.
+
+    Cost: O(N) a row for N classes, and the choice of the largest among more
+    than M; nothing is kept.
 
     Args:
         exponent: the authors' gamma, in (0, 1). (No relation to CAC's gamma.)
@@ -37,7 +49,9 @@ class GEN(Score):
     NAME, READS = "gen", ("logits",)
     IS_NON_NEGATIVE = True
 
-    def __init__(self, exponent=0.1, classes=100, **kwargs):
+    def __init__(
+        self, exponent: float = 0.1, classes: int = 100, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         if not 0.0 < exponent < 1.0:
             raise ValueError(f"exponent must be in (0, 1); got {exponent!r}.")
@@ -45,7 +59,7 @@ class GEN(Score):
             raise ValueError(f"classes must be at least 1; got {classes!r}.")
         self.exponent, self.classes = float(exponent), int(classes)
 
-    def call(self, logits):
+    def call(self, logits: Tensor) -> Tensor:
         logits = full_precision(logits)
         # 1 - p would round to 0 where the prediction is confident.
         others = ops.log(share_of_others(-logits))
@@ -57,7 +71,7 @@ class GEN(Score):
             terms = ops.take_along_axis(terms, largest, axis=-1)
         return ops.sum(terms, axis=-1)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "exponent": self.exponent,

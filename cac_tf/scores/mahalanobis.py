@@ -2,15 +2,19 @@
 """Mahalanobis distance with a shared covariance (Lee et al., NeurIPS 2018)."""
 
 import warnings
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from cac_tf import lazy
+from cac_tf.annotations import Tensor
 from cac_tf.layers.anchored_distance import dense_distances
 from cac_tf.layers.precision import full_precision
 from cac_tf.scores.registry import register
+from cac_tf.scores.score import Known
+from cac_tf.scores.score import KnownBatch
 from cac_tf.scores.score import Score
 from cac_tf.scores.statistics import ClassMoments
 from cac_tf.scores.statistics import Sample
@@ -33,6 +37,14 @@ class Mahalanobis(Score):
     Large-Dimensional Covariance Matrices*, 2004). With fewer examples than
     features, a warning states the amount of shrinkage.
 
+    Paper: Lee, Lee, Lee, Shin, *A Simple Unified Framework for Detecting
+    Out-of-Distribution Samples and Adversarial Attacks*, NeurIPS 2018.
+    Different from there: the features of one layer instead of a
+    combination of several, no perturbation of the input, and the shrinkage.
+
+    Cost: O(D^2 + N D) a row for N classes and D features; D^2 + N D + D
+    numbers are kept. `fit` keeps D^2 numbers and a Cholesky decomposition.
+
     Raises:
         ValueError: in `fit`, a class without an example, or examples that do
             not differ from their class means.
@@ -54,17 +66,17 @@ class Mahalanobis(Score):
     IS_NON_NEGATIVE = True
     _IS_RELATIVE = False
 
-    def start_fit(self, num_classes):
+    def start_fit(self, num_classes: int) -> Any:
         return ClassMoments(num_classes), SecondMoment(), Sample(_SAMPLE_SIZE)
 
-    def add_batch(self, kept, batch):
+    def add_batch(self, kept: Any, batch: KnownBatch) -> None:
         by_class, moment, sample = kept
         by_class.add(batch["features"], batch.labels)
         moment.add(batch["features"])
         together = np.zeros_like(batch.labels)
         sample.add(batch.keys, together, batch["features"], batch.labels)
 
-    def finish_fit(self, kept, known):
+    def finish_fit(self, kept: Any, known: Known) -> None:
         by_class, moment, sample = kept
         width, counts, means = len(moment.sum), by_class.counts, by_class.means
         empty = [
@@ -108,7 +120,7 @@ class Mahalanobis(Score):
             statistics["background"] = _whitening(shrunk + of_means)
         self.set_statistics(**statistics)
 
-    def call(self, features):
+    def call(self, features: Tensor) -> Tensor:
         offsets = full_precision(features) - self.statistic("centre")
         whitened = ops.matmul(offsets, self.statistic("whitening"))
         distances = dense_distances(whitened, self.statistic("means"))

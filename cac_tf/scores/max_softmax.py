@@ -4,6 +4,7 @@
 import keras
 from keras import ops
 
+from cac_tf.annotations import Tensor
 from cac_tf.layers.rejection_score import share_of_others
 from cac_tf.scores.registry import register
 from cac_tf.scores.score import Score
@@ -12,10 +13,16 @@ from cac_tf.scores.score import Score
 @register
 @keras.saving.register_keras_serializable(package="CacTf")
 class MaxSoftmax(Score):
-    """Unknown score `1 - max_j softmax(z)_j`.
+    r"""Unknown score \\(1 - \max_j p_j\\); p is the softmax.
 
     It is computed from the probabilities of the other classes, so confident
     inputs keep their order even where the largest probability rounds to 1.
+
+    Paper: Hendrycks, Gimpel, *A Baseline for Detecting Misclassified and
+    Out-of-Distribution Examples in Neural Networks*, ICLR 2017. No differences
+    but that of rounding.
+
+    Cost: O(N) a row for N classes; nothing is kept.
 
     Example:
 
@@ -28,5 +35,5 @@ class MaxSoftmax(Score):
     NAME, READS = "max_softmax", ("logits",)
     IS_NON_NEGATIVE = True
 
-    def call(self, logits):
+    def call(self, logits: Tensor) -> Tensor:
         return ops.min(share_of_others(-logits), axis=-1)

@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The base of scores that compare features with training examples."""
 
+from typing import Any
+
 import numpy as np
 from keras import ops
 
+from cac_tf.annotations import Config
+from cac_tf.annotations import Tensor
 from cac_tf.layers.precision import full_precision
+from cac_tf.scores.score import Known
+from cac_tf.scores.score import KnownBatch
 from cac_tf.scores.score import Score
 from cac_tf.scores.statistics import Sample
 from cac_tf.scores.statistics import check_memory
@@ -38,7 +44,7 @@ class NearestExamplesScore(Score):
 
     IS_FITTED_TO_DATA = True
 
-    def __init__(self, neighbours, bank_size, **kwargs):
+    def __init__(self, neighbours: int, bank_size: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if neighbours < 1 or neighbours > bank_size:
             raise ValueError(
@@ -47,7 +53,7 @@ class NearestExamplesScore(Score):
             )
         self.neighbours, self.bank_size = int(neighbours), int(bank_size)
 
-    def start_fit(self, num_classes):
+    def start_fit(self, num_classes: int) -> Any:
         if num_classes > self.bank_size:
             raise ValueError(
                 f"A bank of {self.bank_size} examples cannot hold one of "
@@ -55,10 +61,10 @@ class NearestExamplesScore(Score):
             )
         return Sample(self.bank_size, num_classes)
 
-    def bank_weights(self, batch):
+    def bank_weights(self, batch: KnownBatch) -> np.ndarray | None:
         """(n,) weights of the examples of a `KnownBatch`; None: all are 1."""
 
-    def add_batch(self, kept, batch):
+    def add_batch(self, kept: Any, batch: KnownBatch) -> None:
         # Up to twice the bank is collected before it is pruned.
         rows = min(kept.seen + len(batch.labels), 2 * self.bank_size)
         width = batch["features"].shape[-1]
@@ -71,7 +77,7 @@ class NearestExamplesScore(Score):
         more = () if weights is None else (weights,)
         kept.add(batch.keys, batch.labels, batch["features"], *more)
 
-    def finish_fit(self, kept, known):
+    def finish_fit(self, kept: Any, known: Known) -> None:
         _, bank, *weights = kept.arrays()
         scale = np.linalg.norm(bank, axis=-1)
         # A zero vector has no direction and is similar to nothing.
@@ -93,7 +99,7 @@ class NearestExamplesScore(Score):
         bank *= (factor / scale)[:, None]
         self.set_statistics(bank=bank)
 
-    def call(self, *values):
+    def call(self, *values: Tensor) -> Tensor:
         *others, features = values
         unit = full_precision(features)
         length = ops.sqrt(ops.sum(ops.square(unit), axis=-1, keepdims=True))
@@ -106,7 +112,7 @@ class NearestExamplesScore(Score):
             nearest, _ = ops.top_k(similarities, self.neighbours)
         return self.from_similarities(nearest, *others)
 
-    def of_arrays(self, *values):
+    def of_arrays(self, *values: np.ndarray) -> np.ndarray:
         """By NumPy, part by part: never holds all similarities at once."""
         *others, features = values
         bank = ops.convert_to_numpy(self.statistic("bank"))
@@ -119,7 +125,7 @@ class NearestExamplesScore(Score):
             nearest[start : start + rows] = np.sort(part, axis=-1)[:, ::-1]
         return ops.convert_to_numpy(self.from_similarities(nearest, *others))
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "neighbours": self.neighbours,

@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """NNGuide: energy guided by nearest neighbours (Park et al., ICCV 2023)."""
 
+from typing import Any
+
 import keras
+import numpy as np
 from keras import ops
 
 from cac_tf import lazy
+from cac_tf.annotations import Tensor
 from cac_tf.layers.precision import full_precision
 from cac_tf.scores.nearest_examples import NearestExamplesScore
 from cac_tf.scores.registry import register
+from cac_tf.scores.score import KnownBatch
 
 special = lazy.module("scipy.special")
 
@@ -21,6 +26,14 @@ class NNGuide(NearestExamplesScore):
     i of the bank with the largest \\(s_i E(z_i)\\), where s is the cosine
     similarity of the features. Where the log-sum-exp of the logits is below 0,
     the guidance works in the wrong direction.
+
+    Paper: Park, Jung, Teoh, *Nearest Neighbor Guidance for
+    Out-of-Distribution Detection*, ICCV 2023. There the bank is a random part
+    of the training data; here it has the same number of each class, and does
+    not depend on the order of the data.
+
+    Cost: O(M D + N) a row for N classes and M examples of D features in the
+    bank, whose M D numbers are kept.
 
     Args:
         neighbours: k.
@@ -39,12 +52,14 @@ class NNGuide(NearestExamplesScore):
 
     NAME, READS = "nnguide", ("logits", "features")
 
-    def __init__(self, neighbours=10, bank_size=10_000, **kwargs):
+    def __init__(
+        self, neighbours: int = 10, bank_size: int = 10_000, **kwargs: Any
+    ) -> None:
         super().__init__(neighbours, bank_size, **kwargs)
 
-    def bank_weights(self, batch):
+    def bank_weights(self, batch: KnownBatch) -> np.ndarray | None:
         return special.logsumexp(batch["logits"], axis=-1)
 
-    def from_similarities(self, nearest, logits):
+    def from_similarities(self, nearest: Tensor, logits: Tensor) -> Tensor:
         energy = ops.logsumexp(full_precision(logits), axis=-1)
         return -energy * ops.mean(nearest, axis=-1)

@@ -4,6 +4,7 @@
 import keras
 from keras import ops
 
+from cac_tf.annotations import Tensor
 from cac_tf.layers.precision import full_precision
 from cac_tf.scores.registry import register
 from cac_tf.scores.score import Score
@@ -17,6 +18,11 @@ class Objectosphere(Score):
     For models trained with `losses.ObjectosphereLoss`, which makes the features
     x of unknown inputs short.
 
+    Paper: Dhamija, Günther, Boult, *Reducing Network Agnostophobia*, NeurIPS
+    2018. No differences.
+
+    Cost: O(N + D) a row for N classes and D features; nothing is kept.
+
     Example:
 
     >>> import numpy as np
@@ -27,7 +33,7 @@ class Objectosphere(Score):
 
     NAME, READS = "objectosphere", ("logits", "features")
 
-    def call(self, logits, features):
+    def call(self, logits: Tensor, features: Tensor) -> Tensor:
         largest = ops.max(ops.softmax(full_precision(logits)), axis=-1)
         squares = ops.square(full_precision(features))
         return -largest * ops.sqrt(ops.sum(squares, axis=-1))

@@ -1,15 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """OpenMax (Bendale and Boult, CVPR 2016)."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
 from cac_tf import lazy
+from cac_tf.annotations import Config
+from cac_tf.annotations import Outputs
+from cac_tf.annotations import Tensor
 from cac_tf.layers.anchored_distance import dense_distances
 from cac_tf.layers.open_set_decision import nearest_class
 from cac_tf.layers.precision import full_precision
 from cac_tf.scores.registry import register
+from cac_tf.scores.score import Known
+from cac_tf.scores.score import KnownBatch
 from cac_tf.scores.score import Score
 
 stats = lazy.module("scipy.stats")
@@ -18,7 +26,11 @@ stats = lazy.module("scipy.stats")
 @register
 @keras.saving.register_keras_serializable(package="CacTf")
 class OpenMax(Score):
-    r"""Unknown score: the probability that OpenMax gives to "unknown".
+    r"""Unknown score \\(p_0\\), the probability of "unknown" by OpenMax.
+
+    \\(p_0\\) is that of \\(v_0 = \sum_j z_j w_j\\) in a softmax over it and all
+    \\(v_j = z_j (1 - w_j)\\), with w_j the distance's place in the Weibull
+    tail of class j times the weight of its rank.
 
     `fit` takes, for each class, the mean logits of its correctly classified
     training examples and fits a Weibull distribution to the largest
@@ -31,6 +43,14 @@ class OpenMax(Score):
 
     A negative logit is scaled towards 0 like any other. So it rises, and takes
     what it gains from "unknown", as in the authors' code.
+
+    Paper: Bendale, Boult, *Towards Open Set Deep Networks*, CVPR 2016,
+    algorithms 1 and 2. The authors' code also mixes Euclidean and cosine
+    distances, and the paper also rejects an input whose largest probability is
+    small.
+
+    Cost: O(N^2) a row for N classes; N^2 + 3 N numbers are kept. `fit` keeps N
+    numbers of each example.
 
     Args:
         tail_size: number of distances that each Weibull is fitted to.
@@ -63,11 +83,17 @@ class OpenMax(Score):
     array([0., 1.], dtype=float32)
     """
 
-    NAME, READS, IS_FITTED_TO_DATA = "openmax", ("logits",), True
+    NAME, IS_FITTED_TO_DATA = "openmax", True
+    READS: tuple[str, ...] = ("logits",)
 
     def __init__(
-        self, tail_size=20, rank=10, shift=1.0, form="probability", **kwargs
-    ):
+        self,
+        tail_size: int = 20,
+        rank: int | None = 10,
+        shift: float = 1.0,
+        form: str = "probability",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         if tail_size < 3:
             raise ValueError(f"tail_size must be at least 3; got {tail_size}.")
@@ -84,31 +110,36 @@ class OpenMax(Score):
         self.form = form
 
     @property
-    def IS_NON_NEGATIVE(self):
+    def IS_NON_NEGATIVE(self) -> bool:  # type: ignore[override]
         """Whether scores are never below 0."""
         return self.form == "probability"
 
-    def start_fit(self, num_classes):
+    def start_fit(self, num_classes: int) -> Any:
         return [], []
 
-    def add_batch(self, kept, batch):
-        right = batch.is_correct
-        logits, labels = kept
-        logits.append(batch["logits"][right])
+    def is_correct(self, batch: KnownBatch) -> np.ndarray:
+        """(n,) bool: which examples a fit uses."""
+        return batch.is_correct
+
+    def add_batch(self, kept: Any, batch: KnownBatch) -> None:
+        right = self.is_correct(batch)
+        vectors, labels = kept
+        read = [batch[name][right] for name in self.READS]
+        vectors.append(np.concatenate(read, axis=-1))
         labels.append(batch.labels[right])
 
-    def finish_fit(self, kept, known):
-        logits, labels = map(np.concatenate, kept)
+    def finish_fit(self, kept: Any, known: Known) -> None:
+        vectors, labels = map(np.concatenate, kept)
         means, weibull = [], []
         for index, name in enumerate(known.class_names):
-            own = np.float64(logits[labels == index])
+            own = vectors[labels == index].astype("float64")
             if len(own) < 3:
                 raise ValueError(
                     "OpenMax needs at least three correctly classified "
                     f"examples of each class; class {name!r} has {len(own)}."
                 )
             means.append(own.mean(axis=0))
-            distances = np.linalg.norm(own - means[-1], axis=-1)
+            (distances,) = self.distances(own, means[-1:], _euclidean).T
             tail = np.sort(distances)[-self.tail_size :]
             location = tail[0] - self.shift
             try:
@@ -124,8 +155,28 @@ class OpenMax(Score):
         # large: the distances differ from it by far more than from each other.)
         self.set_statistics(class_means=means, weibull=weibull)
 
-    def call(self, logits):
-        known, unknown = self._recalibrated(logits)
+    def distances(
+        self,
+        vectors: Tensor,
+        means: Tensor,
+        euclidean: Callable[[Tensor, Tensor], Tensor],
+    ) -> Tensor:
+        """Distances of vectors from the class means, for a subclass to change.
+
+        Args:
+            vectors: (B, D): all outputs in `READS`, side by side.
+            means: (K, D).
+            euclidean: function of two such arguments that gives their
+                Euclidean distances, (B, K). In a fit it is one of float64
+                arrays, otherwise one of tensors.
+
+        Returns:
+            (B, K), >= 0.
+        """
+        return euclidean(vectors, means)
+
+    def call(self, logits: Tensor, *others: Tensor) -> Tensor:
+        known, unknown = self._recalibrated(logits, *others)
         if self.form == "log_sum_exp":
             return -ops.logsumexp(known, axis=-1)
         # softmax over the known classes and "unknown".
@@ -134,14 +185,19 @@ class OpenMax(Score):
         )
         return probabilities[:, -1]
 
-    def predicted_class(self, outputs):
-        known, _ = self._recalibrated(outputs["logits"])
+    def predicted_class(self, outputs: Outputs) -> Tensor:
+        known, _ = self._recalibrated(*self.arguments_of(outputs))
         return nearest_class(-known)
 
-    def _recalibrated(self, logits):
+    def _recalibrated(self, *read):
         """Logits of the known classes, (B, N), and of "unknown", (B, 1)."""
-        logits = full_precision(logits)
-        distances = dense_distances(logits, self.statistic("class_means"))
+        read = [full_precision(output) for output in read]
+        distances = self.distances(
+            ops.concatenate(read, axis=-1) if len(read) > 1 else read[0],
+            self.statistic("class_means"),
+            dense_distances,
+        )
+        logits = read[0]
         shape, place, scale = ops.unstack(self.statistic("weibull"), 3, axis=-1)
         beyond = ops.maximum((distances - place) / scale, -1.0)
         power = ops.exp(shape * _log1p(beyond))
@@ -156,7 +212,7 @@ class OpenMax(Score):
         unknown = ops.sum(logits * weight, axis=-1, keepdims=True)
         return logits * (1.0 - weight), unknown
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "tail_size": self.tail_size,
@@ -164,6 +220,12 @@ class OpenMax(Score):
             "shift": self.shift,
             "form": self.form,
         }
+
+
+def _euclidean(vectors, means):
+    """(B, K) distances of NumPy arrays."""
+    offsets = np.asarray(vectors)[:, None] - np.asarray(means)
+    return np.linalg.norm(offsets, axis=-1)
 
 
 def _log1p(x):

@@ -4,6 +4,7 @@
 import keras
 from keras import ops
 
+from cac_tf.annotations import Tensor
 from cac_tf.layers.precision import full_precision
 from cac_tf.scores.mahalanobis import Mahalanobis
 from cac_tf.scores.registry import register
@@ -12,7 +13,7 @@ from cac_tf.scores.registry import register
 @register
 @keras.saving.register_keras_serializable(package="CacTf")
 class RelativeMahalanobis(Mahalanobis):
-    r"""Unknown score \\(\min_k M_k(x) - M_0(x)\\) (Ren et al., 2021).
+    r"""Unknown score \\(\min_k M_k(x) - M_0(x)\\).
 
     M_k is the distance of `Mahalanobis`, and M_0 that to one normal
     distribution of all training features. Distance along directions that do
@@ -20,6 +21,13 @@ class RelativeMahalanobis(Mahalanobis):
     for near unknowns; far ones may be accepted. The covariance of M_0 is the
     shrunk one of M_k and that of the class means: shrunk by itself, it would
     differ in every direction, and nothing would cancel.
+
+    Paper: Ren, Fort, Liu, Roy, Padhy, Lakshminarayanan, *A Simple Fix to
+    Mahalanobis Distance for Improving Near-OOD Detection*, 2021. There nothing
+    is shrunk.
+
+    Cost: O(D^2 + N D) a row for N classes and D features, with two products
+    where `Mahalanobis` has one; 2 D^2 + N D + D numbers are kept.
 
     Raises:
         ValueError: as for `Mahalanobis`.
@@ -39,7 +47,7 @@ class RelativeMahalanobis(Mahalanobis):
 
     NAME, IS_NON_NEGATIVE, _IS_RELATIVE = "relative_mahalanobis", False, True
 
-    def call(self, features):
+    def call(self, features: Tensor) -> Tensor:
         offsets = full_precision(features) - self.statistic("centre")
         whitened = ops.matmul(offsets, self.statistic("background"))
         overall = ops.sum(ops.square(whitened), axis=-1)

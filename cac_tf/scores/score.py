@@ -4,12 +4,21 @@
 import functools
 import math
 import typing
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Self
 
 import keras
 import numpy as np
 from keras import ops
+from numpy.typing import ArrayLike
 
 from cac_tf import keras_private
+from cac_tf.annotations import Config
+from cac_tf.annotations import Outputs
+from cac_tf.annotations import Shape
+from cac_tf.annotations import Tensor
 from cac_tf.layers.open_set_decision import nearest_class
 from cac_tf.scores.registry import find
 
@@ -27,7 +36,7 @@ class LastLayer(typing.NamedTuple):
 class Known(typing.NamedTuple):
     """What a score is fitted with, besides the examples."""
 
-    class_names: tuple
+    class_names: tuple[str, ...]
     # None if no dense layer computes the logits from these features.
     last_layer: LastLayer | None = None
 
@@ -47,7 +56,13 @@ class KnownBatch:
             among the outputs.
     """
 
-    def __init__(self, labels, inputs, outputs, has_anchors=True):
+    def __init__(
+        self,
+        labels: np.ndarray,
+        inputs: np.ndarray,
+        outputs: Mapping[str, np.ndarray],
+        has_anchors: bool = True,
+    ) -> None:
         self.labels, self._inputs, self._outputs = labels, inputs, outputs
         self._has_anchors = has_anchors
 
@@ -55,12 +70,12 @@ class KnownBatch:
         return self._outputs[name]
 
     @functools.cached_property
-    def keys(self):
+    def keys(self) -> np.ndarray:
         """(n,) uint64, computed from the inputs alone: see `keys_of`."""
         return keys_of(self._inputs)
 
     @property
-    def is_correct(self):
+    def is_correct(self) -> np.ndarray:
         """(n,) bool: whether the anchor of the example's class is the nearest.
 
         That is, whether its class has the largest logit; logits beyond those of
@@ -75,7 +90,7 @@ class KnownBatch:
         return logits.argmax(axis=-1) == self.labels
 
 
-def keys_of(inputs):
+def keys_of(inputs: np.ndarray) -> np.ndarray:
     """A random-looking number for each input, the same in every run.
 
     A choice of examples by these keys depends neither on the order of the
@@ -132,8 +147,8 @@ class Score(keras.layers.Layer):
         (B,) float32 unknown scores.
     """
 
-    NAME = None
-    READS = ()
+    NAME: str | None = None
+    READS: tuple[str, ...] = ()
     IS_FITTED_TO_DATA = False
     # Whether the statistics should come from data not used for training:
     # `fit_centres` takes training data, the command line validation data.
@@ -141,7 +156,7 @@ class Score(keras.layers.Layer):
     # Whether scores are never below 0, so that a threshold below 0 is an error.
     IS_NON_NEGATIVE = False
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any) -> None:
         kwargs["dtype"] = kwargs.get("dtype") or "float32"
         kwargs["name"] = kwargs.get("name") or self.NAME
         super().__init__(**kwargs)
@@ -152,15 +167,15 @@ class Score(keras.layers.Layer):
         object.__setattr__(self, "layout", 0)
 
     @property
-    def reads_distances(self):
+    def reads_distances(self) -> bool:
         """Whether the score depends on the centres."""
         return bool(set(_OF_CENTRES) & set(self.READS))
 
-    def arguments_of(self, outputs):
+    def arguments_of(self, outputs: Outputs) -> list[Tensor]:
         """The arguments of a call, from a classifier's outputs by name."""
         return [outputs[name] for name in self.READS]
 
-    def predicted_class(self, outputs):
+    def predicted_class(self, outputs: Outputs) -> Tensor:
         """(B,) int32: the predicted class of each input, before rejection.
 
         The class with the largest logit or, for scores that read distances,
@@ -177,15 +192,15 @@ class Score(keras.layers.Layer):
         return nearest_class(-outputs["logits"][:, :num_classes])
 
     @property
-    def reads_for_prediction(self):
+    def reads_for_prediction(self) -> tuple[str, ...]:
         """Names of the outputs that the score and predicted class need."""
         return tuple(dict.fromkeys((*self.READS, "logits", "distances")))
 
-    def of_arrays(self, *values):
+    def of_arrays(self, *values: np.ndarray) -> np.ndarray:
         """The score of NumPy arrays, as a NumPy array."""
         return ops.convert_to_numpy(self(*values))
 
-    def copy(self):
+    def copy(self) -> Self:
         """A separate score with the same settings and statistics."""
         other = type(self).from_config(self.get_config())
         other.build_from_config(self.get_build_config())
@@ -194,13 +209,13 @@ class Score(keras.layers.Layer):
 
     # ---- statistics -------------------------------------------------------
 
-    def start_fit(self, num_classes):
+    def start_fit(self, num_classes: int) -> Any:
         """Returns an object, of any kind, in which a fit collects data."""
 
-    def add_batch(self, kept, batch):
+    def add_batch(self, kept: Any, batch: KnownBatch) -> None:
         """Adds a `KnownBatch` to that object."""
 
-    def finish_fit(self, kept, known):
+    def finish_fit(self, kept: Any, known: Known) -> None:
         """Computes the statistics from that object and a `Known`.
 
         Raises:
@@ -208,7 +223,14 @@ class Score(keras.layers.Layer):
                 fitted to them.
         """
 
-    def fit(self, labels, *, class_names=None, last_layer=None, **outputs):
+    def fit(
+        self,
+        labels: ArrayLike,
+        *,
+        class_names: Sequence[str] | None = None,
+        last_layer: LastLayer | None = None,
+        **outputs: ArrayLike,
+    ) -> None:
         """Fits the score to examples of known classes, all at once.
 
         `OpenSetClassifier.fit_centres` and `fit_score` do it in batches. (This
@@ -225,8 +247,8 @@ class Score(keras.layers.Layer):
             ValueError: see `finish_fit`.
         """
         labels = np.asarray(labels, "int64")
-        outputs = {k: np.asarray(v, "float32") for k, v in outputs.items()}
-        missing = [name for name in self.READS if name not in outputs]
+        arrays = {k: np.asarray(v, "float32") for k, v in outputs.items()}
+        missing = [name for name in self.READS if name not in arrays]
         if missing:
             raise ValueError(
                 f"The score {self.name!r} is fitted with "
@@ -234,16 +256,16 @@ class Score(keras.layers.Layer):
             )
         if class_names is None:
             num_classes = labels.max(initial=0) + 1
-            if "logits" in outputs:
-                num_classes = outputs["logits"].shape[-1]
+            if "logits" in arrays:
+                num_classes = arrays["logits"].shape[-1]
             class_names = tuple(map(str, range(num_classes)))
         kept = self.start_fit(len(class_names))
-        batch = KnownBatch(labels, outputs[self.READS[0]], outputs)
+        batch = KnownBatch(labels, arrays[self.READS[0]], arrays)
         self.add_batch(kept, batch)
-        self.finish_fit(kept, Known(class_names, last_layer))
+        self.finish_fit(kept, Known(tuple(class_names), last_layer))
 
     @property
-    def is_fitted(self):
+    def is_fitted(self) -> bool:
         """Whether the score can be used."""
         if not self.IS_FITTED_TO_DATA:
             return True
@@ -251,7 +273,7 @@ class Score(keras.layers.Layer):
             self._statistics["is_fitted"].numpy()
         )
 
-    def reset(self):
+    def reset(self) -> None:
         """Discards the statistics."""
         if not (self.IS_FITTED_TO_DATA and self.is_fitted):
             return
@@ -261,7 +283,7 @@ class Score(keras.layers.Layer):
             else:
                 value.assign(np.full(value.shape, np.nan, "float32"))
 
-    def statistic(self, name):
+    def statistic(self, name: str) -> Tensor:
         """A statistic of the last fit, as a tensor.
 
         Raises:
@@ -271,28 +293,28 @@ class Score(keras.layers.Layer):
             raise ValueError(f"The score {self.name!r} is not fitted.")
         return ops.convert_to_tensor(self._statistics[name])
 
-    def set_statistics(self, **arrays):
+    def set_statistics(self, **arrays: ArrayLike) -> None:
         """Stores statistics as weights, saved and exported with the model.
 
         Args:
             **arrays: finite float arrays by name, of any shape.
         """
         with np.errstate(over="ignore"):
-            arrays = {k: np.asarray(v, "float32") for k, v in arrays.items()}
+            values = {k: np.asarray(v, "float32") for k, v in arrays.items()}
         # All are checked before the first one is changed.
-        for name, value in arrays.items():
+        for name, value in values.items():
             if not np.isfinite(value).all():
                 raise ValueError(
                     f"The score {self.name!r} cannot be fitted to these "
                     f"examples: its {name} would not be finite."
                 )
-        self.make_room({name: value.shape for name, value in arrays.items()})
-        for name, value in arrays.items():
+        self.make_room({name: value.shape for name, value in values.items()})
+        for name, value in values.items():
             self._statistics[name].assign(value)
         self._statistics["is_fitted"].assign(True)
 
     @property
-    def shapes(self):
+    def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of the statistics by name; empty before the first fit."""
         return {
             name: tuple(value.shape)
@@ -300,7 +322,7 @@ class Score(keras.layers.Layer):
             if name != "is_fitted"
         }
 
-    def make_room(self, shapes):
+    def make_room(self, shapes: Mapping[str, Sequence[int]]) -> None:
         """Makes weights for statistics of these shapes, or none for none.
 
         Weights that have these shapes already stay as they are.
@@ -325,22 +347,22 @@ class Score(keras.layers.Layer):
         )
         object.__setattr__(self, "_statistics", made)
 
-    def get_build_config(self):
+    def get_build_config(self) -> Config | None:
         # Lists, as JSON returns them.
         return {"statistics": {k: list(v) for k, v in self.shapes.items()}}
 
-    def build_from_config(self, config):
+    def build_from_config(self, config: Config) -> None:
         self.make_room(config.get("statistics") or {})
 
-    def build(self, *input_shapes):
+    def build(self, *input_shapes: Shape) -> None:
         """Creates nothing: a fit creates the statistics."""
         self.built = True
 
-    def compute_output_shape(self, *input_shapes):
+    def compute_output_shape(self, *input_shapes: Shape) -> Shape:
         return input_shapes[0][:-1]
 
 
-def get(score):
+def get(score: str | Score) -> Score:
     """A `Score` from its name, or the object itself.
 
     Raises:

@@ -5,6 +5,9 @@ Beyond the rounding of float64 sums, none depends on the batching of the
 examples or on their order. Memory does not grow with their number.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import psutil
 
@@ -12,7 +15,7 @@ import psutil
 _USABLE_MEMORY = 0.7
 
 
-def check_memory(num_bytes, what, remedy):
+def check_memory(num_bytes: float, what: str, remedy: str) -> None:
     """Raises ValueError if there is not enough free memory.
 
     Args:
@@ -36,13 +39,13 @@ class ClassMoments:
         with_variances: whether variances are wanted, at twice the cost.
     """
 
-    def __init__(self, num_classes, with_variances=False):
+    def __init__(self, num_classes: int, with_variances: bool = False) -> None:
         self.counts = np.zeros(num_classes, "int64")
         self._with_variances = with_variances
         # The first vectors set their width.
         self._sums = self._squares = np.zeros((num_classes, 1))
 
-    def add(self, vectors, labels):
+    def add(self, vectors: np.ndarray, labels: np.ndarray) -> None:
         """Adds (n, D) vectors with (n,) labels, in O(n D)."""
         if not len(labels):
             return
@@ -62,12 +65,12 @@ class ClassMoments:
                 self._squares[label] += np.square(own, out=own).sum(axis=0)
 
     @property
-    def means(self):
+    def means(self) -> np.ndarray:
         """(N, D); 0 for a class without vectors."""
         return self._sums / np.maximum(self.counts, 1)[:, None]
 
     @property
-    def variances(self):
+    def variances(self) -> np.ndarray:
         """(N, D), not negative; 0 for a class without vectors."""
         squares = self._squares / np.maximum(self.counts, 1)[:, None]
         return np.maximum(squares - self.means**2, 0.0)
@@ -76,10 +79,13 @@ class ClassMoments:
 class SecondMoment:
     """Number, sum and sum of outer products of vectors: O(D^2) memory."""
 
-    def __init__(self):
-        self.count, self.sum, self.products = 0, None, None
+    def __init__(self) -> None:
+        self.count = 0
+        # Arrays, once the width is known.
+        self.sum: Any = None
+        self.products: Any = None
 
-    def add(self, vectors):
+    def add(self, vectors: np.ndarray) -> None:
         """Adds (n, D) vectors."""
         width = vectors.shape[1]
         if self.sum is None:
@@ -97,7 +103,7 @@ class SecondMoment:
         self.sum += vectors.sum(axis=0)
         self.products += vectors.T @ vectors
 
-    def about(self, origin):
+    def about(self, origin: np.ndarray) -> np.ndarray:
         """(D, D) mean of `(x - origin) (x - origin)^T`."""
         mean = self.sum / self.count
         crossed = np.outer(origin, mean)
@@ -120,13 +126,16 @@ class Sample:
         num_classes: N.
     """
 
-    def __init__(self, size, num_classes=1):
+    def __init__(self, size: int, num_classes: int = 1) -> None:
         self._size, self._quota = size, size // num_classes
-        self._parts = []  # Tuples of arrays: keys, labels, rows.
+        # Of keys, labels and rows.
+        self._parts: list[tuple[np.ndarray, ...]] = []
         self._held = 0
         self.seen = 0
 
-    def add(self, keys, labels, *rows):
+    def add(
+        self, keys: np.ndarray, labels: np.ndarray, *rows: np.ndarray
+    ) -> None:
         """Adds (n,) keys and labels with arrays of n rows each."""
         self._parts.append((keys, labels, *rows))
         self._held += len(keys)
@@ -148,7 +157,7 @@ class Sample:
         self._parts = [tuple(array[chosen] for array in arrays)]
         self._held = len(chosen)
 
-    def arrays(self):
+    def arrays(self) -> Sequence[np.ndarray]:
         """The labels and rows of the chosen examples, copied.
 
         They are in the order of their labels and, in a class, of their keys.

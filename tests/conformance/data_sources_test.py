@@ -2,11 +2,14 @@
 """What holds for every data source, and for one of another package."""
 
 import collections
+import io
 import os
 import typing
 
 import numpy as np
 import PIL.Image
+import pyarrow
+import pyarrow.parquet
 import pytest
 import sklearn.datasets
 import tensorflow_datasets as tfds
@@ -101,12 +104,25 @@ def benchmark_case(folder):
     return Case("mnist", {"image_size": 8}, (8, 8, 1), ("3", "1"), ("0", "8"))
 
 
+def records_case(folder):
+    rows = []
+    for image, label in zip(*digits(), strict=True):
+        file = io.BytesIO()
+        PIL.Image.fromarray(image).save(file, "png")
+        rows.append({"image": file.getvalue(), "label": int(label)})
+    table = pyarrow.Table.from_pylist(rows)
+    pyarrow.parquet.write_table(table, folder / "train.parquet")
+    options = {"data_dir": str(folder), "image_size": 8}
+    return Case("records", options, (8, 8, 3), ("3", "1"), ("0", "8"))
+
+
 # By the name of the source.
 CASES = {
     "benchmark": benchmark_case,
     "digits": digits_case,
     "folder": folder_case,
     "npz": npz_case,
+    "records": records_case,
     "tfds": tfds_case,
 }
 

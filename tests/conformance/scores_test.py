@@ -27,6 +27,7 @@ def outputs_of_blobs(rng):
         "logits": logits,
         "distances": distances,
         "gamma": distances * (1.0 - share),
+        "latents": features[:, 2:],
     }
     return labels, {k: np.float32(v) for k, v in outputs.items()}
 
@@ -115,8 +116,9 @@ def test_through_a_classifier(fitted, rng, tmp_path):
     x = outputs["features"]
     inputs = keras.Input([WIDTH])
     dense = keras.layers.Dense(NUM_CLASSES)
+    outputs = {"logits": dense(inputs), "latents": inputs[:, 2:]}
     model = cac_tf.OpenSetClassifier(
-        keras.Model(inputs, dense(inputs)), ["a", "b", "c"], score=name
+        keras.Model(inputs, outputs), ["a", "b", "c"], score=name
     )
     model.build((None, WIDTH))
     kernel = 3.0 * np.eye(WIDTH, NUM_CLASSES)

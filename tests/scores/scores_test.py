@@ -10,6 +10,7 @@ import warnings
 import keras
 import numpy as np
 import pytest
+from scipy import spatial
 from scipy import special
 from scipy import stats
 from sklearn import covariance
@@ -328,24 +329,39 @@ def test_features_of_zeros_are_far_from_everything(known):
 
 
 def openmax_oracle(
-    logits, labels, inputs, tail_size, rank, shift=1.0, form="probability"
+    logits,
+    labels,
+    inputs,
+    tail_size,
+    rank,
+    shift=1.0,
+    form="probability",
+    distance=spatial.distance.euclidean,
+    latents=(),
 ):
-    """OpenMax step by step, one input and one class at a time."""
+    """OpenMax step by step, one input and one class at a time.
+
+    Distances are those of logits, or of logits and latents: a pair of the
+    latents of `logits` and of `inputs`.
+    """
     logits, inputs = np.float64(logits), np.float64(inputs)
+    vectors, unseen = logits, inputs
+    if latents:
+        vectors = np.concatenate([logits, np.float64(latents[0])], axis=1)
+        unseen = np.concatenate([inputs, np.float64(latents[1])], axis=1)
     num_classes = logits.shape[1]
     means, fits = [], []
     for j in range(num_classes):
-        own = logits[(labels == j) & (logits.argmax(axis=1) == j)]
+        own = vectors[(labels == j) & (logits.argmax(axis=1) == j)]
         means.append(own.mean(axis=0))
-        tail = np.sort(np.linalg.norm(own - means[j], axis=1))[-tail_size:]
+        tail = np.sort([distance(v, means[j]) for v in own])[-tail_size:]
         fits.append(stats.weibull_min.fit(tail - tail[0] + shift, floc=0.0))
         fits[j] = (fits[j][0], tail[0] - shift, fits[j][2])
     unknown = []
-    for z in inputs:
+    for z, vector in zip(inputs, unseen, strict=True):
         revised, taken = z.copy(), 0.0
         for i, j in enumerate(np.argsort(-z)[:rank]):
-            distance = np.linalg.norm(z - means[j])
-            share = stats.weibull_min.cdf(distance, *fits[j])
+            share = stats.weibull_min.cdf(distance(vector, means[j]), *fits[j])
             share *= 1.0 if rank is None else 1.0 - i / rank
             revised[j] = z[j] * (1.0 - share)
             taken += z[j] * share
@@ -382,6 +398,64 @@ def test_openmax(tail_size, rank, shift, form, mode, rng):
         logits, labels, inputs, tail_size, rank, shift, form
     )
     np.testing.assert_allclose(actual, expected, rtol=2e-4, atol=1e-6)
+
+
+def eucos(one, other):
+    return spatial.distance.euclidean(one, other) / 200 + (
+        spatial.distance.cosine(one, other)
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "distance"),
+    [
+        ({}, eucos),
+        ({"tail_size": 10, "rank": 2}, eucos),
+        ({"rank": None, "form": "log_sum_exp"}, eucos),
+        ({"distance": "euclidean"}, spatial.distance.euclidean),
+    ],
+)
+def test_latent_openmax(options, distance, mode, rng):
+    labels = np.arange(400) % 4
+    # Of few dimensions, or all of an input would be far from all means.
+    logits = 4 * np.eye(4)[labels] + 0.7 * rng.standard_normal((400, 4))
+    latents = rng.uniform(size=(400, 3)) * [1, 2, 8]
+    logits, latents = np.float32(logits), np.float32(latents)
+    inputs = np.float32(4 * rng.standard_normal((60, 4)))
+    unseen = np.float32(rng.uniform(size=(60, 3)) * [1, 2, 12])
+    # Known ones too, and one on a class mean's direction, twice as far.
+    inputs[:20], unseen[:20] = logits[:20], latents[:20]
+    inputs[20], unseen[20] = 2 * logits[0], 2 * latents[0]
+    rule = scores.LatentOpenMax(**options)
+    rule.fit(labels, logits=logits, latents=latents)
+    actual = execution.compiled(rule, mode)(inputs, unseen)
+    expected = openmax_oracle(
+        logits,
+        labels,
+        inputs,
+        latents=(latents, unseen),
+        **{"tail_size": 20, "rank": 10, **options, "distance": distance},
+    )
+    assert len(np.unique(np.round(expected, 3))) > 10
+    np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-5)
+    # Latents alone make a difference.
+    other = rule.of_arrays(inputs, 3 * unseen)
+    assert np.abs(other - actual).max() > 0.01
+
+
+def test_latent_openmax_of_nothing(rng):
+    """Neither a zero vector nor what is refused gives NaN."""
+    labels = np.arange(90) % 3
+    logits = 5 * np.eye(3)[labels] + 0.1 * rng.standard_normal((90, 3))
+    rule = scores.LatentOpenMax()
+    with pytest.raises(ValueError, match="latents is missing"):
+        rule.fit(labels, logits=logits)
+    rule.fit(labels, logits=logits, latents=rng.uniform(size=(90, 2)))
+    zeros = np.zeros((1, 3), "float32"), np.zeros((1, 2), "float32")
+    assert np.isfinite(rule.of_arrays(*zeros)).all()
+    with pytest.raises(ValueError, match='"eucos" or "euclidean"; got .l1.'):
+        scores.LatentOpenMax(distance="l1")
+    assert "latent_openmax" not in score_registry.common_names()
 
 
 @pytest.mark.parametrize("shift", [1, 10_000])
@@ -610,6 +684,8 @@ def test_rows_that_are_not_numbers_have_no_finite_score(name, known):
         "logits": logits,
         "distances": np.abs(logits),
         "gamma": np.abs(logits),
+        "reconstruction_errors": np.abs(logits),
+        "latents": features,
     }
     needed = {n: outputs[n] for n in rule.READS}
     if rule.IS_FITTED_TO_DATA:

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cross-entropy of the class, and the error of a reconstruction (CROSR)."""
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from cac_tf.annotations import Config
+from cac_tf.annotations import Tensor
+from cac_tf.layers.precision import full_precision
+from cac_tf.losses.cross_entropy import cross_entropy
+from cac_tf.losses.loss import Loss
+from cac_tf.losses.loss import register
+
+
+@register
+@keras.saving.register_keras_serializable(package="CacTf")
+class ReconstructionLoss(Loss):
+    """The loss of CROSR: of the class, and of the image that is drawn again.
+
+    Yoshihashi et al., "Classification-Reconstruction Learning for Open-Set
+    Recognition" (CVPR 2019): cross-entropy plus w times the squared difference
+    between image and reconstruction, here its mean over pixels and channels.
+
+    Args:
+        weight: w, finite and >= 0.
+        reduction: as for every Keras loss.
+        name: as for every Keras loss.
+        **kwargs: passed to `keras.losses.Loss`.
+
+    Call arguments:
+        y_true: (B,) or (B, 1) class indices.
+        y_pred: dict with `logits`, (B, N), and `pixels` and `reconstruction`,
+            (B, ...) both.
+        sample_weight: optional (B,).
+
+    Raises:
+        ValueError: weight out of range.
+
+    Example:
+
+    >>> import numpy as np, cac_tf
+    >>> loss = cac_tf.losses.ReconstructionLoss()
+    >>> outputs = {
+    ...     "logits": np.zeros((1, 2), "float32"),
+    ...     "pixels": np.ones((1, 4, 4, 1), "float32"),
+    ...     "reconstruction": np.full((1, 4, 4, 1), 0.5, "float32")}
+    >>> round(float(loss(np.array([0]), outputs)), 4)  # log 2 + 0.25
+    0.9431
+    """
+
+    NAME = "reconstruction"
+    READS = ("logits", "pixels", "reconstruction")
+
+    def __init__(
+        self,
+        weight: float = 1.0,
+        reduction: str | None = "sum_over_batch_size",
+        name: str = "reconstruction",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(reduction=reduction, name=name, **kwargs)
+        if not (np.isfinite(weight) and weight >= 0.0):
+            raise ValueError(f"weight must be finite and >= 0; got {weight!r}.")
+        self.weight = float(weight)
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        apart = full_precision(y_pred["reconstruction"]) - full_precision(
+            y_pred["pixels"]
+        )
+        errors = ops.mean(
+            ops.square(apart), axis=tuple(range(1, len(apart.shape)))
+        )
+        return cross_entropy(y_true, y_pred["logits"]) + self.weight * errors
+
+    def get_config(self) -> Config:
+        return {**super().get_config(), "weight": self.weight}

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The second training of C2AE: a decoder conditioned on the class."""
+
+import contextlib
+
+import keras
+from keras import ops
+
+from cac_tf.layers import ClassConditionedReconstruction
+from cac_tf.methods.reconstruction import image_networks
+from cac_tf.methods.reconstruction.training import ImageTraining
+from cac_tf.methods.reconstruction.training import reconstruction_losses
+
+
+def with_reconstructions(network, statistics, width, seed):
+    """A classifier's network that also reconstructs its inputs as each class.
+
+    Args:
+        network: Keras model, normalised (B, H, W, C) images -> (B, K) logits.
+        statistics: mean and std of the channels, for pixels in [0, 1].
+        width: of the decoder.
+        seed: seed of its initialisation.
+
+    Returns:
+        Functional model with the outputs `logits`, and those of
+        `ClassConditionedReconstruction`. Its decoder is not trainable, until
+        `DecoderTraining` trains it.
+    """
+    encoder, last = image_networks.parts_of(network)
+    image_shape = encoder.input.shape[1:]
+    inputs = keras.Input(image_shape, name="images")
+    latents = encoder(inputs)
+    # Other random numbers than those of the network.
+    seed = (seed + 1) % 2**31
+    decoder = image_networks.decoder(
+        latents.shape[-1], image_shape, width, seed
+    )
+    reconstruction = ClassConditionedReconstruction(
+        decoder, last.units, seed=seed, name="reconstruction"
+    )
+    reconstruction.trainable = False
+    outputs = reconstruction(
+        image_networks.pixels_again(inputs, statistics), latents
+    )
+    return keras.Model(
+        inputs, {"logits": last(latents), **outputs}, name="c2ae"
+    )
+
+
+def rows_of_other_classes(labels, noise):
+    """For each input, a row of the batch with another label.
+
+    Args:
+        labels: (B,).
+        noise: (B, B) in [0, 1), which decides among them.
+
+    Returns:
+        (B,) int32 rows, and (B,) float32: 0 where all have the same label.
+
+    Example:
+
+    >>> import numpy as np
+    >>> noise = np.float32([[0, .9, .1], [0, 0, 0], [0, .5, 1]])
+    >>> rows, there = rows_of_other_classes(np.array([0, 0, 1]), noise)
+    >>> np.asarray(rows).tolist(), np.asarray(there).tolist()
+    ([2, 2, 1], [1.0, 1.0, 1.0])
+    """
+    labels = ops.reshape(ops.convert_to_tensor(labels), (-1,))
+    is_other = ops.not_equal(
+        ops.expand_dims(labels, 1), ops.expand_dims(labels, 0)
+    )
+    rows = ops.argmax(ops.where(is_other, noise, -1.0), axis=1)
+    return (
+        ops.cast(rows, "int32"),
+        ops.cast(ops.any(is_other, axis=1), "float32"),
+    )
+
+
+def adam(learning_rate):
+    """The optimizer of the decoder."""
+    return keras.optimizers.Adam(learning_rate)
+
+
+class DecoderTraining(ImageTraining):
+    r"""Trains the decoder of a classifier of `with_reconstructions`.
+
+    The loss of an image x of class y and an image x' of another class y', both
+    from the batch, is
+    \\(\alpha |x - D(z, y)| + (1 - \alpha) |x' - D(z, y')|\\), where z are the
+    latents of x and |.| is the mean absolute difference over the pixels. An
+    image in a batch without another class has only the first term.
+
+    Args:
+        model: `OpenSetClassifier`, built.
+        match_weight: alpha, in [0, 1].
+        seed: seed of the choice of images of other classes.
+
+    Raises:
+        ValueError: match_weight out of range.
+    """
+
+    def __init__(self, model, match_weight=0.9, seed=None):
+        super().__init__(model.preprocessing, None, name="decoder_training")
+        if not 0.0 <= match_weight <= 1.0:
+            raise ValueError(
+                f"match_weight must be in [0, 1]; got {match_weight!r}."
+            )
+        self.encoder = model.backbone.get_layer("encoder")
+        self.reconstruction = model.backbone.get_layer("reconstruction")
+        self.choice = keras.random.SeedGenerator(seed, name="choice")
+        self._match_weight = match_weight
+
+    @contextlib.contextmanager
+    def only_the_decoder(self):
+        """Within it, the decoder is trainable and the encoder is not."""
+        self.encoder.trainable, self.reconstruction.trainable = False, True
+        try:
+            yield
+        finally:
+            self.encoder.trainable, self.reconstruction.trainable = True, False
+
+    def call(self, images, training=False):
+        pixels = self.pixels(images, training)
+        # The frozen encoder is in evaluation mode.
+        latents = self.encoder(
+            self.preprocessing.normalise(pixels), training=False
+        )
+        return {
+            "pixels": pixels,
+            "latents": ops.stop_gradient(ops.cast(latents, "float32")),
+        }
+
+    def losses_of(self, images, labels, outputs, training):
+        labels = ops.reshape(labels, (-1,))
+        pixels, latents = outputs["pixels"], outputs["latents"]
+        count = ops.shape(pixels)[0]
+        noise = keras.random.uniform((count, count), seed=self.choice)
+        rows, is_there = rows_of_other_classes(labels, noise)
+        wanted = ops.concatenate([pixels, ops.take(pixels, rows, axis=0)])
+        decoded = self.reconstruction.as_classes(
+            ops.concatenate([latents, latents]),
+            ops.concatenate([labels, ops.take(labels, rows, axis=0)]),
+            training=training,
+        )
+        losses = reconstruction_losses(wanted, decoded)
+        alpha = self._match_weight
+        return [
+            (alpha * losses[:count], ops.ones((count,))),
+            ((1.0 - alpha) * losses[count:], is_there),
+        ]

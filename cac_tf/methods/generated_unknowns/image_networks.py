@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Encoder, generator and discriminator of Neal et al. (ECCV 2018).
+
+After the released code: convolutions like those of the benchmark's classifier,
+N(0, 0.05), batch normalisation and leaky ReLU. The code's dropout on the input
+image is that of the three blocks alone here, and its batch normalisation starts
+with scales of 1, not N(1, 0.02).
+"""
+
+import keras
+from keras import layers
+from keras import ops
+
+from cac_tf.models.networks import network_parts
+
+# Values of a latent vector that have length 1 together.
+CHUNK = 64
+# (width as a multiple, strides) of the convolutions, in blocks.
+_BLOCKS = (
+    ((1, 1), (1, 1), (2, 2)),
+    ((2, 1), (2, 1), (2, 2)),
+    ((2, 1), (2, 1), (2, 2)),
+)
+_SHRINKS = 8
+
+
+@keras.saving.register_keras_serializable(package="CacTf")
+class UnitChunks(layers.Layer):
+    """Divides each `CHUNK` of consecutive values by its Euclidean length.
+
+    The latent vectors of the released code lie on such products of spheres:
+    1024 values, 16 chunks, for images of 32x32.
+
+    Example:
+
+    >>> import numpy as np
+    >>> z = UnitChunks()(np.full((1, 128), 3, "float32"))
+    >>> [float(part) for part in np.asarray(z)[0, [0, 127]]]
+    [0.125, 0.125]
+    """
+
+    def call(self, inputs):
+        # Batch sizes may be unknown, lengths are not.
+        chunks = ops.reshape(inputs, (-1, inputs.shape[-1] // CHUNK, CHUNK))
+        squared = ops.sum(ops.square(chunks), axis=-1, keepdims=True)
+        chunks = chunks * ops.rsqrt(ops.maximum(squared, 1e-30))
+        return ops.reshape(chunks, (-1, inputs.shape[-1]))
+
+
+@keras.saving.register_keras_serializable(package="CacTf")
+class BatchDifference(layers.Layer):
+    """Appends exp(-mean of the batch) to the features of each image.
+
+    So the discriminator sees if all images of a batch look alike.
+    """
+
+    def call(self, inputs):
+        mean = ops.mean(inputs, axis=0, keepdims=True)
+        of_batch = ops.broadcast_to(ops.exp(-mean), ops.shape(inputs))
+        return ops.concatenate([inputs, of_batch], axis=-1)
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:-1], 2 * input_shape[-1])
+
+
+def latent_width(image_shape):
+    """Length of the latent vectors of images (height, width, channels).
+
+    Example:
+
+    >>> latent_width((32, 32, 3)), latent_width((8, 8, 1))
+    (1024, 64)
+    """
+    height, width = smallest_map(image_shape)
+    return height * width * CHUNK
+
+
+def smallest_map(image_shape):
+    """(height, width) of the map that a generator of such images starts from.
+
+    Example:
+
+    >>> smallest_map((32, 32, 3)), smallest_map((13, 20, 3))
+    ((4, 4), (2, 3))
+    """
+    return tuple(-(-size // _SHRINKS) for size in image_shape[:2])
+
+
+def encoder(image_shape, width, dropout, seed):
+    """From images to latent vectors, each `CHUNK` of length 1.
+
+    Args:
+        image_shape: (height, width, channels).
+        width: filters of the first convolution.
+        dropout: share of channels dropped after each block.
+        seed: seed of initialisation and dropout.
+
+    Returns:
+        Functional model, (B, H, W, C) in [0, 1] -> (B, `latent_width`).
+    """
+    seeds = network_parts.seed_sequence(seed)
+    inputs = keras.Input(image_shape, name="images")
+    x = _convolutions(inputs, width, dropout, seeds)
+    x = _convolution(x, CHUNK, 1, next(seeds), "latents")
+    # One channel after another, as in the released code.
+    x = layers.Permute((3, 1, 2), name="channels_first")(x)
+    x = layers.Flatten(name="flat")(x)
+    return keras.Model(inputs, UnitChunks(name="unit")(x), name="encoder")
+
+
+def discriminator(image_shape, width, dropout, seed):
+    """From images to a logit, large for real ones.
+
+    Args:
+        image_shape, width, dropout, seed: as for `encoder`.
+
+    Returns:
+        Functional model, (B, H, W, C) in [0, 1] -> (B, 1).
+    """
+    seeds = network_parts.seed_sequence(seed)
+    inputs = keras.Input(image_shape, name="images")
+    x = _convolutions(inputs, width, dropout, seeds)
+    x = layers.Flatten(name="flat")(x)
+    x = BatchDifference(name="batch_difference", dtype="float32")(x)
+    x = layers.Dense(
+        1,
+        kernel_initializer=normal_initializer(next(seeds)),
+        dtype="float32",
+        name="logit",
+    )(x)
+    return keras.Model(inputs, x, name="discriminator")
+
+
+def generator(image_shape, width, seed):
+    """From latent vectors to images.
+
+    Args:
+        image_shape: (height, width, channels).
+        width: an eighth of the filters of the first transposed convolution.
+        seed: seed of the initialisation.
+
+    Returns:
+        Functional model, (B, `latent_width`) -> (B, H, W, C) in [0, 1].
+    """
+    seeds = network_parts.seed_sequence(seed)
+    smallest = smallest_map(image_shape)
+    inputs = keras.Input([latent_width(image_shape)], name="latents")
+    x = layers.Reshape((CHUNK, *smallest), name="map")(inputs)
+    x = layers.Permute((2, 3, 1), name="channels_last")(x)
+    for index, (filters, size, strides) in enumerate(
+        ((8 * width, 1, 1), (4 * width, 4, 2), (2 * width, 4, 2))
+    ):
+        x = transposed_convolution(
+            x, filters, size, strides, seeds, f"up{index}"
+        )
+        x = layers.LeakyReLU(0.01, dtype="float32", name=f"relu{index}")(x)
+        x = normalised(x, f"norm{index}")
+    x = transposed_convolution(x, image_shape[-1], 4, 2, seeds, "up3")
+    x = layers.Activation("sigmoid", dtype="float32", name="pixels")(x)
+    return keras.Model(inputs, cropped(x, image_shape), name="generator")
+
+
+def cropped(x, image_shape):
+    """Images from a `smallest_map` doubled three times, cut to their size."""
+    rest = [
+        _SHRINKS * size - wanted
+        for size, wanted in zip(
+            smallest_map(image_shape), image_shape[:2], strict=True
+        )
+    ]
+    if not any(rest):
+        return x
+    return layers.Cropping2D([(0, one) for one in rest], name="crop")(x)
+
+
+def _convolutions(x, width, dropout, seeds):
+    number = 0
+    for block in _BLOCKS:
+        for multiple, strides in block:
+            number += 1
+            x = _convolution(
+                x, multiple * width, strides, next(seeds), f"conv{number}"
+            )
+            x = normalised(x, f"norm{number}")
+            x = layers.LeakyReLU(0.2, dtype="float32", name=f"relu{number}")(x)
+        x = layers.SpatialDropout2D(
+            dropout, seed=next(seeds), dtype="float32", name=f"dropout{number}"
+        )(x)
+    return x
+
+
+def _convolution(x, filters, strides, seed, name):
+    if strides > 1:
+        # "same" would pad a strided convolution on one side only.
+        x = layers.ZeroPadding2D(1, name=f"{name}_pad")(x)
+    return layers.Conv2D(
+        filters,
+        3,
+        strides=strides,
+        padding="same" if strides == 1 else "valid",
+        use_bias=False,
+        kernel_initializer=normal_initializer(seed),
+        # The gradient's gradient is taken of these.
+        dtype="float32",
+        name=name,
+    )(x)
+
+
+def transposed_convolution(x, filters, size, strides, seeds, name):
+    """A transposed convolution without bias.
+
+    Args:
+        x: (B, H, W, C) Keras tensor.
+        filters, size, strides: of the convolution.
+        seeds: iterator of seeds, of which the initialisation takes one.
+        name: name of the layer.
+
+    Returns:
+        Keras tensor, `strides` times as high and wide.
+    """
+    return layers.Conv2DTranspose(
+        filters,
+        size,
+        strides=strides,
+        padding="same",
+        use_bias=False,
+        kernel_initializer=normal_initializer(next(seeds)),
+        dtype="float32",
+        name=name,
+    )(x)
+
+
+def normalised(x, name):
+    """Batch normalisation of a Keras tensor, as in all networks here."""
+    return layers.BatchNormalization(
+        momentum=0.9, epsilon=1e-5, dtype="float32", name=name
+    )(x)
+
+
+def normal_initializer(seed):
+    """N(0, 0.05), of all networks here."""
+    return keras.initializers.RandomNormal(stddev=0.05, seed=seed)

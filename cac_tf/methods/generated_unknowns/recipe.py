@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The recipe of methods that generate unknown images to train on."""
+
+import dataclasses
+from typing import Any
+from typing import ClassVar
+
+from cac_tf.methods.recipe import field
+from cac_tf.methods.two_presets import TwoPresetRecipe
+
+
+@dataclasses.dataclass(frozen=True)
+class GeneratedUnknownsRecipe(TwoPresetRecipe):
+    """How classifier, generator and the class "unknown" are trained."""
+
+    BETA_1: ClassVar[float] = 0.5
+
+    gan_epochs: int = field(
+        30, "Passes of the generator's training.", at_least=1
+    )
+    gan_learning_rate: float = field(
+        1e-4,
+        "Learning rate of encoder, generator and discriminator (Adam).",
+        above=0,
+        at_most=1000,
+    )
+    gan_batch_size: int = field(
+        64, "Images in a step of the generator's training.", at_least=2
+    )
+    gan_width: int = field(
+        64,
+        "Filters of the first convolution of encoder and discriminator.",
+        at_least=1,
+    )
+    adversarial_weight: float = field(
+        0.01, "Weight of the discriminator in the generator's loss.", at_least=0
+    )
+    gradient_penalty: float = field(
+        10.0, "Weight of the discriminator's gradient penalty.", at_least=0
+    )
+    penalty_norm: str = field(
+        "image",
+        "Which lengths the gradient penalty pulls to 1: image, of a whole "
+        "image (Gulrajani et al.); pixel, of each pixel (Neal et al.'s code).",
+        choices=("image", "pixel"),
+    )
+    generated_unknowns: int = field(
+        3200, "Unknown images to generate.", at_least=1, at_most=10**6
+    )
+    generation_mode: str = field(
+        "evaluation",
+        "Whether dropout and batch normalisation of generator and classifier "
+        "behave as in evaluation or as in training (Neal et al.'s code) while "
+        "unknown images are generated.",
+        choices=("evaluation", "training"),
+    )
+    unknown_class_epochs: int = field(
+        3, 'Passes with the class "unknown".', at_least=1, at_most=10**6
+    )
+    unknown_class_learning_rate: float = field(
+        1e-5,
+        'Learning rate with the class "unknown" (Adam).',
+        above=0,
+        at_most=1000,
+    )
+
+    @classmethod
+    def published(cls) -> dict[str, Any]:
+        return {
+            "gan_epochs": 30,
+            "gan_width": 64,
+            "penalty_norm": "pixel",
+            "generated_unknowns": 3200,
+            "generation_mode": "training",
+            "unknown_class_epochs": 3,
+            "unknown_class_learning_rate": 1e-5,
+        }

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The networks of GFROR, and the training of its auto-encoder."""
+
+import contextlib
+
+import keras
+import numpy as np
+from keras import layers
+from keras import ops
+
+from cac_tf.layers import RandomSymmetry
+from cac_tf.layers.random_symmetry import SYMMETRIES
+from cac_tf.methods.reconstruction import image_networks
+from cac_tf.methods.reconstruction.training import ImageTraining
+from cac_tf.methods.reconstruction.training import reconstruction_losses
+
+
+def with_reconstruction_as_input(network, statistics, latents, width, seed):
+    """A classifier of images and their reconstructions by an auto-encoder.
+
+    Args:
+        network: Keras model, (B, H, W, 2 C) -> (B, K) logits.
+        statistics: mean and std of the C channels of images in [0, 1].
+        latents, width: of the auto-encoder.
+        seed: seed of the initialisation and the symmetries.
+
+    Returns:
+        Functional model, normalised (B, H, W, C) images -> dict: `logits`;
+        `reconstruction`, (B, H, W, C) in [0, 1]; `symmetry`, (B,), by which
+        each image was changed, and `symmetry_logits`, (B, 8), what the network
+        takes it for. (Outside training, it is 0.) The auto-encoder is not
+        trainable, until `AutoEncoderTraining` trains it.
+    """
+    encoder, last = image_networks.parts_of(network)
+    *size, channels = encoder.input.shape[1:]
+    image_shape = (*size, channels // 2)
+    # Other random numbers than those of the network.
+    seeds = [int(s) for s in np.random.SeedSequence(seed).generate_state(3)]
+    auto_encoder = image_networks.auto_encoder(
+        image_shape, latents, width, seeds[0] >> 1
+    )
+    auto_encoder.trainable = False
+    inputs = keras.Input(image_shape, name="images")
+    reconstruction = auto_encoder(
+        image_networks.pixels_again(inputs, statistics)
+    )
+    mean, std = map(np.array, statistics)
+    normalised = layers.Rescaling(
+        scale=(1.0 / std).tolist(),
+        offset=(-mean / std).tolist(),
+        dtype="float32",
+        name="normalised",
+    )(reconstruction)
+    both = layers.Concatenate(dtype="float32", name="both")(
+        [inputs, normalised]
+    )
+    changed, symmetry = RandomSymmetry(
+        seeds[1] >> 1, dtype="float32", name="symmetry"
+    )(both)
+    of_symmetry = layers.Dense(
+        SYMMETRIES,
+        kernel_initializer=keras.initializers.GlorotUniform(seeds[2] >> 1),
+        dtype="float32",
+        name="symmetry_logits",
+    )
+    return keras.Model(
+        inputs,
+        {
+            "logits": last(encoder(both)),
+            "symmetry_logits": of_symmetry(encoder(changed)),
+            "symmetry": symmetry,
+            "reconstruction": reconstruction,
+        },
+        name="gfror",
+    )
+
+
+def adam(learning_rate):
+    """The optimizer of the auto-encoder."""
+    return keras.optimizers.Adam(learning_rate, beta_1=0.5)
+
+
+class AutoEncoderTraining(ImageTraining):
+    """Trains the auto-encoder of `with_reconstruction_as_input`.
+
+    The loss is the mean squared difference of the pixels in [0, 1]. In
+    training, channels of the input image are dropped at random, where there are
+    several.
+
+    Args:
+        model: `OpenSetClassifier`, whose augmentation is used.
+        dropout: share of dropped channels, in [0, 1).
+        seed: seed of the dropout.
+    """
+
+    def __init__(self, model, dropout=0.2, seed=None):
+        super().__init__(
+            model.preprocessing,
+            model.augmentation,
+            name="auto_encoder_training",
+        )
+        self.auto_encoder = model.backbone.get_layer("auto_encoder")
+        has_one_channel = self.auto_encoder.input.shape[-1] == 1
+        self.dropout = layers.SpatialDropout2D(
+            0.0 if has_one_channel else dropout, seed=seed
+        )
+
+    @contextlib.contextmanager
+    def trainable_auto_encoder(self):
+        """Within it, the auto-encoder is trainable."""
+        self.auto_encoder.trainable = True
+        try:
+            yield
+        finally:
+            self.auto_encoder.trainable = False
+
+    def call(self, images, training=False):
+        pixels = self.pixels(images, training)
+        dropped = self.dropout(pixels, training=training)
+        return {
+            "pixels": pixels,
+            "reconstruction": self.auto_encoder(dropped, training=training),
+        }
+
+    def losses_of(self, images, labels, outputs, training):
+        losses = reconstruction_losses(
+            outputs["pixels"], outputs["reconstruction"], "squared"
+        )
+        return [(losses, ops.ones_like(losses))]

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OSRCI: Neal et al., "Open Set Learning with Counterfactual Images".
+
+ECCV 2018. A row of Table 1 of the CAC paper. Each counterfactual image starts
+as a reconstruction of a training image and is changed, in latent space, until
+the classifier sees no known class in it (section 3.2); then the classifier
+learns these images as one more class (section 3.3), and an input's unknown
+score is P(unknown) - max P(known) (section 3.4).
+
+By default, latents stay close by the squared distance of the paper, and
+networks are in evaluation mode. `preset="paper"` has what the released code
+does instead: the squared difference of the two latents' means, a single number;
+training mode; steps multiplied by the loss; and a gradient penalty by pixel.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from cac_tf import lazy
+from cac_tf.methods.generated_unknowns.method import GeneratedUnknowns
+from cac_tf.methods.generated_unknowns.recipe import GeneratedUnknownsRecipe
+from cac_tf.methods.method import register
+from cac_tf.methods.recipe import field
+
+counterfactuals = lazy.module("cac_tf.methods.osrci.counterfactuals")
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe(GeneratedUnknownsRecipe):
+    """How OSRCI searches for counterfactual images, besides the rest."""
+
+    search_steps: int = field(
+        100,
+        "Gradient steps of the search for a counterfactual image.",
+        at_least=1,
+        at_most=10**5,
+    )
+    search_speed: float = field(
+        0.1, "Length of these steps, as a factor.", above=0
+    )
+    distance_weight: float = field(
+        1.0, "Weight of the distance from the start in the search.", at_least=0
+    )
+    latent_distance: str = field(
+        "squared",
+        "squared: the squared distance of two latent vectors (the paper's). "
+        "means: of their mean values (its code's), which hardly binds.",
+        choices=("squared", "means"),
+    )
+    times_loss: bool = field(
+        False, "Multiply each step by the loss, as the paper's code does."
+    )
+
+    @classmethod
+    def published(cls):
+        return {
+            **super().published(),
+            "latent_distance": "means",
+            "times_loss": True,
+        }
+
+
+class OSRCI(GeneratedUnknowns):
+    """Counterfactual images as one more class."""
+
+    name = "osrci"
+    recipe = Recipe
+    scores = ("unknown_class", "energy", "max_softmax")
+
+    def preset(self, dataset):
+        values = super().preset(dataset)
+        # On digits, a search for more would take most of the time.
+        few = {"generated_unknowns": 320} if dataset == "digits" else {}
+        return {**values, **few}
+
+    def unknowns(self, model, auto_encoder, dataset, recipe, rng):
+        count = min(recipe.generated_unknowns, 100 * dataset.train.size)
+        rows = rng.permutation(np.arange(count) % dataset.train.size)
+        search = counterfactuals.CounterfactualSearch(
+            auto_encoder.encoder,
+            auto_encoder.generator,
+            model.preprocessing,
+            model.backbone,
+            steps=recipe.search_steps,
+            speed=recipe.search_speed,
+            distance_weight=recipe.distance_weight,
+            distance=recipe.latent_distance,
+            times_loss=recipe.times_loss,
+            in_training_mode=recipe.generation_mode == "training",
+        )
+        return search.predict(
+            dataset.train.images[rows],
+            batch_size=recipe.gan_batch_size,
+            verbose=0,
+        )
+
+
+register(OSRCI())

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parts of networks that reconstruct images.
+
+The decoder is the generator of Neal et al. (ECCV 2018), the code behind most
+rows of Table 1 of the CAC paper.
+"""
+
+import keras
+from keras import layers
+
+from cac_tf.layers.batch_normalization import BatchNormalization
+from cac_tf.models.features import with_features
+from cac_tf.models.networks import network_parts
+
+# Between an image and the smallest map.
+_SHRINKS = 8
+# Latents with at least so many values for each place of the smallest map are
+# taken for that map, as those of `openset_cnn` are; others are mapped to it.
+_FEWEST_CHANNELS = 64
+
+
+def parts_of(network):
+    """A classifier's network as an encoder and a last dense layer.
+
+    Args:
+        network: functional Keras model, (B, H, W, C) -> (B, N) logits.
+
+    Returns:
+        Functional model `encoder`, (B, H, W, C) -> (B, D) features, and the
+        `keras.layers.Dense` from these to logits. Both share their layers with
+        the network.
+
+    Raises:
+        ValueError: it does not end in a dense layer.
+    """
+    both, last = with_features(network)
+    return keras.Model(both.input, both.outputs[0], name="encoder"), last
+
+
+def pixels_again(normalised, statistics):
+    """Pixels in [0, 1] of normalised images.
+
+    Args:
+        normalised: (B, H, W, C) Keras tensor.
+        statistics: mean and std of the channels, two lists.
+
+    Returns:
+        (B, H, W, C) float32 Keras tensor.
+    """
+    mean, std = statistics
+    return layers.Rescaling(
+        scale=list(std), offset=list(mean), dtype="float32", name="pixels"
+    )(normalised)
+
+
+def smallest_map(image_shape):
+    """(height, width) of the map that a decoder starts from.
+
+    Example:
+
+    >>> smallest_map((32, 32, 3)), smallest_map((12, 10, 1))
+    ((4, 4), (2, 2))
+    """
+    return tuple(-(-size // _SHRINKS) for size in image_shape[:2])
+
+
+def decoder(latent_width, image_shape, width, seed, name="decoder"):
+    """From latents to images.
+
+    Args:
+        latent_width: D.
+        image_shape: (height, width, channels).
+        width: filters of the last convolution but one are twice as many.
+        seed: seed of the initialisation.
+        name: name of the model.
+
+    Returns:
+        Functional model, (B, D) -> (B, H, W, C) float32 in [0, 1].
+    """
+    seeds = network_parts.seed_sequence(seed)
+    height, columns = smallest_map(image_shape)
+    inputs = keras.Input([latent_width], name="latents")
+    x, channels = inputs, latent_width // (height * columns)
+    if channels < _FEWEST_CHANNELS or latent_width % (height * columns):
+        channels = _FEWEST_CHANNELS
+        x = layers.Dense(
+            height * columns * channels,
+            kernel_initializer=keras.initializers.GlorotUniform(next(seeds)),
+            dtype="float32",
+            name="to_map",
+        )(x)
+    x = layers.Reshape((height, columns, channels), name="map")(x)
+    for index, (filters, size, strides) in enumerate(
+        ((8 * width, 1, 1), (4 * width, 4, 2), (2 * width, 4, 2))
+    ):
+        x = _transposed(x, filters, size, strides, next(seeds), f"up{index}")
+        x = layers.LeakyReLU(0.2, dtype="float32", name=f"relu{index}")(x)
+        x = BatchNormalization(
+            momentum=0.9, epsilon=1e-5, dtype="float32", name=f"norm{index}"
+        )(x)
+    x = _transposed(x, image_shape[-1], 4, 2, next(seeds), "up3", True)
+    x = layers.Activation("sigmoid", dtype="float32", name="pixels")(x)
+    rest = [
+        _SHRINKS * size - wanted
+        for size, wanted in zip((height, columns), image_shape[:2], strict=True)
+    ]
+    if any(rest):
+        x = layers.Cropping2D([(0, one) for one in rest], name="crop")(x)
+    return keras.Model(inputs, x, name=name)
+
+
+def _transposed(x, filters, size, strides, seed, name, use_bias=False):
+    return layers.Conv2DTranspose(
+        filters,
+        size,
+        strides=strides,
+        padding="same",
+        use_bias=use_bias,
+        kernel_initializer=keras.initializers.GlorotUniform(seed),
+        dtype="float32",
+        name=name,
+    )(x)
+
+
+def auto_encoder(image_shape, latents, width, seed):
+    """From images to reconstructions of them, through few latents.
+
+    Four strided convolutions, latents of length 1, and `decoder`.
+
+    Args:
+        image_shape: (height, width, channels).
+        latents: width of the latents.
+        width: filters of the first convolution.
+        seed: seed of the initialisation.
+
+    Returns:
+        Functional model, (B, H, W, C) -> (B, H, W, C) float32, both in [0, 1].
+    """
+    seeds = network_parts.seed_sequence(seed)
+    inputs = keras.Input(image_shape, name="pixels")
+    x = inputs
+    for index, multiple in enumerate((1, 2, 4, 8)):
+        x = layers.Conv2D(
+            multiple * width,
+            3,
+            strides=2,
+            padding="same",
+            use_bias=False,
+            kernel_initializer=keras.initializers.GlorotUniform(next(seeds)),
+            dtype="float32",
+            name=f"conv{index}",
+        )(x)
+        x = BatchNormalization(
+            momentum=0.9, epsilon=1e-5, dtype="float32", name=f"norm{index}"
+        )(x)
+        x = layers.LeakyReLU(0.2, dtype="float32", name=f"relu{index}")(x)
+    x = layers.Dense(
+        latents,
+        kernel_initializer=keras.initializers.GlorotUniform(next(seeds)),
+        dtype="float32",
+        name="latents",
+    )(layers.Flatten(name="flat")(x))
+    x = layers.UnitNormalization(dtype="float32", name="unit")(x)
+    x = decoder(latents, image_shape, width, next(seeds))(x)
+    return keras.Model(inputs, x, name="auto_encoder")

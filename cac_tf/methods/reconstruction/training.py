@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What trainings of reconstructions have in common."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from cac_tf.models import compilation
+from cac_tf.models import training_checks
+
+
+class ImageTraining(keras.Model):
+    """A training on images as the classifier sees them, with a loss of its own.
+
+    A subclass has `call(images, training)`, which gives what the loss needs
+    besides images and labels, and `losses_of(images, labels, outputs,
+    training)`, a list of pairs: (B,) losses and their (B,) weights. Their
+    weighted means are added.
+
+    Args:
+        preprocessing: `ImagePreprocessing`.
+        augmentation: layer or None.
+        **kwargs: passed to `keras.Model`.
+    """
+
+    def __init__(self, preprocessing, augmentation, **kwargs):
+        super().__init__(dtype="float32", **kwargs)
+        self.preprocessing = preprocessing
+        self.augmentation = augmentation
+
+    def build(self, input_shape):
+        """The networks are built when they are made."""
+        self.built = True
+
+    def pixels(self, images, training):
+        """(B, H, W, C) in [0, 1], augmented in training."""
+        pixels = self.preprocessing.to_unit_range(images)
+        if self.augmentation is not None:
+            pixels = self.augmentation(pixels, training=training)
+        return pixels
+
+    def losses_of(self, images, labels, outputs, training):
+        raise NotImplementedError
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
+        """The sum of the weighted means of `losses_of`.
+
+        Args:
+            x: (B, H, W, C) images, 0...255.
+            y: (B,) labels.
+            y_pred: what a call gives.
+            sample_weight: not used.
+            training: whether it is a training step.
+        """
+        pairs = []
+        for values, weights in self.losses_of(x, y, y_pred, training):
+            total = ops.sum(weights)
+            mean = ops.divide_no_nan(ops.sum(values * weights), total)
+            pairs.append((mean, total))
+        return compilation.part_of_whole(pairs)
+
+    @staticmethod
+    def samples_of(model, images):
+        """A function that gives a model's reconstructions of images.
+
+        Args:
+            model: `OpenSetClassifier` with an output `reconstruction`, [0, 1].
+            images: (n, H, W, C), 0...255.
+
+        Returns:
+            Function that returns a row of n images, 0...255, by its name.
+        """
+        images = np.asarray(images)
+
+        def samples():
+            ((outputs, *_),) = model.iterate_outputs(
+                images, names=["reconstruction"], single_view=True
+            )
+            return {"reconstructed": 255.0 * outputs["reconstruction"]}
+
+        return samples
+
+    def fit(self, *args, callbacks=None, **kwargs):
+        """Like `keras.Model.fit`.
+
+        Raises:
+            FloatingPointError: the loss became NaN or infinite.
+        """
+        callbacks = training_checks.with_check_of_loss(
+            callbacks, inputs_are_checked=True
+        )
+        return super().fit(*args, callbacks=callbacks, **kwargs)
+
+
+def reconstruction_losses(images, reconstructions, kind="absolute"):
+    """How far reconstructions are from images.
+
+    Args:
+        images, reconstructions: (B, H, W, C).
+        kind: "absolute" or "squared".
+
+    Returns:
+        (B,) float32, means over the pixels of each image.
+
+    Example:
+
+    >>> import numpy as np
+    >>> one = np.full((1, 2, 2, 1), 0.5, "float32")
+    >>> [float(reconstruction_losses(one, 0 * one, kind)[0])
+    ...  for kind in ("absolute", "squared")]
+    [0.5, 0.25]
+    """
+    apart = ops.cast(reconstructions, "float32") - ops.cast(images, "float32")
+    apart = ops.abs(apart) if kind == "absolute" else ops.square(apart)
+    return ops.mean(apart, axis=tuple(range(1, len(apart.shape))))

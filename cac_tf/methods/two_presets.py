@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recipes with the values of the published code and those of all methods."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+from typing import ClassVar
+from typing import Self
+
+from cac_tf import lazy
+from cac_tf.methods.recipe import Recipe
+from cac_tf.methods.recipe import field
+
+keras = lazy.module("keras")
+
+# Of the code behind most rows of Table 1 (Neal et al., ECCV 2018), the same
+# for every data set.
+_PUBLISHED = {
+    "network": "openset_cnn",
+    "algorithm": "adam",
+    # A constant learning rate.
+    "schedule": "two_stage",
+    "second_stage_epochs": 0,
+    "epochs": 30,
+    "learning_rate": 1e-4,
+    "batch_size": 64,
+    "weight_decay": 0.0,
+    "dropout": 0.2,
+    "scale": 1.0,
+    "flip": 0.0,
+    "rotation": 0.0,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class TwoPresetRecipe(Recipe):
+    """The common recipe with an optimizer to choose, and two presets."""
+
+    preset: str = field(
+        "fair",
+        "fair: the classifier is trained like that of all methods here. paper: "
+        "as by the code behind the published figures, as far as it is known, "
+        "with its network and learning rates, and without augmentation.",
+        choices=("fair", "paper"),
+    )
+    algorithm: str = field(
+        "sgd", "Optimizer of the classifier.", choices=("sgd", "adam")
+    )
+
+    # The first decay rate of Adam.
+    BETA_1: ClassVar[float] = 0.9
+
+    @classmethod
+    def of_preset(
+        cls, preset: Mapping[str, Any], given: Mapping[str, Any]
+    ) -> Self:
+        """As in `Recipe`; given preset="paper", the values are published ones.
+
+        Example:
+
+        >>> from cac_tf import methods
+        >>> recipe = methods.get("c2ae").recipe
+        >>> recipe.of_preset({"epochs": 5}, {"preset": "paper"}).epochs
+        30
+        >>> recipe.of_preset({"epochs": 5}, {}).epochs
+        5
+        """
+        if given.get("preset") == "paper":
+            preset = {**_PUBLISHED, **cls.published()}
+        return super().of_preset(preset, given)
+
+    @classmethod
+    def published(cls) -> dict[str, Any]:
+        """Published values of a method's own fields, and of others."""
+        return {}
+
+    @property
+    def unused(self) -> dict[str, str]:
+        found = super().unused
+        if self.algorithm == "adam":
+            found = {**found, "momentum": "algorithm=adam"}
+        return found
+
+    def optimizer(self, steps_per_epoch: int) -> Any:
+        """SGD or Adam, at the learning rate of the first epoch."""
+        sgd = super().optimizer(steps_per_epoch)
+        if self.algorithm == "sgd":
+            return sgd
+        rate = keras.optimizers.SGD.get_config(sgd)["learning_rate"]
+        if isinstance(rate, dict):
+            rate = keras.optimizers.schedules.deserialize(rate)
+        return self.adam(rate)
+
+    @classmethod
+    def adam(cls, learning_rate: Any) -> Any:
+        """Adam with this recipe's decay rates."""
+        return keras.optimizers.Adam(learning_rate, beta_1=cls.BETA_1)

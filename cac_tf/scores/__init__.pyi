@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+# Written by tools/stubs.py.
+from cac_tf.scores import fitting as fitting
+from cac_tf.scores import registry as registry
+from cac_tf.scores import score as score
+from cac_tf.scores.class_z_score import ClassZScore as ClassZScore
+from cac_tf.scores.energy import Energy as Energy
+from cac_tf.scores.entropy import Entropy as Entropy
+from cac_tf.scores.fitting import Fitting as Fitting
+from cac_tf.scores.gamma import Gamma as Gamma
+from cac_tf.scores.gen import GEN as GEN
+from cac_tf.scores.knn import KNN as KNN
+from cac_tf.scores.latent_openmax import LatentOpenMax as LatentOpenMax
+from cac_tf.scores.mahalanobis import Mahalanobis as Mahalanobis
+from cac_tf.scores.max_logit import MaxLogit as MaxLogit
+from cac_tf.scores.max_softmax import MaxSoftmax as MaxSoftmax
+from cac_tf.scores.min_distance import MinDistance as MinDistance
+from cac_tf.scores.min_reconstruction_error import MinReconstructionError as MinReconstructionError
+from cac_tf.scores.nnguide import NNGuide as NNGuide
+from cac_tf.scores.objectosphere import Objectosphere as Objectosphere
+from cac_tf.scores.openmax import OpenMax as OpenMax
+from cac_tf.scores.registry import check as check
+from cac_tf.scores.registry import common_names as common_names
+from cac_tf.scores.registry import find as find
+from cac_tf.scores.registry import names as names
+from cac_tf.scores.registry import register as register
+from cac_tf.scores.relative_mahalanobis import RelativeMahalanobis as RelativeMahalanobis
+from cac_tf.scores.score import Known as Known
+from cac_tf.scores.score import KnownBatch as KnownBatch
+from cac_tf.scores.score import LastLayer as LastLayer
+from cac_tf.scores.score import Score as Score
+from cac_tf.scores.score import get as get
+from cac_tf.scores.score import keys_of as keys_of
+from cac_tf.scores.she import SHE as SHE
+from cac_tf.scores.unknown_class import UnknownClass as UnknownClass
+from cac_tf.scores.unknown_class_openmax import UnknownClassOpenMax as UnknownClassOpenMax
+from cac_tf.scores.vim import ViM as ViM

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The error of the best of several reconstructions."""
+
+import keras
+from keras import ops
+
+from cac_tf.annotations import Tensor
+from cac_tf.layers.precision import full_precision
+from cac_tf.scores.registry import register
+from cac_tf.scores.score import Score
+
+
+@register
+@keras.saving.register_keras_serializable(package="CacTf")
+class MinReconstructionError(Score):
+    """Unknown score: the smallest error of reconstructions as each class.
+
+    An input that no class can reconstruct is unknown; others get the class with
+    the largest logit. It reads the output `reconstruction_errors`, (B, K),
+    which the method `c2ae` trains, or any backbone that returns one by this
+    name.
+
+    Paper: Oza, Patel, *C2AE: Class Conditioned Auto-Encoder for Open-Set
+    Recognition*, CVPR 2019, its k-inference.
+
+    Cost: O(K) a row; nothing is fitted. The errors themselves take a pass of
+    the decoder for each class.
+
+    Example:
+
+    >>> import numpy as np
+    >>> score = MinReconstructionError()
+    >>> np.asarray(score(np.float32([[0.25, 0.5]])))
+    array([0.25], dtype=float32)
+    """
+
+    NAME, READS = "min_reconstruction_error", ("reconstruction_errors",)
+    IS_NON_NEGATIVE = True
+
+    def call(self, reconstruction_errors: Tensor) -> Tensor:
+        return ops.min(full_precision(reconstruction_errors), axis=-1)

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OpenMax of a classifier with a class "unknown", of G-OpenMax (Ge et al.)."""
+
+from typing import Any
+
+import keras
+import numpy as np
+
+from cac_tf.annotations import Config
+from cac_tf.scores.openmax import OpenMax
+from cac_tf.scores.registry import register
+from cac_tf.scores.score import KnownBatch
+
+
+@register
+@keras.saving.register_keras_serializable(package="CacTf")
+class UnknownClassOpenMax(OpenMax):
+    r"""Unknown score \\(\log p_{N+1} - \log(1 - p_{N+1})\\) by OpenMax.
+
+    p is the softmax of the N logits, recalibrated as in `OpenMax`, and of the
+    logit of the class "unknown", which is 0. The score is the log-odds of that
+    class; \\(p_{N+1}\\) itself would rank inputs alike but be 1 for many.
+
+    It is meant for models trained with `losses.UnknownClassLoss`. To others the
+    last logit means nothing. Training examples that such a model takes for
+    unknown, as all their logits are below 0, are not correctly classified, and
+    `fit` leaves them out.
+
+    A logit of 0 stays 0 whatever it is scaled by, so the class "unknown" needs
+    no mean and no Weibull tail. What is taken from the known classes is not
+    added to it: it is a class like the others. Therefore the score equals
+    \\(-\log \sum_j e^{v_j}\\), which is `OpenMax(form="log_sum_exp")`, and with
+    `rank=None` that of Table 1 of the CAC paper, here with other examples to
+    fit to, and of another training.
+
+    Paper: Ge, Demyanov, Chen, Garnavi, *Generative OpenMax for Multi-Class Open
+    Set Classification*, BMVC 2017. There is no code of the authors. That the
+    row of Table 1 was scored like this is inferred from the code of Neal et al.
+    (ECCV 2018), as are `rank=None` and the log-sum-exp; that nothing is added
+    is as in a public re-implementation, which however takes the largest known
+    probability for the score.
+
+    Cost: as of `OpenMax`.
+
+    Args:
+        tail_size, rank, shift: as of `OpenMax`; ranks are those of the N known
+            classes.
+        **kwargs: passed to `keras.layers.Layer`.
+
+    Raises:
+        ValueError: as in `OpenMax`.
+
+    Example:
+
+    >>> rng = np.random.default_rng(0)
+    >>> labels = np.arange(300) % 3
+    >>> logits = 12 * np.eye(3)[labels] - 6 + rng.standard_normal((300, 3))
+    >>> score = UnknownClassOpenMax()
+    >>> score.fit(labels, logits=logits)
+    >>> inputs = np.float32([[6, -6, -6], [-6, -6, -6], [6, 6, 6]])
+    >>> np.round(np.asarray(score(inputs)))
+    array([-6., -1., -1.], dtype=float32)
+    """
+
+    NAME = "unknown_class_openmax"
+
+    def __init__(
+        self,
+        tail_size: int = 20,
+        rank: int | None = None,
+        shift: float = 1.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(tail_size, rank, shift, "log_sum_exp", **kwargs)
+
+    def is_correct(self, batch: KnownBatch) -> np.ndarray:
+        return batch.is_correct & (batch["logits"].max(axis=-1) > 0.0)
+
+    def get_config(self) -> Config:
+        config = super().get_config()
+        del config["form"]
+        return config

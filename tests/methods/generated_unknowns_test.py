@@ -1,0 +1,401 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Losses, gradients and searches against NumPy, on tiny networks."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+from scipy import special
+
+from cac_tf import losses
+from cac_tf import methods
+from cac_tf import scores
+from cac_tf.data import Examples
+from cac_tf.data import load_open_set_dataset
+from cac_tf.methods.generated_unknowns import adversarial_auto_encoder as gan
+from cac_tf.methods.generated_unknowns import gradients
+from cac_tf.methods.generated_unknowns import image_networks
+from cac_tf.methods.osrci import counterfactuals
+from cac_tf.training import Runtime
+from cac_tf.training import TrainingRun
+from tests import execution
+from tests.oracle import central_differences
+
+SHAPE = (2, 2, 3)
+
+
+def one_more_class(logits):
+    return special.softmax(np.pad(logits, ((0, 0), (0, 1))), axis=1)
+
+
+def test_loss_and_score_of_the_unknown_class(rng):
+    logits = np.float32(3 * rng.standard_normal((6, 4)))
+    labels = np.array([0, -1, 3, 2, -1, 1])
+    p = one_more_class(np.float64(logits))
+    # In NumPy too, -1 is the last class.
+    expected = -np.log(p[np.arange(6), labels])
+    actual = losses.unknown_class_loss(labels, logits)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
+    assert np.isnan(np.asarray(losses.unknown_class_loss([4], logits[:1])))
+    score = scores.get("unknown_class").of_arrays(logits)
+    np.testing.assert_allclose(
+        score, p[:, -1] - p[:, :-1].max(axis=1), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_adversarial_losses(rng):
+    real, fake, again = rng.standard_normal((3, 5, 1)) * 3
+    judge, generator = gan.adversarial_losses(
+        *map(np.float32, (real, fake, again)), weight=0.3
+    )
+    expected = np.log1p(np.exp(fake)).mean()
+    expected += 0.3 * np.log1p(np.exp(-real)).mean()
+    np.testing.assert_allclose(judge, expected, rtol=1e-5)
+    np.testing.assert_allclose(generator, -0.3 * again.mean(), rtol=1e-5)
+
+
+@pytest.fixture
+def judge(rng):
+    """A network, and its equation in NumPy."""
+    network = keras.Sequential(
+        [
+            keras.Input(SHAPE),
+            keras.layers.Flatten(),
+            keras.layers.Dense(7, activation="tanh"),
+            keras.layers.Dense(1),
+        ]
+    )
+    for variable in network.weights:
+        variable.assign(rng.standard_normal(variable.shape))
+    weights = [np.float64(w) for w in network.get_weights()]
+
+    def of_numpy(images, kernel=weights[0]):
+        hidden = np.tanh(images.reshape(len(images), -1) @ kernel + weights[1])
+        return hidden @ weights[2] + weights[3]
+
+    return network, of_numpy
+
+
+def penalty_of(function, images, norm):
+    """Equation 3 of Gulrajani et al., by finite differences."""
+    slopes = central_differences(lambda x: function(x).sum(), images)
+    axes = {"image": (1, 2, 3), "pixel": (3,)}[norm]
+    return np.mean((np.sqrt((slopes**2).sum(axis=axes)) - 1.0) ** 2)
+
+
+@pytest.mark.parametrize("norm", gan.PENALTY_NORMS)
+def test_gradient_penalty_and_its_gradient(judge, rng, norm, mode):
+    network, of_numpy = judge
+    images = rng.uniform(size=(3, *SHAPE))
+    kernel = network.weights[0]
+    at = np.float64(kernel.numpy())
+
+    def penalty(value):
+        others = list(network.weights[1:])
+        return gan.gradient_penalty(
+            network, np.float32(images), [(kernel, value), *others], norm
+        )
+
+    actual = execution.compiled(penalty, mode)(np.float32(at))
+    np.testing.assert_allclose(
+        actual, penalty_of(of_numpy, images, norm), rtol=1e-4
+    )
+    # What the training follows: the gradient's gradient, by the weights.
+    direction = rng.standard_normal(at.shape)
+    step = 1e-4
+    ends = [
+        penalty_of(
+            lambda x, kernel=at + sign * step * direction: of_numpy(x, kernel),
+            images,
+            norm,
+        )
+        for sign in (-1, 1)
+    ]
+    gradient = execution.gradient(penalty, mode)(np.float32(at))
+    np.testing.assert_allclose(
+        (gradient * direction).sum(), np.diff(ends)[0] / (2 * step), rtol=1e-3
+    )
+
+
+def test_no_gradient_reaches_a_frozen_network(judge, rng):
+    network, _ = judge
+    images = np.float32(rng.uniform(size=(3, *SHAPE)))
+    column = images[:, 0, 0, :1]
+    layer = keras.layers.Dense(1, use_bias=False)
+    layer.build((None, 1))
+
+    def slope(call):
+        def value(kernel):
+            with keras.StatelessScope(state_mapping=[(layer.kernel, kernel)]):
+                # TensorFlow has no gradient by what is not used at all.
+                return call(column) + 0.0 * ops.sum(kernel)
+
+        return execution.gradient(value)(np.full((1, 1), 0.5, "float32"))
+
+    np.testing.assert_allclose(slope(layer), column.sum(), rtol=1e-5)
+    np.testing.assert_array_equal(
+        slope(lambda x: gradients.with_frozen(layer, x)), 0.0
+    )
+    by_images = execution.gradient(lambda x: gradients.with_frozen(network, x))(
+        images
+    )
+    np.testing.assert_allclose(
+        by_images, execution.gradient(network)(images), rtol=1e-5
+    )
+
+
+def auto_encoder(width=2, **changes):
+    model = gan.AdversarialAutoEncoder(
+        (8, 8, 1), width=width, seed=3, **changes
+    )
+    # To make the graph takes longer than these few steps.
+    model.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
+    return model
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_open_set_dataset("digits", test_fraction=0.8)
+
+
+class _Interrupted(Exception):
+    pass
+
+
+class _Look(keras.callbacks.Callback):
+    """Keeps the state at the start of the third epoch; may stop there."""
+
+    def __init__(self, stops):
+        super().__init__()
+        self._stops = stops
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == 2:
+            both = (self.model, self.model.optimizer)
+            self.state = [np.array(v) for one in both for v in one.variables]
+            if self._stops:
+                raise _Interrupted
+
+
+@pytest.fixture(scope="module")
+def resumed(digits, tmp_path_factory):
+    """An auto-encoder that was interrupted, and its states then and later."""
+    folder = str(tmp_path_factory.mktemp("run") / "checkpoints")
+    osrci = methods.get("osrci")
+    recipe = osrci.recipe(
+        gan_epochs=4, gan_width=8, gan_learning_rate=5e-3, gan_batch_size=8
+    )
+    small = dataclasses.replace(
+        digits, train=Examples(*(a[:64] for a in digits.train))
+    )
+
+    def train(look):
+        run = TrainingRun(Runtime(seed=5), folder, callbacks=lambda *_: [look])
+        run.start()
+        return osrci.train_generator(small, recipe, run), run
+
+    before, after = _Look(stops=True), _Look(stops=False)
+    with pytest.raises(_Interrupted):
+        train(before)
+    model, run = train(after)
+    assert len(run.history) == 4
+    return model, before.state, after.state
+
+
+@pytest.fixture
+def trained(resumed):
+    """An auto-encoder whose images differ."""
+    return resumed[0]
+
+
+def test_the_generator_goes_on_where_it_was_interrupted(resumed):
+    _, before, after = resumed
+    # Weights, running means, momenta, and the states of random generators.
+    assert len(before) > 200
+    for one, other in zip(before, after, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_what_the_discriminator_learns_is_kept_from_the_others(digits):
+    images = digits.train.images[:16]
+    one, other = auto_encoder(), auto_encoder(penalty_weight=0.0)
+    before = [w.copy() for w in one.generator.get_weights()]
+    for model in (one, other):
+        model.train_on_batch(images, np.zeros(16))
+    for part in ("encoder", "generator"):
+        for a, b in zip(
+            getattr(one, part).get_weights(),
+            getattr(other, part).get_weights(),
+            strict=True,
+        ):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    assert not np.array_equal(before[0], one.generator.get_weights()[0])
+    assert not np.allclose(
+        one.discriminator.get_weights()[0], other.discriminator.get_weights()[0]
+    )
+
+
+def test_latents_have_length_one_in_each_chunk(digits):
+    model = auto_encoder()
+    images = np.float32(digits.train.images[:5]) / 255
+    for latents in (model.encoder(images), model.latent_noise(5)):
+        chunks = np.asarray(latents).reshape(5, -1, image_networks.CHUNK)
+        np.testing.assert_allclose(
+            np.linalg.norm(chunks, axis=-1), 1.0, rtol=1e-5
+        )
+    # Also of sizes that do not divide by eight.
+    odd = gan.AdversarialAutoEncoder((13, 20, 3), width=2, seed=0)
+    assert odd(np.zeros((2, 13, 20, 3))).shape == (2, 13, 20, 3)
+    assert odd.latent_width == 2 * 3 * image_networks.CHUNK
+
+
+def test_a_generator_that_collapsed_or_diverged(digits, trained):
+    images = digits.train.images[:32]
+    trained.check_not_collapsed(images)
+    model = auto_encoder()
+    with pytest.raises(ValueError, match="collapsed.*Raise gan_epochs"):
+        model.check_not_collapsed(images)
+    model.compile(keras.optimizers.SGD(1e30), run_eagerly=True)
+    with pytest.raises(FloatingPointError, match="Lower gan_learning_rate"):
+        model.fit(images, np.zeros(32), batch_size=8, epochs=3, verbose=0)
+
+
+WIDTH = image_networks.CHUNK
+
+
+@pytest.fixture
+def linear(rng):
+    """Encoder, generator and classifier; the latter two also in NumPy."""
+
+    def network(inputs, width, shape):
+        layer = keras.layers.Dense(width)
+        model = keras.Sequential(
+            [
+                keras.Input(inputs),
+                keras.layers.Flatten(),
+                layer,
+                keras.layers.Reshape(shape),
+            ]
+        )
+        layer.kernel.assign(rng.standard_normal(layer.kernel.shape) / 2)
+        return model, np.float64(layer.kernel.numpy())
+
+    encoder, _ = network(SHAPE, WIDTH, [WIDTH])
+    generator, one = network([WIDTH], 12, SHAPE)
+    classifier, two = network(SHAPE, 4, [4])
+    return encoder, generator, classifier, one @ two
+
+
+def numpy_loss(z, start, logits, weight, distance):
+    apart = (
+        ((z - start) ** 2).sum(axis=-1)
+        if distance == "squared"
+        else (z.mean(axis=-1) - start.mean(axis=-1)) ** 2
+    )
+    return -np.log(one_more_class(logits)[:, -1]) + weight * apart
+
+
+@pytest.mark.parametrize("distance", counterfactuals.DISTANCES)
+@pytest.mark.parametrize("times_loss", [False, True])
+def test_steps_in_latent_space(linear, rng, distance, times_loss):
+    *networks, product = linear
+    start = rng.standard_normal((3, WIDTH))
+    start /= np.linalg.norm(start, axis=1, keepdims=True)
+
+    def search(steps):
+        return counterfactuals.CounterfactualSearch(
+            *networks[:2],
+            None,
+            networks[2],
+            steps=steps,
+            distance_weight=0.7,
+            distance=distance,
+            times_loss=times_loss,
+        )
+
+    def loss(z):
+        return numpy_loss(z, start, z @ product, 0.7, distance)
+
+    z = start
+    for _ in range(3):
+        slope = central_differences(lambda z: loss(z).sum(), z)
+        if times_loss:
+            slope = slope * loss(z)[:, None]
+        last, z = loss(z), z - 0.1 * slope
+        z /= np.linalg.norm(z, axis=1, keepdims=True)
+    latents, values = search(3).search(ops.convert_to_tensor(np.float32(start)))
+    np.testing.assert_allclose(latents, z, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(values, last, rtol=1e-4)
+    assert (loss(z) < loss(start)).all()
+
+
+def test_the_paper_s_distance_binds_and_the_code_s_does_not(linear, rng):
+    images = rng.uniform(0, 255, (8, *SHAPE))
+    moved = {}
+    for distance in counterfactuals.DISTANCES:
+        search = counterfactuals.CounterfactualSearch(
+            *linear[:2], None, linear[2], distance=distance, distance_weight=5.0
+        )
+        start = search.unit(search.start(images))
+        latents, _ = search.search(start)
+        moved[distance] = np.linalg.norm(latents - start, axis=1).mean()
+    assert moved["squared"] < 0.5 * moved["means"]
+
+
+def test_a_search_leaves_the_networks_as_they_are(digits, trained):
+    model = trained
+    classifier = keras.Sequential(
+        [
+            keras.Input((8, 8, 1)),
+            keras.layers.Flatten(),
+            keras.layers.BatchNormalization(),
+            keras.layers.Dropout(0.5, seed=1),
+            keras.layers.Dense(4),
+        ]
+    )
+    before = [np.array(v) for v in (*model.variables, *classifier.variables)]
+    made = {}
+    for training in (False, True, True):
+        search = counterfactuals.CounterfactualSearch(
+            model.encoder,
+            model.generator,
+            None,
+            classifier,
+            steps=5,
+            in_training_mode=training,
+        )
+        images = search.predict(digits.train.images[:8], verbose=0)
+        if training in made:
+            np.testing.assert_allclose(images, made[training], atol=1e-5)
+        made[training] = images
+    assert not np.allclose(made[False], made[True])
+    after = [*model.variables, *classifier.variables]
+    for one, other in zip(before, after, strict=True):
+        np.testing.assert_array_equal(one, np.array(other))
+
+
+def test_presets():
+    osrci = methods.get("osrci")
+    fair = osrci.recipe.of_preset(osrci.preset("mnist"), {})
+    assert (fair.latent_distance, fair.generation_mode) == (
+        "squared",
+        "evaluation",
+    )
+    assert fair.epochs == methods.get("cac").preset("mnist")["epochs"]
+    paper = osrci.recipe.of_preset(
+        osrci.preset("mnist"), {"preset": "paper", "gan_epochs": 2}
+    )
+    assert (paper.latent_distance, paper.generation_mode) == (
+        "means",
+        "training",
+    )
+    assert (paper.epochs, paper.scale, paper.gan_epochs) == (30, 1.0, 2)
+    adam = paper.optimizer(10)
+    assert float(adam.learning_rate) == pytest.approx(1e-4)
+    assert (adam.beta_1, adam.beta_2) == (0.5, 0.999)
+    assert paper.unused["momentum"] == "algorithm=adam"
+    # With a schedule too.
+    rate = dataclasses.replace(paper, schedule="cosine").optimizer(10)
+    assert float(rate.learning_rate) == pytest.approx(1e-4)

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GFROR: its loss by its equation, what its classifier sees, its resume."""
+
+import keras
+import numpy as np
+import pytest
+
+import cac_tf
+from cac_tf import losses
+from cac_tf import methods
+from cac_tf.data import load_open_set_dataset
+from cac_tf.methods.gfror import augmented_inputs
+from cac_tf.training import Runtime
+from cac_tf.training import TrainingRun
+from tests.methods.killed_training import check_resume
+
+pytestmark = pytest.mark.filterwarnings("ignore:Class .* keeps its anchor")
+
+QUICK = {
+    "epochs": 2,
+    "auto_encoder_epochs": 2,
+    "auto_encoder_width": 4,
+    "auto_encoder_latents": 8,
+}
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_open_set_dataset(
+        "digits",
+        known_classes=["0", "1", "2"],
+        unknown_classes=["3", "4"],
+        test_fraction=0.8,
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(digits, network):
+    def train(folder, callbacks=None, **values):
+        method = methods.get("gfror")
+        values = {**QUICK, "network": network, **values}
+        recipe = method.recipe(**{**method.preset("digits"), **values})
+        run = TrainingRun(Runtime(seed=3), str(folder), callbacks=callbacks)
+        return method.train(digits, recipe, run), run
+
+    return train
+
+
+@pytest.fixture(scope="module")
+def finished(trained, tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("run"))
+
+
+def log_softmax(logits):
+    logits = np.float64(logits)
+    return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+
+
+def test_loss_against_numpy(rng):
+    labels, which = np.arange(6) % 3, np.int32([0, 7, 3, 1, 4, 5])
+    outputs = {
+        "logits": np.float32(rng.normal(size=(6, 3))),
+        "symmetry_logits": np.float32(rng.normal(size=(6, 8))),
+        "symmetry": which,
+    }
+    of_class = -log_softmax(outputs["logits"])[range(6), labels]
+    of_symmetry = -log_softmax(outputs["symmetry_logits"])[range(6), which]
+    for weight in (0.0, 0.2, 1.0):
+        loss = losses.SymmetryLoss(weight)
+        wanted = (1 - weight) * of_class + weight * of_symmetry
+        np.testing.assert_allclose(
+            loss.call(labels, outputs), wanted, rtol=1e-5, atol=1e-6
+        )
+        np.testing.assert_allclose(
+            loss(labels, outputs), wanted.mean(), rtol=1e-5
+        )
+
+
+def test_the_classifier_sees_image_and_reconstruction(finished, digits):
+    model, run = finished
+    names = [logs["training"] for logs in run.history]
+    assert names == ["auto_encoder"] * 2 + ["classifier"] * 2
+    images = digits.known_test.images[:20]
+    outputs = next(
+        model.iterate_outputs(images, names=["reconstruction", "logits"])
+    )[0]
+    auto_encoder = model.backbone.get_layer("auto_encoder")
+    pixels = np.float32(images) / 255
+    reconstruction = np.asarray(auto_encoder(pixels, training=False))
+    np.testing.assert_allclose(
+        outputs["reconstruction"], reconstruction, rtol=1e-4, atol=1e-5
+    )
+    mean, std = digits.channel_statistics
+    both = np.concatenate([pixels, reconstruction], axis=-1)
+    both = (both - mean[0]) / std[0]
+    features = model.backbone.get_layer("encoder")(both, training=False)
+    layer = model.network.last_layer
+    np.testing.assert_allclose(
+        outputs["logits"],
+        np.asarray(features) @ layer.kernel + layer.bias,
+        rtol=1e-3,
+        atol=1e-4,
+    )
+    np.testing.assert_allclose(
+        model.predict_scores(images).unknown_score,
+        -outputs["logits"].max(axis=1),
+        rtol=1e-5,
+    )
+
+
+def test_the_auto_encoder_is_frozen_while_the_classifier_learns(
+    finished, trained, tmp_path
+):
+    model, _ = finished
+    longer, _ = trained(tmp_path, epochs=3)
+    one, other = (
+        m.backbone.get_layer("auto_encoder").get_weights()
+        for m in (model, longer)
+    )
+    for mine, its in zip(one, other, strict=True):
+        np.testing.assert_array_equal(mine, its)
+    assert not model.backbone.get_layer("auto_encoder").trainable_variables
+
+
+def test_the_loss_of_the_auto_encoder_against_numpy(finished, rng):
+    training = augmented_inputs.AutoEncoderTraining(finished[0])
+    images = np.float32(rng.integers(0, 256, (5, 8, 8, 1)))
+    outputs = training(images, training=False)
+    loss = training.compute_loss(images, None, outputs, training=False)
+    pixels = np.float64(images) / 255
+    made = np.float64(training.auto_encoder(pixels, training=False))
+    np.testing.assert_allclose(loss, np.square(made - pixels).mean(), rtol=1e-5)
+
+
+def test_resumes_to_the_same_weights(trained, tmp_path):
+    def train(folder, callbacks):
+        return trained(folder, callbacks)
+
+    # Its second training, after one that has ended.
+    check_resume(train, "classifier", 1, tmp_path)
+
+
+def test_saved_loaded_and_exported(finished, digits, tmp_path):
+    model, _ = finished
+    model.calibrate(digits.validation.images, true_positive_rate=0.9)
+    images = digits.unknown_test.images[:30]
+    expected = model.predict_open_set(images)
+    model.save(tmp_path / "model.keras")
+    again = cac_tf.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(
+        again.predict_scores(images).unknown_score, expected.unknown_score
+    )
+    # The auto-encoder stays frozen.
+    assert not again.backbone.get_layer("auto_encoder").trainable_variables
+    if keras.backend.backend() != "tensorflow":
+        return
+    import tensorflow as tf
+
+    model.export(tmp_path / "served")
+    served = tf.saved_model.load(str(tmp_path / "served")).signatures
+    answer = served["serving_default"](images=tf.constant(images, tf.float32))
+    np.testing.assert_array_equal(answer["class_id"], expected.class_id)
+    np.testing.assert_allclose(
+        answer["unknown_score"], expected.unknown_score, rtol=1e-4, atol=1e-5
+    )
+
+
+def test_published_values():
+    method = methods.get("gfror")
+    preset = method.preset("cifar10")
+    paper = method.recipe.of_preset(preset, {"preset": "paper"})
+    assert (paper.algorithm, paper.learning_rate) == ("adam", 1e-3)
+    assert (paper.batch_size, paper.weight_decay) == (128, 1e-4)
+    assert paper.symmetry_weight == 0.2
+    assert (paper.auto_encoder_epochs, paper.auto_encoder_latents) == (40, 200)
+    assert method.recipe.of_preset(preset, {}).epochs == preset["epochs"]
+
+
+def test_images_that_cannot_be_turned(network, tmp_path):
+    """Rows and columns change places only in squares."""
+    rng = np.random.default_rng(0)
+    np.savez(
+        tmp_path / "wide.npz",
+        x_train=rng.integers(0, 256, (60, 8, 12, 1), "uint8"),
+        y_train=np.arange(60) % 3,
+    )
+    wide = load_open_set_dataset(
+        str(tmp_path / "wide.npz"), known_classes=["0", "1"]
+    )
+    method = methods.get("gfror")
+    run = TrainingRun(Runtime(seed=3), str(tmp_path))
+    recipe = method.recipe(**QUICK, network=network)
+    with pytest.raises(ValueError, match="square"):
+        method.train(wide, recipe, run)
+
+
+def test_what_is_refused(finished):
+    for weight in (-0.1, 1.1):
+        with pytest.raises(ValueError, match="symmetry_weight must be at"):
+            methods.get("gfror").recipe(symmetry_weight=weight)
+        with pytest.raises(ValueError, match=r"weight must be in \[0, 1\]"):
+            losses.SymmetryLoss(weight)
+    with pytest.raises(ValueError, match="network must be one of"):
+        methods.get("gfror").recipe(network="vgg")
+
+
+def test_a_loss_that_is_no_number_ends_the_training(trained, digits, tmp_path):
+    model, _ = trained(tmp_path, epochs=1, auto_encoder_epochs=1)
+    training = augmented_inputs.AutoEncoderTraining(model)
+    with training.trainable_auto_encoder():
+        training.compile(augmented_inputs.adam(1e-3))
+        for weight in training.trainable_variables:
+            weight.assign(np.nan * weight)
+        with pytest.raises(FloatingPointError, match="became nan in epoch 1"):
+            training.fit(*digits.train, verbose=0)
