@@ -24,6 +24,7 @@ lazy.package(
         "sources.digits": ["load_digits"],
         "sources.image_folder": ["load_image_folder"],
         "sources.npz_arrays": ["dump_arrays", "load_npz_arrays", "origin_of"],
+        "sources.record_folder": ["load_record_folder"],
         "sources.tfds": ["load_tfds_images"],
         "streamed_images": ["StreamedImages"],
         "unknown_data": ["load_unknown_images"],

@@ -45,7 +45,7 @@ class ClassSplit(typing.NamedTuple):
     """Class ids of one trial."""
 
     known: tuple
-    unknown: tuple
+    unknown: tuple | None
 
 
 @functools.cache
@@ -54,7 +54,7 @@ def _families():
     return json.loads(resource.read_text(encoding="utf-8"))["families"]
 
 
-def split_families():
+def split_families() -> tuple[str, ...]:
     """Names of the split families.
 
     Example:
@@ -65,12 +65,14 @@ def split_families():
     return tuple(_families())
 
 
-def has_class_split(dataset):
+def has_class_split(dataset: str) -> bool:
     """Whether the benchmark splits the classes of this data set."""
     return dataset in SPLIT_NAMES
 
 
-def class_split(dataset, split_family="neal", trial=0):
+def class_split(
+    dataset: str, split_family: str = "neal", trial: int = 0
+) -> ClassSplit:
     """The known and unknown classes of one trial.
 
     Args:

@@ -13,6 +13,9 @@ _KINDS = {
     "L": "in grey",
     "1": "in grey",
 }
+_OTHER_MODE, _OTHER_SIZE = "of another colour mode", "of another size"
+# All that an image that had to be converted can be.
+CONVERSIONS = (*dict.fromkeys(_KINDS.values()), _OTHER_MODE, _OTHER_SIZE)
 
 
 def read_image(source, image_size=None, channels=3):
@@ -65,10 +68,10 @@ def _converted(image, image_size, channels):
     if image.mode != _MODES[channels]:
         has_alpha = image.mode in ("RGBA", "LA", "PA")
         kind = "alpha" if has_alpha else image.mode
-        kinds.append(_KINDS.get(kind, "of another colour mode"))
+        kinds.append(_KINDS.get(kind, _OTHER_MODE))
         image = image.convert(_MODES[channels])
     if image_size is not None and image.size != (image_size, image_size):
-        kinds.append("of another size")
+        kinds.append(_OTHER_SIZE)
         image = image.resize(
             (image_size, image_size), PIL.Image.Resampling.BILINEAR
         )

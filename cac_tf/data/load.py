@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a data set's name to an `OpenSetDataset`."""
 
+from __future__ import annotations
+
 import dataclasses
 import inspect
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from typing import Any
 
+from cac_tf.annotations import Path
 from cac_tf.data import class_splits
 from cac_tf.data.open_set_dataset import TEST_FRACTION
 from cac_tf.data.open_set_dataset import VALIDATION_FRACTION
@@ -12,23 +18,26 @@ from cac_tf.data.open_set_dataset import make_open_set_dataset
 from cac_tf.data.sources import ClassChoice
 from cac_tf.data.sources import source_of
 
+if TYPE_CHECKING:
+    from cac_tf.data.open_set_dataset import OpenSetDataset
+
 
 def load_open_set_dataset(
-    dataset,
-    data_dir=None,
-    known_classes=None,
-    unknown_classes=None,
-    split_family=None,
-    trial=None,
-    image_size=None,
-    strict=False,
-    stream=None,
-    split_seed=0,
-    test_fraction=None,
-    validation_fraction=None,
-    validation_split=None,
-    negative_classes=None,
-):
+    dataset: str,
+    data_dir: Path | None = None,
+    known_classes: Sequence[str | int] | None = None,
+    unknown_classes: Sequence[str | int] | None = None,
+    split_family: str | None = None,
+    trial: int | None = None,
+    image_size: int | None = None,
+    strict: bool = False,
+    stream: bool | None = None,
+    split_seed: int = 0,
+    test_fraction: float | None = None,
+    validation_fraction: float | None = None,
+    validation_split: str | None = None,
+    negative_classes: Sequence[str | int] | None = None,
+) -> OpenSetDataset:
     """Loads a data set and divides its classes into known and unknown.
 
     Args:
@@ -136,7 +145,11 @@ def load_open_set_dataset(
     if parts.negatives is not None:
         _refuse_given(dataset, {"negative_classes": negative_classes})
     ids = choice.ids(parts.class_names, parts.unknown_class_names, parts.split)
-    fields = {"name": dataset, "split_family": split_family, "trial": trial}
+    fields: dict[str, Any] = {
+        "name": dataset,
+        "split_family": split_family,
+        "trial": trial,
+    }
     if known_classes is None and split is None:
         fields |= parts.fields or {}
     has_other_unknown = unknown_classes is not None or (

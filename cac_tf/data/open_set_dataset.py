@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The data of one open-set experiment, from any source."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import itertools
 import typing
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -25,19 +29,49 @@ TEST_FRACTION = 0.3
 VALIDATION_FRACTION = 0.2
 
 
-class Examples(typing.NamedTuple):
-    """Images with their labels."""
-
+class _ImagesAndLabels(typing.NamedTuple):
     # (n, H, W, C), values 0...255: an array, or `StreamedImages`.
     images: typing.Any
     labels: np.ndarray  # (n,) int64
 
-    def take(self, rows):
+
+class Examples(_ImagesAndLabels):
+    """Images with their labels: a pair, as `fit` takes it.
+
+    Args:
+        images: (n, H, W, C), values 0...255: an array, or `StreamedImages`.
+        labels: (n,) int64.
+        names: (n,) texts by which a user finds each image, such as the path
+            of its file in the data set's folder; None where the source has
+            none.
+
+    Example:
+
+    >>> examples = Examples(np.zeros((2, 8, 8, 1)), np.arange(2), ["a", "b"])
+    >>> images, labels = examples
+    >>> examples.take([1]).names
+    array(['b'], dtype=object)
+    """
+
+    names: np.ndarray | None
+
+    def __new__(cls, images, labels, names=None):
+        self = super().__new__(cls, images, labels)
+        self.names = None if names is None else np.asarray(names, object)
+        return self
+
+    def take(self, rows: Any) -> Examples:
         """The examples of these rows."""
         choose = getattr(self.images, "subset", self.images.__getitem__)
-        return Examples(choose(rows), self.labels[rows])
+        names = None if self.names is None else self.names[rows]
+        return Examples(choose(rows), self.labels[rows], names)
 
-    def joined(self, other):
+    def _replace(self, **changes):
+        # A named tuple's own would forget the names.
+        images, labels = super()._replace(**changes)
+        return Examples(images, labels, self.names)
+
+    def joined(self, other: Examples) -> Examples:
         """These examples, followed by others of the same kind.
 
         Arrays are copied; images that are streamed are not read.
@@ -48,10 +82,13 @@ class Examples(typing.NamedTuple):
             if join is None
             else join(other.images)
         )
-        return Examples(images, np.r_[self.labels, other.labels])
+        names = None
+        if self.names is not None and other.names is not None:
+            names = np.concatenate([self.names, other.names])
+        return Examples(images, np.r_[self.labels, other.labels], names)
 
     @property
-    def size(self):
+    def size(self) -> int:
         return len(self.labels)
 
 
@@ -78,7 +115,8 @@ class OpenSetDataset:
     split_family: str | None = None
     trial: int | None = None
     notes: tuple = ()  # what was converted, skipped or assumed
-    negatives: Examples | None = None  # None becomes empty ones
+    # None becomes empty ones.
+    negatives: Examples = None  # type: ignore[assignment]
 
     def __post_init__(self):
         counts = np.bincount(self.train.labels, minlength=len(self.class_names))
@@ -94,19 +132,19 @@ class OpenSetDataset:
             object.__setattr__(self, "negatives", none)
 
     @property
-    def image_shape(self):
+    def image_shape(self) -> tuple[int, ...]:
         """(height, width, channels)."""
         return tuple(self.train.images.shape[1:])
 
     @property
-    def openness(self):
+    def openness(self) -> float:
         """Openness of the experiment (equation 10)."""
         return metrics.openness(
             len(self.class_names), len(self.unknown_class_names)
         )
 
     @property
-    def counts(self):
+    def counts(self) -> dict[str, int]:
         """Number of examples of each part; "negatives" if there are any."""
         counts = {
             "train": self.train.size,
@@ -119,18 +157,20 @@ class OpenSetDataset:
         return counts
 
     @functools.cached_property
-    def digests(self):
+    def digests(self) -> dict[str, str]:
         """SHA-256 of the images and labels of each part in `counts`."""
         return {part: fingerprint(getattr(self, part)) for part in self.counts}
 
     # Computed once, because it reads all training images.
     @functools.cached_property
-    def channel_statistics(self):
+    def channel_statistics(self) -> tuple[list[float], list[float]]:
         """Mean and std of the training images' channels, scale [0, 1]."""
         return layers.channel_statistics(self.train.images)
 
 
-def stratified_split(examples, fraction, seed):
+def stratified_split(
+    examples: Examples, fraction: float, seed: int
+) -> tuple[Examples, Examples]:
     """Two disjoint parts, every class split in the same proportion.
 
     Args:
@@ -169,8 +209,8 @@ def stratified_split(examples, fraction, seed):
         random_state=seed,
         stratify=examples.labels,
     )
-    parts = tuple(examples.take(np.sort(part)) for part in rows)
-    for part in parts:
+    first, last = (examples.take(np.sort(part)) for part in rows)
+    for part in (first, last):
         missing = sorted(set(labels.tolist()) - set(part.labels.tolist()))
         if missing:
             raise ValueError(
@@ -178,26 +218,26 @@ def stratified_split(examples, fraction, seed):
                 f"one of its parts: {missing}. Take another fraction, or more "
                 "examples."
             )
-    return parts
+    return first, last
 
 
 def make_open_set_dataset(
-    name,
-    train,
-    class_names,
-    known_classes,
-    test=None,
-    validation=None,
-    split_seed=0,
-    test_fraction=TEST_FRACTION,
-    validation_fraction=VALIDATION_FRACTION,
-    unknown=None,
-    unknown_class_names=None,
-    unknown_classes=None,
-    negative_classes=(),
-    white=None,
-    **fields,
-):
+    name: str,
+    train: Examples,
+    class_names: Sequence[str],
+    known_classes: Sequence[int],
+    test: Examples | None = None,
+    validation: Examples | None = None,
+    split_seed: int = 0,
+    test_fraction: float = TEST_FRACTION,
+    validation_fraction: float = VALIDATION_FRACTION,
+    unknown: Examples | None = None,
+    unknown_class_names: Sequence[str] | None = None,
+    unknown_classes: Sequence[int] | None = None,
+    negative_classes: Sequence[int] = (),
+    white: float | None = None,
+    **fields: Any,
+) -> OpenSetDataset:
     """Divides labelled images into the parts of an open-set experiment.
 
     Args:
@@ -287,6 +327,7 @@ def make_open_set_dataset(
         unknown_class_names = class_names
         candidates = _ids_present(unknown.labels, [*known, *negative])
     else:
+        unknown_class_names = unknown_class_names or ()
         check_class_names(unknown_class_names, f"the unknown part of {name}")
         candidates = _ids_present(unknown.labels, [])
     unknown_ids = _chosen(unknown_classes, candidates, unknown_class_names)
@@ -429,10 +470,11 @@ def as_negatives(images):
 
 def _relabelled(examples, ids):
     """Examples of the classes `ids`, with positions in `ids` as labels."""
-    position = {int(class_id): index for index, class_id in enumerate(ids)}
-    rows = np.flatnonzero(np.isin(examples.labels, list(position)))
-    labels = [position[int(label)] for label in examples.labels[rows]]
-    return Examples(examples.take(rows).images, np.array(labels, "int64"))
+    ids = np.array(ids, "int64")
+    rows = np.flatnonzero(np.isin(examples.labels, ids))
+    order = np.argsort(ids)
+    labels = order[np.searchsorted(ids, examples.labels[rows], sorter=order)]
+    return examples.take(rows)._replace(labels=labels)
 
 
 def _ids_present(labels, known):

@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Images that are decoded when they are needed, for data beyond memory."""
 
-import hashlib
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
+from cac_tf.data.image_facts import look_at
 from cac_tf.data.image_file import read_image
+
+if TYPE_CHECKING:
+    from cac_tf.data.image_facts import ImageFacts
 
 # Decoded images that need more than this are streamed.
 MOST_BYTES_IN_MEMORY = 1 << 30
@@ -23,11 +30,12 @@ class StreamedImages:
     decoding. Training reads them through `dataset`.
 
     Args:
-        sources: sequence of paths, or of files' bytes.
+        sources: sequence of paths, or of files' bytes, in memory or read when
+            indexed (`record_files.Records`).
         image_size: height and width that images are resampled to.
         channels: 3 for RGB, 1 for grey.
-        digests: sequence of the SHA-256 of each file, in bytes, where they
-            are known; None: they are computed when they are asked for.
+        facts: `ImageFacts`, where they are known; None: the images are read
+            when facts are asked for.
 
     Example:
 
@@ -41,13 +49,21 @@ class StreamedImages:
     np.float64(7.0)
     """
 
-    def __init__(self, sources, image_size, channels=3, digests=None):
-        self.sources = _objects(sources)
-        self._digests = None if digests is None else _objects(digests)
+    def __init__(
+        self,
+        sources: Any,
+        image_size: int,
+        channels: int = 3,
+        facts: ImageFacts | None = None,
+    ) -> None:
+        self.sources = sources
+        if isinstance(sources, (list, tuple)):
+            self.sources = _objects(sources)
         self._image_size, self._channels = image_size, channels
+        self._facts = facts
 
     @property
-    def shape(self):
+    def shape(self) -> tuple[int, int, int, int]:
         size = self._image_size
         return (len(self.sources), size, size, self._channels)
 
@@ -63,28 +79,40 @@ class StreamedImages:
     def _decode(self, source):
         return read_image(source, self._image_size, self._channels)[0]
 
-    def subset(self, rows):
+    @property
+    def facts(self) -> ImageFacts:
+        """`ImageFacts` of the images; reads them, the first time."""
+        if self._facts is None:
+            self._facts = look_at(
+                self.sources, self._image_size, self._channels, "images"
+            )
+        return self._facts
+
+    def channel_sums(self) -> tuple[np.ndarray, np.ndarray, int]:
+        """Sums of the pixels and of their squares by channel, and n H W."""
+        pixels = len(self) * self._image_size**2
+        facts = self.facts
+        return facts.sums.sum(axis=0), facts.squares.sum(axis=0), pixels
+
+    def subset(self, rows: Any) -> StreamedImages:
         """`StreamedImages` of some of the images."""
         return StreamedImages(
             self.sources[rows],
             self._image_size,
             self._channels,
-            None if self._digests is None else self._digests[rows],
+            None if self._facts is None else self._facts[rows],
         )
 
-    def file_digests(self):
-        """The SHA-256 of each file, in bytes."""
-        if self._digests is None:
-            self._digests = _objects([file_digest(s) for s in self.sources])
-        return list(self._digests)
-
-    def joined(self, other):
+    def joined(self, other: StreamedImages) -> StreamedImages:
         """`StreamedImages` of these and of others of the same size."""
         return StreamedImages(
-            [*self.sources, *other.sources], self._image_size, self._channels
+            _Joined([self.sources, other.sources]),
+            self._image_size,
+            self._channels,
+            self.facts.joined(other.facts),
         )
 
-    def dataset(self, labels, batch_size):
+    def dataset(self, labels: np.ndarray, batch_size: int) -> Any:
         """A `tf.data.Dataset` of (images, labels) batches, in order.
 
         Decodes on all cores while the model trains on the batch before.
@@ -115,12 +143,23 @@ class StreamedImages:
         )
 
 
-def file_digest(source):
-    """The SHA-256 of a file, given its path or its bytes."""
-    if isinstance(source, bytes):
-        return hashlib.sha256(source).digest()
-    with open(source, "rb") as file:
-        return hashlib.file_digest(file, "sha256").digest()
+class _Joined:
+    """Sequences one after another, or chosen rows of all of them."""
+
+    def __init__(self, parts, rows=None):
+        self._parts = parts
+        self._starts = np.cumsum([0, *map(len, parts)])
+        self._rows = np.arange(self._starts[-1]) if rows is None else rows
+
+    def __len__(self):
+        return len(self._rows)
+
+    def __getitem__(self, rows):
+        chosen = self._rows[rows]
+        if np.ndim(chosen):
+            return _Joined(self._parts, chosen)
+        part = np.searchsorted(self._starts, chosen, side="right") - 1
+        return self._parts[part][chosen - self._starts[part]]
 
 
 def _objects(values):

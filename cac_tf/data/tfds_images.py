@@ -9,6 +9,8 @@ import numpy as np
 from cac_tf.data.image_file import read_image
 from cac_tf.data.open_set_dataset import Examples
 from cac_tf.data.reachability import unreachable
+from cac_tf.data.record_files import DamagedError
+from cac_tf.data.record_files import read_records
 from cac_tf.data.sources.source import names_of_datasets
 from cac_tf.data.sources.source import what_is_taken
 from cac_tf.data.streamed_images import StreamedImages
@@ -35,8 +37,8 @@ def prepared_builder(name, data_dir=None):
     except ImportError as error:
         raise ValueError(
             f"{name!r} is taken to be a TFDS data set, and for these "
-            "tensorflow-datasets and tensorflow must be installed. There are: "
-            f"{what_is_taken()}."
+            "tensorflow-datasets and tensorflow must be installed: pip install "
+            f"'cac-tf[datasets]'. There are: {what_is_taken()}."
         ) from error
     # TFDS finds the name once the module was imported.
     import cac_tf.data.tiny_imagenet  # noqa: F401
@@ -170,16 +172,32 @@ def read_split(
             f"{builder.data_dir} has no split {split!r}; it has: "
             f"{', '.join(builder.info.splits)}."
         )
-    sources, labels = _encoded(builder, split, classes)
     if channels is None:
         is_grey = builder.info.features["image"].shape[-1] == 1
         channels = 1 if is_grey else 3
-    if stream is None:
-        size = image_size or builder.info.features["image"].shape[0]
-        stream = bool(size) and exceeds_memory(len(sources), size, channels)
-    if stream:
-        size = image_size or read_image(sources[0])[0].shape[0]
-        images = StreamedImages(sources, size, channels)
+    size = image_size or builder.info.features["image"].shape[0]
+
+    def is_streamed(count):
+        if stream is None:
+            return bool(size) and exceeds_memory(count, size, channels)
+        return stream
+
+    count, kind = (
+        builder.info.splits[split].num_examples,
+        builder.info.file_format,
+    )
+    if size and is_streamed(count) and kind.value == "tfrecord":
+        sources, labels, facts = _on_disk(builder, split, size, channels)
+        if classes is not None:
+            rows = np.flatnonzero(np.isin(labels, list(classes)))
+            sources, labels, facts = (x[rows] for x in (sources, labels, facts))
+    else:
+        sources, labels = _encoded(builder, split, classes)
+        facts = None
+    _check_labels(builder, split, classes, labels)
+    if is_streamed(len(sources)):
+        size = size or read_image(sources[0])[0].shape[0]
+        images = StreamedImages(sources, size, channels, facts)
         return Examples(images, labels)
     decoded = [read_image(s, image_size, channels)[0] for s in sources]
     if len({image.shape for image in decoded}) > 1:
@@ -187,6 +205,17 @@ def read_split(
             f"The images of {builder.name} differ in shape; give image_size."
         )
     return Examples(np.stack(decoded), labels)
+
+
+def _on_disk(builder, split, size, channels):
+    """The images of a split, which stay in its files; labels and facts."""
+    paths = [os.fspath(p) for p in builder.info.splits[split].filepaths]
+    try:
+        return read_records(
+            builder.data_dir, split, paths, ["image"], ["label"], size, channels
+        )
+    except DamagedError as error:
+        raise ValueError(_damaged(builder, split, error)) from error
 
 
 def read_numbers(builder, split):
@@ -216,7 +245,10 @@ def _encoded(builder, split, classes):
     import tensorflow_datasets as tfds
 
     dataset = builder.as_dataset(
-        split=split, decoders={"image": tfds.decode.SkipDecoding()}
+        split=split,
+        decoders={"image": tfds.decode.SkipDecoding()},
+        # One file after another, as records are numbered.
+        read_config=tfds.ReadConfig(interleave_cycle_length=1),
     ).map(lambda example: (example["image"], example["label"]))
     if classes is not None:
         wanted = tf.constant(list(classes), tf.int64)
@@ -230,26 +262,33 @@ def _encoded(builder, split, classes):
             sources += batch[0].tolist()
             labels += batch[1].tolist()
     except tf.errors.DataLossError as error:
-        raise ValueError(
-            f"A file of the split {split!r} in {builder.data_dir} is cut off "
-            "or damaged. Delete that folder and prepare it again (or copy it "
-            f"again). {str(error).splitlines()[0]}"
-        ) from error
+        raise ValueError(_damaged(builder, split, error)) from error
+    return sources, np.array(labels, "int64")
+
+
+def _damaged(builder, split, error):
+    return (
+        f"A file of the split {split!r} in {builder.data_dir} is cut off or "
+        "damaged. Delete that folder and prepare it again (or copy it again). "
+        f"{str(error).splitlines()[0]}"
+    )
+
+
+def _check_labels(builder, split, classes, labels):
     expected = builder.info.splits[split].num_examples
-    if classes is None and len(sources) != expected:
+    if classes is None and len(labels) != expected:
         raise ValueError(
-            f"The split {split!r} in {builder.data_dir} has {len(sources)} "
+            f"The split {split!r} in {builder.data_dir} has {len(labels)} "
             f"examples; its dataset_info.json says {expected}. A file is "
             "missing or was replaced."
         )
-    if not sources:
+    if not len(labels):
         raise ValueError(
             f"The split {split!r} in {builder.data_dir} has no example"
             + (" of the classes asked for." if classes is not None else ".")
         )
-    if min(labels) < 0:
+    if labels.min() < 0:
         raise ValueError(
             f"The split {split!r} of {builder.name} has examples without a "
             "label."
         )
-    return sources, np.array(labels, "int64")

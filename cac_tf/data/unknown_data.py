@@ -7,6 +7,7 @@ import pathlib
 
 import numpy as np
 
+from cac_tf.annotations import Path
 from cac_tf.data import tfds_images
 from cac_tf.data.image_file import as_pixels
 from cac_tf.data.image_file import read_image
@@ -17,7 +18,9 @@ from cac_tf.data.sources.npz_arrays import read_entries
 KINDS = ("folder", "npz", "tfds")
 
 
-def load_unknown_images(source, image_shape, data_dir=None):
+def load_unknown_images(
+    source: str, image_shape: tuple[int, ...], data_dir: Path | None = None
+) -> tuple[np.ndarray, tuple[str, ...]]:
     """Images of other data, in the form that a model takes.
 
     Their labels do not matter: to the model all of them are unknown. They are
@@ -63,7 +66,7 @@ def load_unknown_images(source, image_shape, data_dir=None):
         )
     if kind == "tfds":
         return _of_tfds(name, data_dir, height, channels)
-    found = collections.Counter()
+    found: collections.Counter[str] = collections.Counter()
     if kind == "npz":
         arrays, notes = _arrays(name)
         converted = (as_pixels(one, height, channels) for one in arrays)

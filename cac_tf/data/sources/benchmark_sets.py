@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The data sets of the paper's benchmark: sources, sizes, expected counts."""
 
+from __future__ import annotations
+
 import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +17,9 @@ from cac_tf.data.pixel_scale import WHITE
 from cac_tf.data.sources.source import DataSource
 from cac_tf.data.sources.source import LabelledParts
 from cac_tf.data.sources.source import register
+
+if TYPE_CHECKING:
+    from cac_tf.data.open_set_dataset import Examples
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +45,7 @@ class BenchmarkSet:
     without: tuple = ()
     # Names of the known and the unknown classes; None: all, or the split's.
     known_names: tuple | None = None
-    unknown_names: tuple | None = None
+    unknown_names: tuple = ()
 
 
 _MNIST = Source(
@@ -152,7 +159,13 @@ class BenchmarkImages:
         ValueError: what `tfds_images.prepared_builder` finds wrong.
     """
 
-    def __init__(self, name, data_dir=None, image_size=None, stream=None):
+    def __init__(
+        self,
+        name: str,
+        data_dir: str | None = None,
+        image_size: int | None = None,
+        stream: bool | None = None,
+    ) -> None:
         self._set = BENCHMARK_SETS[name]
         self._options = {
             "image_size": image_size or self._set.image_size,
@@ -168,12 +181,12 @@ class BenchmarkImages:
             )
 
     @property
-    def class_names(self):
+    def class_names(self) -> tuple[str, ...]:
         """Names of the classes that can be known."""
         return tfds_images.class_names(self._known)
 
     @property
-    def unknown_class_names(self):
+    def unknown_class_names(self) -> tuple[str, ...] | None:
         """Names of the classes of the data set of the unknown classes.
 
         None if it is the same data set.
@@ -183,7 +196,7 @@ class BenchmarkImages:
         return tfds_images.class_names(self._unknown)
 
     @property
-    def default_split(self):
+    def default_split(self) -> ClassSplit | None:
         """All of one data set against the other, or the classes by name.
 
         None if there is only one data set, and no classes are named.
@@ -199,12 +212,14 @@ class BenchmarkImages:
             tuple(range(len(self.class_names))),
             tuple(
                 i
-                for i, name in enumerate(self.unknown_class_names)
+                for i, name in enumerate(self.unknown_class_names or ())
                 if name not in self._set.without
             ),
         )
 
-    def source_statistics(self, known):
+    def source_statistics(
+        self, known: Sequence[int]
+    ) -> tuple[list[float], list[float]]:
         """Mean and std of the known training images at their own size.
 
         The paper's authors computed them in this way. For those of the images
@@ -213,7 +228,7 @@ class BenchmarkImages:
         examples = tfds_images.read_split(self._known, "train", known)
         return layers.channel_statistics(examples.images)
 
-    def authors_split(self, train):
+    def authors_split(self, train: Examples) -> tuple[Examples, Examples]:
         """Splits training images as the paper's authors did.
 
         Args:
@@ -245,7 +260,12 @@ class BenchmarkImages:
             train.take(np.flatnonzero(~rows)),
         )
 
-    def read(self, known, unknown, negative=()):
+    def read(
+        self,
+        known: Sequence[int],
+        unknown: Sequence[int] | None,
+        negative: Sequence[int] = (),
+    ) -> tuple[Examples, Examples, Examples | None]:
         """The images of these class ids.
 
         Args:
@@ -274,7 +294,7 @@ class BenchmarkImages:
                 unknown = [i for i in every if i not in trained_on]
             tested = [*known, *unknown]
         else:
-            tested = known
+            tested = [*known]
         test = self._read(
             self._known, source.test_split, tested, source.test_counts
         )

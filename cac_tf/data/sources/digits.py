@@ -25,7 +25,7 @@ class Digits(DataSource):
         return LabelledParts(class_names, examples, white=WHITE)
 
 
-def load_digits():
+def load_digits() -> tuple[Examples, tuple[str, ...]]:
     """1,797 grey images of 8x8 pixels of the digits 0 to 9.
 
     Returns:

@@ -2,12 +2,20 @@
 """Images in folders: one sub-folder per class."""
 
 import collections
+import os
 import pathlib
 
 import numpy as np
 import tqdm
 
+from cac_tf.annotations import Path
+from cac_tf.data.image_facts import ImageFacts
+from cac_tf.data.image_facts import conversion_notes
+from cac_tf.data.image_facts import look_at
+from cac_tf.data.image_facts import problem_of
 from cac_tf.data.image_file import read_image
+from cac_tf.data.kept_beside import kept_beside
+from cac_tf.data.kept_beside import listing_of
 from cac_tf.data.open_set_dataset import Examples
 from cac_tf.data.open_set_dataset import listed
 from cac_tf.data.pixel_scale import WHITE
@@ -16,7 +24,6 @@ from cac_tf.data.sources.source import LabelledParts
 from cac_tf.data.sources.source import register
 from cac_tf.data.streamed_images import StreamedImages
 from cac_tf.data.streamed_images import exceeds_memory
-from cac_tf.data.streamed_images import file_digest
 from cac_tf.labels import check_class_names
 
 _IMAGE_SIZE = 32
@@ -92,12 +99,16 @@ def _check_there_are_files(data_dir, class_names, ids):
 
 
 def image_files(folder):
-    """The files of a folder at any depth, in any order; hidden ones are not."""
-    return (
-        path
-        for path in folder.rglob("*")
-        if path.is_file() and not path.name.startswith(".")
-    )
+    """Paths of files of a folder at any depth, in any order.
+
+    Hidden files and folders are left out.
+    """
+    for parent, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in files:
+            path = os.path.join(parent, name)
+            if not name.startswith(".") and os.path.isfile(path):
+                yield path
 
 
 def _parts(root):
@@ -110,7 +121,12 @@ def _parts(root):
     return {"train": root}
 
 
-def load_image_folder(data_dir, image_size=32, strict=False, stream=None):
+def load_image_folder(
+    data_dir: Path,
+    image_size: int = 32,
+    strict: bool = False,
+    stream: bool | None = None,
+) -> LabelledParts:
     """Reads all images of a folder, as RGB of one size.
 
     Either `data_dir/<class>/*`, or `data_dir/train/<class>/*`,
@@ -126,7 +142,8 @@ def load_image_folder(data_dir, image_size=32, strict=False, stream=None):
             otherwise it is skipped and named in `notes`.
         stream: whether to decode images each time they are used, instead of
             keeping them in memory; None decides by the memory that they
-            would need. Every file is read once here in either case.
+            would need. Each is read once here, and what was found is kept in
+            `.cac_tf` of the folder: the next time, the files are only listed.
 
     Returns:
         `LabelledParts`; images uint8 (n, image_size, image_size, 3), an array
@@ -154,63 +171,104 @@ def load_image_folder(data_dir, image_size=32, strict=False, stream=None):
     if image_size < 1:
         raise ValueError(f"image_size must be at least 1; got {image_size}.")
     class_names = folder_classes(data_dir)
-    conversions = collections.Counter()
-    skipped = []
-    parts = {}
-    for part, folder in _parts(pathlib.Path(data_dir)).items():
-        files = [
-            (path, class_names.index(class_folder.name))
-            for class_folder in _class_folders(folder)
-            for path in sorted(image_files(class_folder))
-        ]
-        is_streamed = stream
-        if stream is None:
-            is_streamed = exceeds_memory(len(files), image_size, 3)
-        images, labels, digests = [], [], []
-        for path, label in tqdm.tqdm(
-            files, desc=f"reading {part}", unit="image", leave=False
-        ):
-            try:
-                image, kinds = read_image(path, image_size)
-            except Exception as error:  # Pillow's decoders raise of any kind.
-                if strict:
-                    raise ValueError(
-                        f"{path} cannot be read as an image: {error}"
-                    ) from error
-                skipped.append(str(path.relative_to(data_dir)))
-                continue
-            images.append(path if is_streamed else image)
-            if is_streamed:
-                # While the system still has the file in memory.
-                digests.append(file_digest(path))
-            labels.append(label)
-            conversions.update(kinds)
-        if is_streamed:
-            images = StreamedImages(images, image_size, digests=digests)
-        else:
-            shape = (len(images), image_size, image_size, 3)
-            images = np.array(images, "uint8").reshape(shape)
-        parts[part] = Examples(images, np.array(labels, "int64"))
+    reading = _Reading(data_dir, image_size, strict, stream)
+    parts = {
+        part: reading.examples(part, folder, class_names)
+        for part, folder in _parts(pathlib.Path(data_dir)).items()
+    }
     return LabelledParts(
         class_names=class_names,
         train=parts["train"],
         validation=parts.get("validation"),
         test=parts.get("test"),
-        notes=tuple(_notes(conversions, skipped, image_size)),
+        notes=tuple(reading.notes()),
         white=WHITE,
     )
 
 
-def _notes(conversions, skipped, image_size):
-    for kind, count in sorted(conversions.items()):
-        yield (
-            f"{count} images {kind} were converted to RGB, "
-            f"{image_size}x{image_size}"
+class _Reading:
+    """Reads the parts of a folder, and counts what it did to the images."""
+
+    def __init__(self, data_dir, image_size, strict, stream):
+        self._data_dir, self._image_size = os.fspath(data_dir), image_size
+        self._strict, self._stream = strict, stream
+        self._conversions, self._skipped = collections.Counter(), []
+
+    def examples(self, part, folder, class_names):
+        """`Examples` of one part."""
+        paths, labels = [], []
+        for class_folder in _class_folders(folder):
+            found = sorted(image_files(class_folder), key=_by_parts)
+            paths += found
+            label = class_names.index(class_folder.name)
+            labels += [label] * len(found)
+        labels = np.array(labels, "int64")
+        stream = self._stream
+        if stream is None:
+            stream = exceeds_memory(len(paths), self._image_size, 3)
+        read = self._streamed if stream else self._in_memory
+        images, is_readable = read(part, paths)
+        names = [
+            os.path.relpath(paths[row], self._data_dir)
+            for row in np.flatnonzero(is_readable)
+        ]
+        return Examples(images, labels[is_readable], names)
+
+    def _in_memory(self, part, paths):
+        images, is_readable = [], []
+        for path in tqdm.tqdm(
+            paths,
+            desc=f"reading {part}",
+            unit="image",
+            leave=False,
+            disable=None,
+        ):
+            try:
+                image, kinds = read_image(path, self._image_size)
+                images.append(image)
+                self._conversions.update(kinds)
+                is_readable.append(True)
+            except Exception as error:  # Pillow's decoders raise of any kind.
+                self._skip(path, error)
+                is_readable.append(False)
+        shape = (len(images), self._image_size, self._image_size, 3)
+        images = np.array(images, "uint8").reshape(shape)
+        return images, np.array(is_readable, bool)
+
+    def _streamed(self, part, paths):
+        size = self._image_size
+        facts = ImageFacts(
+            **kept_beside(
+                self._data_dir,
+                f"{part}_{size}",
+                [size, listing_of(self._data_dir, paths)],
+                lambda: look_at(paths, size, 3, part).arrays(),
+            )
         )
-    if skipped:
-        shown = ", ".join(skipped[:10])
-        more = f" and {len(skipped) - 10} more" if len(skipped) > 10 else ""
-        yield (
-            f"{len(skipped)} files are not readable images and were skipped: "
-            f"{shown}{more}"
-        )
+        is_readable = facts.is_readable
+        for row in np.flatnonzero(~is_readable):
+            self._skip(paths[row], problem_of(paths[row], size, 3))
+        images = StreamedImages(paths, size, facts=facts).subset(is_readable)
+        self._conversions += images.facts.count_conversions()
+        return images, is_readable
+
+    def _skip(self, path, problem):
+        if self._strict:
+            raise ValueError(f"{path} cannot be read as an image: {problem}")
+        self._skipped.append(os.path.relpath(path, self._data_dir))
+
+    def notes(self):
+        """What was converted and skipped, as texts."""
+        yield from conversion_notes(self._conversions, self._image_size)
+        if self._skipped:
+            shown = ", ".join(self._skipped[:10])
+            rest = len(self._skipped) - 10
+            more = f" and {rest} more" if rest > 0 else ""
+            yield (
+                f"{len(self._skipped)} files are not readable images and were "
+                f"skipped: {shown}{more}"
+            )
+
+
+def _by_parts(path):
+    return path.split(os.sep)

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Images as NumPy arrays in one .npz file."""
 
+from __future__ import annotations
+
 import json
 import math
 import os
 import zipfile
+from typing import TYPE_CHECKING
 
 import numpy as np
 import psutil
 
 from cac_tf import atomic_files
+from cac_tf.annotations import Path
 from cac_tf.data.class_splits import ClassSplit
 from cac_tf.data.open_set_dataset import Examples
 from cac_tf.data.open_set_dataset import as_negatives
@@ -20,6 +24,9 @@ from cac_tf.data.sources.source import LabelledParts
 from cac_tf.data.sources.source import class_ids
 from cac_tf.data.sources.source import register
 from cac_tf.labels import check_class_names
+
+if TYPE_CHECKING:
+    from cac_tf.data.open_set_dataset import OpenSetDataset
 
 _PARTS = ("train", "validation", "test")
 _OPTIONAL = (
@@ -53,7 +60,7 @@ class NpzArrays(DataSource):
         return load_npz_arrays(dataset)
 
 
-def load_npz_arrays(path):
+def load_npz_arrays(path: Path) -> LabelledParts:
     """Reads `x_train`, `y_train` and the other parts, if there are any.
 
     Entries: `x_train` (n, H, W, C) or (n, H, W) and `y_train` (n,) class ids
@@ -124,13 +131,11 @@ def load_npz_arrays(path):
                 parts[part] = parts[part]._replace(labels=positions)
     check_class_names(names, path)
     known = _texts(entries, "known_classes", path)
-    notes = ()
-    if others:
-        notes = (f"these entries of {path} are not used: {listed(others)}",)
+    unused = f"these entries of {path} are not used: {listed(others)}"
     return LabelledParts(
         class_names=names,
         **parts,
-        notes=notes,
+        notes=(unused,) if others else (),
         split=ClassSplit(tuple(class_ids(known, names, path)), None)
         if known
         else None,
@@ -258,7 +263,7 @@ def _fields(entries, path):
     }
 
 
-def dump_arrays(path, dataset):
+def dump_arrays(path: Path, dataset: OpenSetDataset) -> None:
     """Writes an experiment's data as one file that `load_npz_arrays` reads.
 
     Loaded again, it gives the same `OpenSetDataset`: the same images in the
@@ -302,7 +307,7 @@ def dump_arrays(path, dataset):
         )
 
 
-def origin_of(path):
+def origin_of(path: Path) -> str | None:
     """Name of the data set that `dump_arrays` wrote to a file, or None.
 
     Reads nothing else, and raises nothing.

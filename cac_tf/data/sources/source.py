@@ -2,6 +2,8 @@
 """The base class of data sources, and which source takes a name."""
 
 import typing
+from collections.abc import Sequence
+from typing import Any
 
 from cac_tf.data.class_splits import ClassSplit
 from cac_tf.data.open_set_dataset import VALIDATION_FRACTION
@@ -61,9 +63,11 @@ class LabelledParts(typing.NamedTuple):
 class ClassIds(typing.NamedTuple):
     """Positions of classes among the names of a source."""
 
-    known: list
-    unknown: list | None  # None: all that are neither known nor negative
-    negative: list
+    known: Sequence[int]
+    unknown: (
+        Sequence[int] | None
+    )  # None: all that are neither known nor negative
+    negative: Sequence[int]
 
 
 class ClassChoice(typing.NamedTuple):
@@ -83,7 +87,12 @@ class ClassChoice(typing.NamedTuple):
     # That of the benchmark, where there is one and `known` is None.
     split: ClassSplit | None = None
 
-    def ids(self, class_names, unknown_class_names=None, default=None):
+    def ids(
+        self,
+        class_names: Sequence[str],
+        unknown_class_names: Sequence[str] | None = None,
+        default: ClassSplit | None = None,
+    ) -> ClassIds:
         """The ids of these classes.
 
         A source that knows the names before it reads the images calls this
@@ -120,7 +129,7 @@ class ClassChoice(typing.NamedTuple):
         negative = class_ids(self.negative or (), class_names, self.dataset)
         is_one_source = unknown_class_names is None
         candidates = class_names if is_one_source else unknown_class_names
-        unknown = split and split.unknown
+        unknown: Sequence[int] | None = split and split.unknown
         if self.unknown is not None:
             unknown = class_ids(self.unknown, candidates, self.dataset)
         elif is_one_source and self.known is not None:
@@ -159,14 +168,14 @@ class DataSource:
     (True, False)
     """
 
-    NAME = None
+    NAME: str | None = None
     # For messages and --help: which data sets these are.
     TAKES = ""
     # Those of `SOURCE_OPTIONS` that `load` takes; others are refused.
-    OPTIONS = ()
+    OPTIONS: tuple[str, ...] = ()
     # Names of data sets that it takes, for "did you mean"; as far as they can
     # be listed.
-    DATASETS = ()
+    DATASETS: tuple[str, ...] = ()
     # Whether it is asked only about names that no other source takes.
     IS_FALLBACK = False
 
@@ -179,11 +188,11 @@ class DataSource:
                 f" got {', '.join(map(repr, wrong))}."
             )
 
-    def takes(self, dataset):
+    def takes(self, dataset: str) -> bool:
         """Whether a data set's name or path is one of this source's."""
         return dataset == self.NAME
 
-    def has_part(self, part, **options):
+    def has_part(self, part: str, **options: Any) -> bool:
         """Whether a data set is known to have a part before it is read.
 
         If so, an option that would set this part apart is refused at once;
@@ -196,7 +205,9 @@ class DataSource:
         del part, options
         return False
 
-    def load(self, dataset, classes, **options):
+    def load(
+        self, dataset: str, classes: ClassChoice, **options: Any
+    ) -> LabelledParts:
         """Reads a data set.
 
         Args:
@@ -215,7 +226,7 @@ class DataSource:
         raise NotImplementedError
 
 
-def source_of(dataset):
+def source_of(dataset: str) -> DataSource:
     """The data source that takes a name.
 
     Raises:
@@ -226,7 +237,7 @@ def source_of(dataset):
     >>> source_of("digits").NAME, source_of("cifar+10").NAME
     ('digits', 'benchmark')
     """
-    taking = []
+    taking: list[DataSource] = []
     for is_fallback in (False, True):
         taking = taking or [
             source for source in _sources(is_fallback) if source.takes(dataset)
@@ -241,7 +252,7 @@ def source_of(dataset):
     return taking[0]
 
 
-def what_is_taken():
+def what_is_taken() -> str:
     """Which data sets there are, as text for the user.
 
     Example:

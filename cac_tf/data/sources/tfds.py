@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whatever else TensorFlow Datasets has, with an image and a label."""
 
+from cac_tf.annotations import Path
 from cac_tf.data import tfds_images
 from cac_tf.data.pixel_scale import WHITE
 from cac_tf.data.sources.source import DataSource
@@ -27,7 +28,12 @@ class Tfds(DataSource):
         return _read(builder, image_size, stream)
 
 
-def load_tfds_images(name, data_dir=None, image_size=None, stream=None):
+def load_tfds_images(
+    name: str,
+    data_dir: Path | None = None,
+    image_size: int | None = None,
+    stream: bool | None = None,
+) -> LabelledParts:
     """Reads the train and test splits of a TFDS data set.
 
     Args:

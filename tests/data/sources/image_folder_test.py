@@ -56,6 +56,34 @@ def test_split_here_stratified_and_unknown_classes_tested_only(flat_folder):
     assert dataset.unknown_class_names == ("blue",)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_each_image_keeps_the_name_of_its_file(stream, tmp_path):
+    """Through unreadable files, the split and the choice of classes."""
+    for label, name in enumerate(("a", "b", "c")):
+        for i in range(12):
+            shade = 20 * i + label
+            paint(tmp_path / name / f"{shade}.png", (shade,) * 3)
+    (tmp_path / "a" / "0.png").write_bytes(b"no image")
+    dataset = load_open_set_dataset(
+        "folder",
+        data_dir=str(tmp_path),
+        known_classes=["b", "a"],
+        stream=stream,
+    )
+    seen = set()
+    for part in ("train", "validation", "known_test", "unknown_test"):
+        examples = getattr(dataset, part)
+        names = dataset.class_names
+        if part == "unknown_test":
+            names = dataset.unknown_class_names
+        for name, image, label in zip(
+            examples.names, examples.images[:], examples.labels, strict=True
+        ):
+            assert name == os.path.join(names[label], f"{image[0, 0, 0]}.png")
+            seen.add(name)
+    assert len(seen) == 35
+
+
 def test_given_parts_with_a_class_in_test_alone(tmp_path):
     for part, classes in (
         ("train", ("a", "b")),

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+# Written by tools/stubs.py.
+from cac_tf.data import class_splits as class_splits
+from cac_tf.data import load as load
+from cac_tf.data import open_set_dataset as open_set_dataset
+from cac_tf.data import sources as sources
+from cac_tf.data import streamed_images as streamed_images
+from cac_tf.data import unknown_data as unknown_data
+from cac_tf.data.class_splits import ClassSplit as ClassSplit
+from cac_tf.data.class_splits import class_split as class_split
+from cac_tf.data.class_splits import has_class_split as has_class_split
+from cac_tf.data.class_splits import split_families as split_families
+from cac_tf.data.load import load_open_set_dataset as load_open_set_dataset
+from cac_tf.data.open_set_dataset import Examples as Examples
+from cac_tf.data.open_set_dataset import OpenSetDataset as OpenSetDataset
+from cac_tf.data.open_set_dataset import make_open_set_dataset as make_open_set_dataset
+from cac_tf.data.open_set_dataset import stratified_split as stratified_split
+from cac_tf.data.sources import DataSource as DataSource
+from cac_tf.data.sources import LabelledParts as LabelledParts
+from cac_tf.data.sources.benchmark_sets import BENCHMARK_SETS as BENCHMARK_SETS
+from cac_tf.data.sources.benchmark_sets import BenchmarkImages as BenchmarkImages
+from cac_tf.data.sources.digits import load_digits as load_digits
+from cac_tf.data.sources.image_folder import load_image_folder as load_image_folder
+from cac_tf.data.sources.npz_arrays import dump_arrays as dump_arrays
+from cac_tf.data.sources.npz_arrays import load_npz_arrays as load_npz_arrays
+from cac_tf.data.sources.npz_arrays import origin_of as origin_of
+from cac_tf.data.sources.record_folder import load_record_folder as load_record_folder
+from cac_tf.data.sources.tfds import load_tfds_images as load_tfds_images
+from cac_tf.data.streamed_images import StreamedImages as StreamedImages
+from cac_tf.data.unknown_data import load_unknown_images as load_unknown_images

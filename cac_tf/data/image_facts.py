@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one reading tells about each of many encoded images."""
+
+import collections
+import concurrent.futures
+import dataclasses
+import hashlib
+
+import numpy as np
+import tqdm
+
+from cac_tf.cores import usable_cores
+from cac_tf.data.image_file import CONVERSIONS
+from cac_tf.data.image_file import read_image
+
+# Images that one thread reads at a time.
+_AT_ONCE = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageFacts:
+    """Facts about n images of C channels, once they have the wanted size.
+
+    Attributes:
+        digests: (n, 32) uint8: the SHA-256 of each file's bytes.
+        sums, squares: (n, C) float64: sums of each channel's pixels and of
+            their squares, whole numbers. All means and variances follow.
+        conversions: (n,) uint8: what `read_image` did to each, bit by bit.
+        is_readable: (n,) bool: whether it is an image at all.
+    """
+
+    digests: np.ndarray
+    sums: np.ndarray
+    squares: np.ndarray
+    conversions: np.ndarray
+    is_readable: np.ndarray
+
+    def __getitem__(self, rows):
+        """`ImageFacts` of some of the images."""
+        return ImageFacts(*(values[rows] for values in self.arrays().values()))
+
+    def joined(self, other):
+        """`ImageFacts` of these images and of others."""
+        both = zip(self.arrays().values(), other.arrays().values(), strict=True)
+        return ImageFacts(*map(np.concatenate, both))
+
+    def arrays(self):
+        """Dict of the arrays, by the names of the attributes."""
+        return {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+        }
+
+    def count_conversions(self):
+        """`Counter` of what had to be converted."""
+        bits = self.conversions[:, np.newaxis] >> np.arange(len(CONVERSIONS))
+        counts = (bits & 1).sum(axis=0).tolist()
+        return +collections.Counter(dict(zip(CONVERSIONS, counts, strict=True)))
+
+
+def conversion_notes(conversions, image_size):
+    """What was converted, as texts.
+
+    Example:
+
+    >>> list(conversion_notes({"in grey": 3}, 32))
+    ['3 images in grey were converted to RGB, 32x32']
+    """
+    for kind, count in sorted(conversions.items()):
+        yield (
+            f"{count} images {kind} were converted to RGB, "
+            f"{image_size}x{image_size}"
+        )
+
+
+def problem_of(source, image_size, channels):
+    """Why an image cannot be read, as a text."""
+    try:
+        read_image(source, image_size, channels)
+    except Exception as error:  # Pillow's decoders raise of any kind.
+        return f"{type(error).__name__}: {error}"
+    return "it could not be read before, and can now"
+
+
+def look_at(sources, image_size, channels, what):
+    """Reads every image once, by several threads.
+
+    Args:
+        sources: sequence of paths or of files' bytes.
+        image_size, channels: as of `read_image`.
+        what: what is read, for the progress on the terminal.
+
+    Returns:
+        `ImageFacts`.
+
+    Example:
+
+    >>> import io, PIL.Image
+    >>> file = io.BytesIO()
+    >>> PIL.Image.new("L", (2, 2), 3).save(file, "png")
+    >>> facts = look_at([file.getvalue(), b"?"], 2, 1, "example")
+    >>> facts.sums[0], facts.squares[0]
+    (array([12.]), array([36.]))
+    >>> facts.is_readable
+    array([ True, False])
+    """
+    shape = (image_size, image_size, channels)
+
+    def look(start):
+        rows = range(start, min(start + _AT_ONCE, len(sources)))
+        return _look([sources[row] for row in rows], shape)
+
+    # At least one part, for the types.
+    starts = range(0, max(len(sources), 1), _AT_ONCE)
+    parts, threads = [], usable_cores()
+    with (
+        concurrent.futures.ThreadPoolExecutor(threads) as pool,
+        tqdm.tqdm(
+            total=len(sources),
+            desc=f"reading {what}",
+            unit="image",
+            leave=False,
+            disable=None,
+        ) as progress,
+    ):
+        for found in _in_order(pool, look, starts, threads + 1):
+            parts.append(found)
+            progress.update(len(found[0]))
+    return ImageFacts(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+def _in_order(pool, function, arguments, ahead):
+    """As `pool.map`, with few calls begun ahead."""
+    pending = collections.deque()
+    for argument in arguments:
+        pending.append(pool.submit(function, argument))
+        if len(pending) > ahead:
+            yield pending.popleft().result()
+    while pending:
+        yield pending.popleft().result()
+
+
+def _look(sources, shape):
+    """The arrays of `ImageFacts`, of a few images."""
+    count = len(sources)
+    digests = np.zeros((count, 32), "uint8")
+    pixels = np.zeros((count, *shape), "uint8")
+    conversions = np.zeros(count, "uint8")
+    is_readable = np.ones(count, bool)
+    for row, content in enumerate(sources):
+        try:
+            if not isinstance(content, bytes):
+                with open(content, "rb") as file:
+                    content = file.read()
+            digest = hashlib.sha256(content).digest()
+            digests[row] = np.frombuffer(digest, "uint8")
+            pixels[row], kinds = read_image(content, shape[0], shape[2])
+            for kind in kinds:
+                conversions[row] |= 1 << CONVERSIONS.index(kind)
+        except Exception:  # Pillow's decoders raise of any kind.
+            is_readable[row] = False
+    pixels = pixels.reshape(count, -1, shape[2]).astype("float64")
+    squares = np.einsum("npc,npc->nc", pixels, pixels)
+    return digests, pixels.sum(axis=1), squares, conversions, is_readable

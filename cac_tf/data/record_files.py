@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TFRecord files of tf.Examples whose records are read one by one, anywhere."""
+
+import functools
+import os
+
+import numpy as np
+
+from cac_tf import lazy
+from cac_tf.data.image_facts import ImageFacts
+from cac_tf.data.image_facts import look_at
+from cac_tf.data.image_facts import problem_of
+from cac_tf.data.kept_beside import kept_beside
+from cac_tf.data.kept_beside import listing_of
+
+# Of a record: 8 bytes for its length and 4 for a checksum of that before it, 4
+# for a checksum of its content after it.
+_BEFORE, _AFTER = 12, 4
+_RECORDS_AT_ONCE = 1024
+
+
+class Records:
+    """The values of one bytes feature in TFRecord files, read when indexed.
+
+    In memory is only where each record lies.
+
+    Args:
+        paths: of the files.
+        feature: name of the feature, which holds one value.
+        places: (n, 3) int64: number of the file, offset of the record's
+            content, its length.
+    """
+
+    def __init__(self, paths, feature, places):
+        self._paths, self._feature = tuple(paths), feature
+        self._places = places
+
+    def __len__(self):
+        return len(self._places)
+
+    def __getitem__(self, rows):
+        """A value, as bytes; or `Records` of some, for a slice or an array."""
+        if isinstance(rows, slice) or np.ndim(rows):
+            return Records(self._paths, self._feature, self._places[rows])
+        number, offset, length = self._places[rows].tolist()
+        # By a name: an object that only this thread has, because another one
+        # opened the file at the same time, is closed when nothing names it.
+        file = _opened(self._paths[number])
+        content = os.pread(file.fileno(), length, offset)
+        features = _features(content)
+        return features[self._feature].bytes_list.value[0]
+
+
+@functools.lru_cache(maxsize=128)
+def _opened(path):
+    return open(path, "rb")
+
+
+def _features(content):
+    import tensorflow as tf
+
+    return tf.train.Example.FromString(content).features.feature
+
+
+class DamagedError(ValueError):
+    """A file that is cut off, or whose checksums are wrong."""
+
+
+def read_records(
+    folder, name, paths, image_features, label_features, size, channels
+):
+    """Images in TFRecord files, which stay there, and what is known of them.
+
+    Each record is read and decoded once; what was found is kept in `.cac_tf`
+    of the folder.
+
+    Args:
+        folder: the folder of the files.
+        name: of what is kept; a part of a file's name.
+        paths: of the files, not compressed.
+        image_features, label_features: names, of which the first that a
+            record has is taken. A label is a whole number or a text.
+        size, channels: height and width, and number of channels, that images
+            are brought to.
+
+    Returns:
+        `Records`; (n,) labels, int64 or texts; `ImageFacts`.
+
+    Raises:
+        DamagedError: a damaged file.
+        ValueError: a record without image or label, or with an image that
+            cannot be read; the message says where.
+    """
+    lazy.require("tensorflow", "tensorflow")
+    listing = [image_features, label_features, listing_of(folder, paths)]
+    found = kept_beside(
+        folder,
+        f"{name}_records",
+        listing,
+        lambda: _index(paths, image_features, label_features),
+    )
+    records = Records(paths, str(found["feature"]), found["places"])
+    facts = ImageFacts(
+        **kept_beside(
+            folder,
+            f"{name}_{size}x{channels}",
+            [size, channels, *listing],
+            lambda: look_at(records, size, channels, name).arrays(),
+        )
+    )
+    bad = np.flatnonzero(~facts.is_readable)
+    if len(bad):
+        file, *_ = found["places"][bad[0]]
+        why = problem_of(records[bad[0]], size, channels)
+        raise ValueError(
+            f"{len(bad)} images of {name} cannot be read, the first in record "
+            f"{bad[0]}, in {paths[file]} ({why})."
+        )
+    return records, found["labels"], facts
+
+
+def _index(paths, image_features, label_features):
+    """Where each image lies, and its label, as a dict of arrays."""
+    import tensorflow as tf
+
+    places, labels, names = [], [], set()
+    for number, path in enumerate(paths):
+        offset = 0
+        batches = tf.data.TFRecordDataset(path).batch(_RECORDS_AT_ONCE)
+        try:
+            # This checks the checksums.
+            for batch in batches.as_numpy_iterator():
+                for record in batch.tolist():
+                    where = f"Record {len(places)}, in {path},"
+                    features = _example(record, where)
+                    names.add(_name_of(features, image_features, where))
+                    labels.append(_label(features, label_features, where))
+                    place = offset + _BEFORE
+                    places.append((number, place, len(record)))
+                    offset = place + len(record) + _AFTER
+        except tf.errors.OpError as error:
+            raise DamagedError(
+                f"{path} is cut off or damaged: {str(error).splitlines()[0]}"
+            ) from error
+    if len(names) > 1 or len({type(label) for label in labels}) > 1:
+        raise ValueError(
+            f"The records of {os.path.dirname(paths[0])} differ in how they "
+            "hold images or labels. Images are called "
+            f"{' and '.join(sorted(names))}."
+        )
+    return {
+        "places": np.array(places, "int64").reshape(-1, 3),
+        "labels": np.array(labels),
+        "feature": np.array(next(iter(names), "")),
+    }
+
+
+def _example(record, where):
+    try:
+        return _features(record)
+    except Exception as error:  # A DecodeError of protobuf.
+        raise ValueError(f"{where} is no tf.Example.") from error
+
+
+def _name_of(features, wanted, where):
+    for name in wanted:
+        # (Looked up, a name that is not there would be added.)
+        if name in features and len(features[name].bytes_list.value) == 1:
+            return name
+    raise ValueError(
+        f"{where} has no image, one value of bytes called "
+        f"{' or '.join(wanted)}; it has "
+        f"{', '.join(sorted(features)) or 'nothing'}."
+    )
+
+
+def _label(features, wanted, where):
+    for name in wanted:
+        if name in features:
+            feature = features[name]
+            if len(feature.int64_list.value) == 1:
+                return feature.int64_list.value[0]
+            if len(feature.bytes_list.value) == 1:
+                return feature.bytes_list.value[0].decode()
+    raise ValueError(
+        f"{where} has no label, one whole number or text called "
+        f"{' or '.join(wanted)}; it has "
+        f"{', '.join(sorted(features)) or 'nothing'}."
+    )

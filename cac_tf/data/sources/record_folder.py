@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Labelled images in TFRecord or Parquet files."""
+
+import collections
+import glob
+import hashlib
+import json
+import os
+import re
+
+import numpy as np
+import tqdm
+
+from cac_tf import atomic_files
+from cac_tf import lazy
+from cac_tf.annotations import Path
+from cac_tf.data.image_facts import conversion_notes
+from cac_tf.data.image_file import read_image
+from cac_tf.data.kept_beside import FOLDER
+from cac_tf.data.kept_beside import listing_of
+from cac_tf.data.open_set_dataset import Examples
+from cac_tf.data.pixel_scale import WHITE
+from cac_tf.data.record_files import read_records
+from cac_tf.data.sources.source import DataSource
+from cac_tf.data.sources.source import LabelledParts
+from cac_tf.data.sources.source import register
+from cac_tf.data.streamed_images import StreamedImages
+from cac_tf.data.streamed_images import exceeds_memory
+
+parquet = lazy.module("pyarrow.parquet", extra="parquet")
+
+_IMAGE_SIZE = 32
+_PARTS = ("train", "validation", "test")
+_KIND = re.compile(r"\.(parquet|tfrecords?)(-\d+-of-\d+)?$")
+_IMAGES = ("image/encoded", "image")
+_LABELS = ("label", "image/class/label")
+_ROWS_AT_ONCE = 256
+
+
+@register
+class RecordFolder(DataSource):
+    """The folder `data_dir` with files of many images each."""
+
+    NAME = "records"
+    DATASETS = (NAME,)
+    TAKES = "records (TFRecord or Parquet files of images, see data_dir)"
+    OPTIONS = ("data_dir", "image_size", "stream")
+
+    def has_part(self, part, data_dir, **options):
+        return data_dir is not None and bool(_files_of(data_dir, part))
+
+    def load(self, dataset, classes, data_dir, image_size, stream):
+        if data_dir is None:
+            raise ValueError(
+                f"dataset={dataset!r} needs data_dir: the folder, with files "
+                "whose names begin with train and end in .tfrecord or .parquet."
+            )
+        size = _IMAGE_SIZE if image_size is None else image_size
+        return load_record_folder(data_dir, size, stream)
+
+
+def load_record_folder(
+    data_dir: Path, image_size: int = 32, stream: bool | None = None
+) -> LabelledParts:
+    """Reads labelled images from TFRecord or Parquet files.
+
+    The files of a part are those whose names begin with `train`, `validation`
+    or `test`, and end in `.tfrecord`, `.tfrecord-00000-of-00010` or
+    `.parquet`. A record holds the file of an image, as `image/encoded` or
+    `image`, and a `label` (or `image/class/label`), a whole number or a text;
+    in Parquet an `image` is bytes, or a struct with `bytes`.
+
+    Each record is read once; what was found is kept in `.cac_tf` of the
+    folder, where a Parquet file is also copied to TFRecords. The next time,
+    files are only listed, and images are read when they are used.
+
+    Args:
+        data_dir: the folder.
+        image_size: height and width of the images, which become RGB.
+        stream: whether images stay in their files and are decoded when they
+            are used; None decides by the memory that they would need.
+
+    Returns:
+        `LabelledParts`. Names of classes are the labels, in order.
+
+    Raises:
+        ValueError: no such folder or no training file in it, a record without
+            image or label, a damaged file, or an image that cannot be read.
+
+    Example:
+
+    >>> import io, tempfile, PIL.Image, pyarrow, pyarrow.parquet
+    >>> file = io.BytesIO()
+    >>> PIL.Image.new("RGB", (8, 8)).save(file, "png")
+    >>> table = pyarrow.table({
+    ...     "image": [file.getvalue()] * 4, "label": ["cat", "dog"] * 2})
+    >>> folder = tempfile.mkdtemp()
+    >>> pyarrow.parquet.write_table(table, f"{folder}/train.parquet")
+    >>> parts = load_record_folder(folder, image_size=8)
+    >>> parts.class_names, parts.train.images.shape
+    (('cat', 'dog'), (4, 8, 8, 3))
+    """
+    if not os.path.isdir(data_dir):
+        raise ValueError(f"There is no folder {data_dir}.")
+    if not _files_of(data_dir, "train"):
+        raise ValueError(
+            f"{data_dir} has no file whose name begins with train and ends in "
+            ".tfrecord or .parquet."
+        )
+    read = {
+        part: _read_part(data_dir, part, paths, image_size)
+        for part in _PARTS
+        if (paths := _files_of(data_dir, part))
+    }
+    kinds = {labels.dtype.kind for _, labels, _ in read.values()}
+    if len(kinds) > 1:
+        raise ValueError(
+            f"The labels in {data_dir} are numbers in some files and texts in "
+            "others."
+        )
+    found = np.unique(np.concatenate([part[1] for part in read.values()]))
+    conversions: collections.Counter[str] = sum(
+        (facts.count_conversions() for *_, facts in read.values()),
+        collections.Counter(),
+    )
+    parts = {
+        part: _examples(records, labels, facts, found, image_size, stream)
+        for part, (records, labels, facts) in read.items()
+    }
+    return LabelledParts(
+        class_names=tuple(str(label) for label in found.tolist()),
+        train=parts["train"],
+        validation=parts.get("validation"),
+        test=parts.get("test"),
+        notes=tuple(conversion_notes(conversions, image_size)),
+        white=WHITE,
+    )
+
+
+def _files_of(data_dir, part):
+    pattern = os.path.join(glob.escape(os.fspath(data_dir)), f"{part}*")
+    paths = sorted(path for path in glob.glob(pattern) if _KIND.search(path))
+    is_table = [_KIND.search(path)[1] == "parquet" for path in paths]
+    if any(is_table) and not all(is_table):
+        raise ValueError(
+            f"The files of the part {part} in {data_dir} are of two kinds, "
+            "TFRecord and Parquet."
+        )
+    return paths
+
+
+def _read_part(data_dir, part, paths, size):
+    if _KIND.search(paths[0])[1] == "parquet":
+        paths = [_as_records(data_dir, part, paths)]
+    return read_records(data_dir, part, paths, _IMAGES, _LABELS, size, 3)
+
+
+def _examples(records, labels, facts, found, size, stream):
+    labels = np.searchsorted(found, labels).astype("int64")
+    if stream is None:
+        stream = exceeds_memory(len(records), size, 3)
+    if stream:
+        return Examples(StreamedImages(records, size, 3, facts), labels)
+    images = [read_image(content, size)[0] for content in records]
+    return Examples(np.stack(images), labels)
+
+
+def _as_records(data_dir, part, paths):
+    """Path of a TFRecord file with the rows of Parquet files.
+
+    Parquet has no way to read a single row, as training needs it.
+    """
+    lazy.require("tensorflow", "tensorflow")
+    key = json.dumps(listing_of(data_dir, paths)).encode()
+    name = f"{part}_{hashlib.sha256(key).hexdigest()[:16]}.tfrecord"
+    path = os.path.join(data_dir, FOLDER, name)
+    if os.path.exists(path):
+        return path
+    try:
+        _copy(path, part, paths)
+    except OSError as error:
+        raise ValueError(
+            f"The Parquet files of {data_dir} must be copied to TFRecords in "
+            f"{os.path.dirname(path)}, and this failed ({error}). Make that "
+            "folder writable, or convert them to TFRecords elsewhere."
+        ) from error
+    # Those of earlier files.
+    for other in glob.glob(
+        os.path.join(data_dir, FOLDER, f"{part}_*.tfrecord")
+    ):
+        if other != path:
+            os.unlink(other)
+    return path
+
+
+def _copy(path, part, paths):
+    import tensorflow as tf
+
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with (
+        atomic_files.replacing(path) as temporary,
+        tf.io.TFRecordWriter(temporary) as writer,
+        tqdm.tqdm(
+            desc=f"copying {part}", unit="image", leave=False, disable=None
+        ) as progress,
+    ):
+        for source in paths:
+            for image, label in _rows(source):
+                writer.write(_as_example(image, label).SerializeToString())
+                progress.update()
+
+
+def _rows(path):
+    with parquet.ParquetFile(path) as file:
+        names = file.schema_arrow.names
+        chosen = []
+        for wanted in (_IMAGES, _LABELS):
+            name = next((name for name in wanted if name in names), None)
+            if name is None:
+                raise ValueError(
+                    f"{path} has no column {' or '.join(wanted)}; it has "
+                    f"{', '.join(names)}."
+                )
+            chosen.append(name)
+        row = 0
+        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=chosen):
+            columns = [batch.column(name).to_pylist() for name in chosen]
+            for image, label in zip(*columns, strict=True):
+                if isinstance(image, dict):
+                    image = image.get("bytes")
+                is_label = isinstance(label, (int, str))
+                if not isinstance(image, bytes) or not is_label:
+                    raise ValueError(
+                        f"Row {row} of {path} has no image as bytes, or no "
+                        "label that is a whole number or a text."
+                    )
+                yield image, label
+                row += 1
+
+
+def _as_example(image, label):
+    import tensorflow as tf
+
+    feature = tf.train.Feature
+    if isinstance(label, str):
+        values = tf.train.BytesList(value=[label.encode()])
+        label = feature(bytes_list=values)
+    else:
+        label = feature(int64_list=tf.train.Int64List(value=[label]))
+    image = feature(bytes_list=tf.train.BytesList(value=[image]))
+    features = tf.train.Features(feature={"image": image, "label": label})
+    return tf.train.Example(features=features)

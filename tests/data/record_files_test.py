@@ -1,0 +1,340 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Images that stay in TFRecord and Parquet files."""
+
+import io
+import os
+import pathlib
+
+import numpy as np
+import PIL.Image
+import pyarrow
+import pyarrow.parquet
+import pytest
+import tensorflow as tf
+
+from cac_tf import data
+from cac_tf.data import image_facts
+from cac_tf.data import kept_beside
+from cac_tf.data import streamed_images
+
+SIZE = 6
+
+
+@pytest.fixture
+def photos(rng):
+    """Files of images, some of them converted when they are read."""
+    files = []
+    for i in range(40):
+        pixels = rng.integers(0, 256, (SIZE + (i % 3 == 0), SIZE, 3), "uint8")
+        image = PIL.Image.fromarray(pixels)
+        file = io.BytesIO()
+        (image.convert("L") if i % 5 == 0 else image).save(file, "png")
+        files.append(file.getvalue())
+    return files
+
+
+def example(image, label, image_name="image", label_name="label"):
+    def feature(value):
+        if isinstance(value, int):
+            values = tf.train.Int64List(value=[value])
+            return tf.train.Feature(int64_list=values)
+        value = value.encode() if isinstance(value, str) else value
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+
+    features = {image_name: feature(image), label_name: feature(label)}
+    return tf.train.Example(
+        features=tf.train.Features(feature=features)
+    ).SerializeToString()
+
+
+def write_records(path, records):
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for record in records:
+            writer.write(record)
+
+
+def write_tfrecords(folder, photos, labels):
+    for part, rows in (("train", range(30)), ("test", range(30, 40))):
+        for shard in range(2):
+            write_records(
+                folder / f"{part}.tfrecord-0000{shard}-of-00002",
+                [example(photos[i], labels[i]) for i in rows[shard::2]],
+            )
+
+
+def write_parquet(folder, photos, labels):
+    for part, rows in (("train", range(30)), ("test", range(30, 40))):
+        for shard in range(2):
+            chosen = list(rows)[shard::2]
+            table = pyarrow.table(
+                {
+                    "image": [{"bytes": photos[i]} for i in chosen],
+                    "label": [labels[i] for i in chosen],
+                }
+            )
+            path = folder / f"{part}-{shard}.parquet"
+            pyarrow.parquet.write_table(table, path)
+
+
+LABELS = {
+    "numbers": [(7, 3, 11)[i % 3] for i in range(40)],
+    "texts": [("ü", "a", "b")[i % 3] for i in range(40)],
+}
+
+
+@pytest.mark.parametrize("kind", list(LABELS))
+@pytest.mark.parametrize("write", [write_tfrecords, write_parquet])
+def test_streamed_and_in_memory_are_the_same(tmp_path, photos, write, kind):
+    labels = LABELS[kind]
+    write(tmp_path, photos, labels)
+    memory, streamed = [
+        data.load_record_folder(tmp_path, SIZE, stream)
+        for stream in (False, True)
+    ]
+    assert memory.notes == streamed.notes
+    assert memory.notes[0] == "8 images in grey were converted to RGB, 6x6"
+    names = ("3", "7", "11") if kind == "numbers" else ("a", "b", "ü")
+    assert memory.class_names == streamed.class_names == names
+    order = [*range(0, 30, 2), *range(1, 30, 2)]
+    own = [names.index(str(labels[i])) for i in order]
+    np.testing.assert_array_equal(streamed.train.labels, own)
+    for part in ("train", "test"):
+        one, two = getattr(memory, part), getattr(streamed, part)
+        assert isinstance(two.images, data.StreamedImages)
+        np.testing.assert_array_equal(one.images, two.images[:])
+        np.testing.assert_array_equal(one.labels, two.labels)
+    expected = image_facts.read_image(photos[order[4]], SIZE)[0]
+    np.testing.assert_array_equal(streamed.train.images[4], expected)
+
+
+def test_an_experiment_is_the_same(tmp_path, photos):
+    write_tfrecords(tmp_path, photos, LABELS["texts"])
+    memory, streamed = [
+        data.load_open_set_dataset(
+            "records",
+            data_dir=str(tmp_path),
+            known_classes=["b", "ü"],
+            image_size=SIZE,
+            stream=stream,
+        )
+        for stream in (False, True)
+    ]
+    assert memory.counts == streamed.counts
+    assert memory.channel_statistics == streamed.channel_statistics
+    for part in memory.counts:
+        one, two = getattr(memory, part), getattr(streamed, part)
+        np.testing.assert_array_equal(one.images, two.images[:])
+        np.testing.assert_array_equal(one.labels, two.labels)
+    # The test part is there: nothing may set it apart.
+    with pytest.raises(ValueError, match="test_fraction has no effect"):
+        data.load_open_set_dataset(
+            "records",
+            data_dir=str(tmp_path),
+            known_classes=["b", "ü"],
+            test_fraction=0.2,
+        )
+
+
+def test_facts_agree_with_numpy(photos):
+    facts = image_facts.look_at([*photos, b"no image"], SIZE, 3, "test")
+    images = [image_facts.read_image(one, SIZE)[0] for one in photos]
+    pixels = np.array(images, "float64")
+    np.testing.assert_array_equal(facts.sums[:-1], pixels.sum((1, 2)))
+    squares = np.square(pixels).sum((1, 2))
+    np.testing.assert_array_equal(facts.squares[:-1], squares)
+    assert facts.is_readable.tolist() == [True] * 40 + [False]
+    streamed = data.StreamedImages(photos, SIZE)
+    total, of_squares, count = streamed.channel_sums()
+    assert count == 40 * SIZE**2
+    np.testing.assert_array_equal(total, pixels.sum((0, 1, 2)))
+    np.testing.assert_array_equal(of_squares, squares.sum(0))
+    rows = np.array([3, 0])
+    chosen, both = streamed.subset(rows), streamed.joined(streamed.subset(rows))
+    np.testing.assert_array_equal(chosen.facts.sums, facts.sums[rows])
+    np.testing.assert_array_equal(both[40:], streamed[rows])
+    np.testing.assert_array_equal(both[[41, 2]], streamed[[0, 2]])
+    np.testing.assert_array_equal(both.subset([1, 41])[1], streamed[0])
+    np.testing.assert_array_equal(both.facts.digests[41], facts.digests[0])
+
+
+def test_files_are_looked_at_once(tmp_path, photos, monkeypatch):
+    write_tfrecords(tmp_path, photos, LABELS["numbers"])
+    calls = []
+    real = image_facts.look_at
+
+    def look_at(*arguments):
+        calls.append(arguments[-1])
+        return real(*arguments)
+
+    monkeypatch.setattr("cac_tf.data.record_files.look_at", look_at)
+    first = data.load_record_folder(tmp_path, SIZE, stream=True)
+    again = data.load_record_folder(tmp_path, SIZE, stream=True)
+    assert calls == ["train", "test"]
+    np.testing.assert_array_equal(first.train.labels, again.train.labels)
+    np.testing.assert_array_equal(
+        first.train.images.facts.sums, again.train.images.facts.sums
+    )
+    # Another size, then a file that was touched.
+    data.load_record_folder(tmp_path, SIZE + 1, stream=True)
+    assert calls[2:] == ["train", "test"]
+    os.utime(tmp_path / "test.tfrecord-00000-of-00002", (1, 1))
+    data.load_record_folder(tmp_path, SIZE, stream=True)
+    assert calls[4:] == ["test"]
+    # What is damaged is computed again.
+    kept = tmp_path / ".cac_tf" / f"train_{SIZE}x3.npz"
+    kept.write_bytes(kept.read_bytes()[:500])
+    data.load_record_folder(tmp_path, SIZE, stream=True)
+    assert calls[5:] == ["train"]
+
+
+def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
+    def refuse(*arguments, **options):
+        raise PermissionError("read-only")
+
+    monkeypatch.setattr(kept_beside.os, "makedirs", refuse)
+    calls = []
+
+    def compute():
+        calls.append(1)
+        return {"x": np.arange(3)}
+
+    for _ in range(2):
+        kept = kept_beside.kept_beside(tmp_path, "x", [], compute)
+        np.testing.assert_array_equal(kept["x"], range(3))
+    assert len(calls) == 2 and not list(tmp_path.iterdir())
+
+
+def test_parquet_that_cannot_be_copied(tmp_path, photos):
+    write_parquet(tmp_path, photos, LABELS["numbers"])
+    (tmp_path / ".cac_tf").write_text("in the way")
+    with pytest.raises(ValueError, match="must be copied.*convert them"):
+        data.load_record_folder(tmp_path, SIZE)
+
+
+def test_parquet_is_copied_once(tmp_path, photos):
+    write_parquet(tmp_path, photos, LABELS["numbers"])
+    data.load_record_folder(tmp_path, SIZE, stream=True)
+    (copy,) = (tmp_path / ".cac_tf").glob("train_*.tfrecord")
+    before = copy.stat().st_mtime_ns
+    data.load_record_folder(tmp_path, SIZE, stream=True)
+    assert copy.stat().st_mtime_ns == before
+    # That of another file takes its place.
+    os.utime(tmp_path / "train-0.parquet", (1, 1))
+    data.load_record_folder(tmp_path, SIZE, stream=True)
+    (other,) = (tmp_path / ".cac_tf").glob("train_*.tfrecord")
+    assert other != copy
+
+
+@pytest.mark.parametrize(
+    ("records", "message"),
+    [
+        ([b"\xff\xff"], "Record 0, in .*, is no tf.Example"),
+        ([example(b"", 1, image_name="x")], "has no image.*it has label, x"),
+        ([example(b"", 1, label_name="x")], "has no label.*it has image, x"),
+        (
+            [example(b"a", 1), example(b"a", "b")],
+            "differ in how they hold images or labels",
+        ),
+        (
+            [example(b"junk", 1)],
+            "1 images of train cannot be read, .* record 0.*UnidentifiedIm",
+        ),
+    ],
+)
+def test_bad_records(tmp_path, records, message):
+    write_records(tmp_path / "train.tfrecord", records)
+    with pytest.raises(ValueError, match=message):
+        data.load_record_folder(tmp_path, SIZE)
+
+
+def test_bad_folders(tmp_path, photos):
+    with pytest.raises(ValueError, match="needs data_dir"):
+        data.load_open_set_dataset("records", known_classes=["a", "b"])
+    with pytest.raises(ValueError, match="There is no folder"):
+        data.load_record_folder(tmp_path / "x")
+    with pytest.raises(ValueError, match="no file whose name begins with trai"):
+        data.load_record_folder(tmp_path)
+    write_tfrecords(tmp_path, photos, LABELS["numbers"])
+    damaged = tmp_path / "train.tfrecord-00001-of-00002"
+    content = damaged.read_bytes()
+    damaged.write_bytes(content[:-3])
+    with pytest.raises(ValueError, match="00001.* is cut off or damaged"):
+        data.load_record_folder(tmp_path, SIZE)
+    damaged.write_bytes(content[:99] + b"?" + content[100:])
+    with pytest.raises(ValueError, match="00001.* is cut off or damaged"):
+        data.load_record_folder(tmp_path, SIZE)
+    damaged.write_bytes(content)
+    table = pyarrow.table({"image": [photos[0]], "label": ["cat"]})
+    pyarrow.parquet.write_table(table, tmp_path / "validation.parquet")
+    with pytest.raises(ValueError, match="numbers in some files and texts"):
+        data.load_record_folder(tmp_path, SIZE)
+    pyarrow.parquet.write_table(table, tmp_path / "train.parquet")
+    with pytest.raises(ValueError, match="two kinds, TFRecord and Parquet"):
+        data.load_record_folder(tmp_path, SIZE)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"label": ["a"]}, "no column image/encoded or image; it has label"),
+        ({"image": [b""]}, "no column label or image/class/label"),
+        ({"image": ["x"], "label": ["a"]}, "Row 0 of .* has no image as bytes"),
+        ({"image": [b"x"], "label": [0.5]}, "no label that is a whole number"),
+    ],
+)
+def test_bad_tables(tmp_path, columns, message):
+    path = tmp_path / "train.parquet"
+    pyarrow.parquet.write_table(pyarrow.table(columns), path)
+    with pytest.raises(ValueError, match=message):
+        data.load_record_folder(tmp_path, SIZE)
+    assert not list((tmp_path / ".cac_tf").glob("*.tfrecord"))
+
+
+def test_tfds_shards_are_read_where_they_are(tmp_path, photos, monkeypatch):
+    tfds = pytest.importorskip("tensorflow_datasets")
+    names = ["cat", "dog", "hen"]
+
+    class Photos(tfds.core.GeneratorBasedBuilder):
+        VERSION = tfds.core.Version("1.0.0")
+
+        def _info(self):
+            features = {
+                "image": tfds.features.Image(shape=(None, None, 3)),
+                "label": tfds.features.ClassLabel(names=names),
+            }
+            return tfds.core.DatasetInfo(
+                builder=self, features=tfds.features.FeaturesDict(features)
+            )
+
+        def _split_generators(self, dl_manager):
+            return {"train": self._generate_examples()}
+
+        def _generate_examples(self):
+            for i, photo in enumerate(photos):
+                yield i, {"image": io.BytesIO(photo), "label": names[i % 3]}
+
+    builder = Photos(data_dir=str(tmp_path))
+    builder.download_and_prepare()
+    from cac_tf.data import tfds_images
+
+    for classes in (None, [0, 2]):
+        memory, streamed = [
+            tfds_images.read_split(builder, "train", classes, SIZE, stream)
+            for stream in (False, True)
+        ]
+        assert not isinstance(streamed.images.sources[0:2], np.ndarray)
+        np.testing.assert_array_equal(memory.images, streamed.images[:])
+        np.testing.assert_array_equal(memory.labels, streamed.labels)
+    kept = pathlib.Path(builder.data_dir) / ".cac_tf"
+    assert {path.name for path in kept.iterdir()} == {
+        "train_records.npz",
+        f"train_{SIZE}x3.npz",
+    }
+    # Large ones by themselves; of few classes not.
+    limit = 30 * SIZE**2 * 3
+    monkeypatch.setattr(streamed_images, "MOST_BYTES_IN_MEMORY", limit)
+    many = tfds_images.read_split(builder, "train", None, SIZE)
+    few = tfds_images.read_split(builder, "train", [0], SIZE)
+    assert isinstance(many.images, data.StreamedImages)
+    assert isinstance(few.images, np.ndarray)
+    np.testing.assert_array_equal(few.images, many.images[many.labels == 0])
