@@ -7,6 +7,8 @@ lazy.package(
     __name__,
     {
         "loop": ["Stage", "TrainingRecord", "fit_resumable"],
+        "pictures": ["add_rows", "read_rows"],
+        "processes": ["ProcessLostError", "Processes"],
         "run": ["TrainingRun"],
         "runtime": ["Runtime"],
     },

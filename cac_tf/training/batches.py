@@ -7,7 +7,8 @@ import threading
 import keras
 import numpy as np
 
-from cac_tf.training.runtime import usable_cores
+from cac_tf.cores import usable_cores
+from cac_tf.keras_private import rows_held_here
 
 # Where images must be decoded, this many batches are decoded ahead while the
 # model trains on another.
@@ -65,8 +66,9 @@ class Batches(keras.utils.PyDataset):
         self._seed = seed
         self._executor = None
         if hasattr(self._images, "dataset"):
-            # As Python's own default: some threads wait for files.
-            self._threads = min(32, usable_cores() + 4)
+            # More would only wait for each other: of a small image, Python's
+            # own part takes longer than the decoding.
+            self._threads = usable_cores()
             self._executor = concurrent.futures.ThreadPoolExecutor(
                 self._threads, thread_name_prefix="decode"
             )
@@ -93,20 +95,30 @@ class Batches(keras.utils.PyDataset):
         return -(-self._size // self._batch_size)
 
     def __getitem__(self, index):
-        """(images, labels) of a batch, arrays of at most `batch_size` rows."""
+        """(images, labels) of a batch, arrays of at most `batch_size` rows.
+
+        Where several processes share each batch, images of other processes'
+        devices are black: nobody looks at them.
+        """
+        rows = self._rows(index)
+        labels = None
+        if self._labels is not self._images:
+            labels = _as_keras_takes_it(self._labels[rows])
         if self._executor is None:
-            return self._take(self._rows(index))
+            images = self._read(rows[rows_held_here(len(rows))])
+        else:
+            images = self._decoded_ahead(index)
+        images = _in_place(images, len(rows))
+        return images, images if labels is None else labels
+
+    def _decoded_ahead(self, index):
         with self._lock:
             end = min(index + 1 + _BATCHES_AHEAD, self.num_batches)
             for ahead in range(index, end):
                 if ahead not in self._pending:
                     self._pending[ahead] = self._submit(self._rows(ahead))
             parts = self._pending.pop(index)
-        parts = [part.result() for part in parts]
-        images = np.concatenate([images for images, _ in parts])
-        if self._labels is self._images:
-            return images, images
-        return images, np.concatenate([labels for _, labels in parts])
+        return np.concatenate([part.result() for part in parts])
 
     def on_epoch_end(self):
         with self._lock:
@@ -122,15 +134,22 @@ class Batches(keras.utils.PyDataset):
         return self._order[start : start + self._batch_size]
 
     def _submit(self, rows):
-        """A batch's decoding, divided among the threads."""
+        """The decoding of a batch's images, divided among the threads."""
+        rows = rows[rows_held_here(len(rows))]
         parts = np.array_split(rows, min(self._threads, len(rows)))
-        return [self._executor.submit(self._take, part) for part in parts]
+        return [self._executor.submit(self._read, part) for part in parts]
 
-    def _take(self, rows):
-        images = _as_keras_takes_it(self._images[rows])
-        if self._labels is self._images:
-            return images, images
-        return images, _as_keras_takes_it(self._labels[rows])
+    def _read(self, rows):
+        return _as_keras_takes_it(self._images[rows])
+
+
+def _in_place(images, count):
+    """The images at their rows of a batch of `count`."""
+    if len(images) == count:
+        return images
+    batch = np.zeros((count, *images.shape[1:]), images.dtype)
+    batch[rows_held_here(count)] = images
+    return batch
 
 
 def _as_keras_takes_it(values):

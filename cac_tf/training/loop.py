@@ -4,10 +4,14 @@
 import dataclasses
 import math
 import time
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
 
+from cac_tf.annotations import Path
 from cac_tf.training.batches import Batches
 from cac_tf.training.callback_states import CallbackStates
 from cac_tf.training.checkpoint import Checkpoint
@@ -38,7 +42,7 @@ class TrainingRecord:
     seconds: float = 0.0
 
     @property
-    def finite_history(self):
+    def finite_history(self) -> list[dict[str, Any]]:
         """`history` with None for NaN and infinity, which JSON cannot hold."""
         return [
             {
@@ -50,18 +54,18 @@ class TrainingRecord:
 
 
 def fit_resumable(
-    model,
-    train,
-    validation=None,
+    model: keras.Model,
+    train: Any,
+    validation: Any = None,
     *,
-    stages,
-    batch_size,
-    seed,
-    checkpoint,
-    monitor=None,
-    callbacks=(),
-    after_epoch=None,
-):
+    stages: Sequence[Stage],
+    batch_size: int,
+    seed: int,
+    checkpoint: Path,
+    monitor: str | None = None,
+    callbacks: Sequence[keras.callbacks.Callback] = (),
+    after_epoch: Callable[..., Any] | None = None,
+) -> TrainingRecord:
     """Trains a compiled model stage by stage, with a checkpoint each epoch.
 
     Called again with the same arguments after an interruption, it resumes

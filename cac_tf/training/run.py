@@ -1,13 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """One run of a method: its seed, its checkpoints, and its history."""
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import os
 import typing
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from typing import Any
 
+from cac_tf.training import pictures
 from cac_tf.training.loop import fit_resumable
 from cac_tf.training.runtime import Runtime
+
+if TYPE_CHECKING:
+    import keras
+
+    from cac_tf.training.loop import Stage
+    from cac_tf.training.loop import TrainingRecord
+
+
+# So often, samples of a training are kept.
+_SAMPLED = 4
 
 
 @dataclasses.dataclass
@@ -29,6 +47,8 @@ class TrainingRun:
             steps per epoch.
         after_epoch: called with the model and the number of finished epochs
             after each; the dict of floats that it returns joins the logs.
+        pictures: folder of the pictures that trainings leave, made when
+            needed; None: none are kept.
 
     Example:
 
@@ -52,35 +72,39 @@ class TrainingRun:
     tta: str | None = None
     callbacks: typing.Callable | None = None
     after_epoch: typing.Callable | None = None
+    pictures: str | None = None
     # The records of the trainings that were run, by name.
     records: dict = dataclasses.field(default_factory=dict)
 
     @property
-    def seed(self):
+    def seed(self) -> int:
         """Seed of everything random, in 0...2^32 - 1."""
         return self.runtime.seed
 
-    def start(self):
+    def start(self) -> None:
         """Seeds everything; call it before the first model is made."""
         self.runtime.start()
 
     def fit(
         self,
-        model,
-        train,
-        validation=None,
+        model: keras.Model,
+        train: Any,
+        validation: Any = None,
         *,
-        stages,
-        batch_size,
-        monitor=None,
-        name="classifier",
-    ):
+        stages: Sequence[Stage],
+        batch_size: int,
+        monitor: str | None = None,
+        name: str = "classifier",
+        samples: Callable[[], Mapping[str, Any]] | None = None,
+    ) -> TrainingRecord:
         """Trains a compiled model, or resumes it; see `fit_resumable`.
 
         Args:
             model, train, validation, stages, batch_size, monitor: as of
                 `fit_resumable`.
             name: name of the training, letters and digits.
+            samples: gives rows of images, as of `keep_pictures`, that show how
+                far the training is. They are kept after each quarter of it.
 
         Returns:
             `TrainingRecord`.
@@ -108,12 +132,41 @@ class TrainingRun:
             checkpoint=os.path.join(self.checkpoints, f"{name}.npz"),
             monitor=monitor,
             callbacks=callbacks,
-            after_epoch=self.after_epoch,
+            after_epoch=self._after_epoch(name, epochs, samples),
         )
         return self.records[name]
 
+    def _after_epoch(self, name, epochs, samples):
+        if samples is None or self.pictures is None:
+            return self.after_epoch
+        every = -(-epochs // _SAMPLED)
+
+        def after_epoch(model, epoch):
+            if epoch % every == 0 or epoch == epochs:
+                rows = samples().items()
+                self.keep_pictures(
+                    name, {f"epoch {epoch}: {row}": x for row, x in rows}
+                )
+            return self.after_epoch(model, epoch) if self.after_epoch else {}
+
+        return after_epoch
+
+    def keep_pictures(self, name: str, rows: Mapping[str, Any]) -> None:
+        """Keeps images for the report.
+
+        Args:
+            name: what they show, letters, digits and "_".
+            rows: (n, H, W, C) images in 0...255, by the row's name. They join
+                those that were kept under the same name before.
+        """
+        if self.pictures is None:
+            return
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(self.pictures)
+        pictures.add_rows(os.path.join(self.pictures, f"{name}.npz"), rows)
+
     @property
-    def history(self):
+    def history(self) -> list[dict[str, Any]]:
         """One dict of logs per epoch, one training after another.
 
         NaN and infinity become None; "training" is the training's name.
@@ -125,6 +178,6 @@ class TrainingRun:
         ]
 
     @property
-    def seconds(self):
+    def seconds(self) -> float:
         """Time of all trainings, earlier sessions included."""
         return sum(record.seconds for record in self.records.values())

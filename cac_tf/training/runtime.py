@@ -4,10 +4,14 @@
 import contextlib
 import dataclasses
 import os
+from collections.abc import Iterator
+from typing import Any
 
 import keras
 
-from cac_tf.keras_private import layout_of_each_batch
+from cac_tf.cores import usable_cores
+from cac_tf.keras_private import placing_by_own_shape
+from cac_tf.training.processes import Processes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,12 +45,14 @@ class Runtime:
     # Each batch is divided among this many devices: the accelerators that the
     # backend finds first or, where it finds none, virtual ones of the CPU.
     devices: int = 1
+    # Those that train together; each has that many devices.
+    processes: Processes = dataclasses.field(default_factory=Processes)
 
     def __post_init__(self):
         if self.devices < 1:
             raise ValueError(f"devices must be at least 1; got {self.devices}.")
 
-    def start(self):
+    def start(self) -> None:
         """Seeds Python, NumPy and the backend; makes operations deterministic.
 
         Call it before the model is made, once for each model that must be the
@@ -59,18 +65,28 @@ class Runtime:
             tf.config.experimental.enable_op_determinism()
 
     @contextlib.contextmanager
-    def scope(self):
+    def connected(self) -> Iterator[None]:
+        """All processes are connected inside; see `Processes.connected`."""
+        if self.processes.num_processes > 1:
+            _ask_for_cpu_devices(self.devices)
+        with self.processes.connected():
+            yield
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
         """Models that are made and trained inside use all devices.
 
         The weights are those of one device, up to rounding. (On TensorFlow,
         with the same random numbers on each of them: a network with dropout or
-        augmentation is trained as well as on one device, but not alike.)
+        augmentation is trained as well as on one device, but not alike.) With
+        several processes, use it inside `connected`; each of them computes
+        the same outputs of the model, of all rows.
 
         Raises:
             ValueError: fewer devices than wanted; or, on TensorFlow, another
                 number of them than before in this process.
         """
-        if self.devices == 1:
+        if self.devices == self.processes.num_processes == 1:
             yield
         elif keras.backend.backend() == "tensorflow":
             with _mirrored_strategy(self.devices).scope():
@@ -81,13 +97,13 @@ class Runtime:
                 _data_parallel(_jax_devices(self.devices))
             )
             try:
-                with layout_of_each_batch():
+                with placing_by_own_shape():
                     yield
             finally:
                 keras.distribution.set_distribution(before)
 
     @property
-    def intra_op_threads(self):
+    def intra_op_threads(self) -> int | None:
         """Largest number of threads that share one CPU operation (int)."""
         if keras.backend.backend() == "tensorflow":
             import tensorflow as tf
@@ -100,22 +116,9 @@ class Runtime:
         return usable_cores()
 
 
-def usable_cores():
-    """Number of CPU cores that this process may run on.
-
-    Example:
-
-    >>> 1 <= usable_cores() <= os.cpu_count()
-    True
-    """
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 # The MirroredStrategy of this process: TensorFlow takes the messages of a
 # second one for those of the first.
-_strategies = {}
+_strategies: dict[int, Any] = {}
 
 
 def _mirrored_strategy(count):
@@ -148,11 +151,22 @@ def _tensorflow_devices(count):
 
 
 def _jax_devices(count):
+    """The first devices of each process."""
+    import jax
+
+    _ask_for_cpu_devices(count)
+    return [
+        device
+        for process in range(jax.process_count())
+        for device in _first(jax.local_devices(process), count)
+    ]
+
+
+def _ask_for_cpu_devices(count):
     import jax
 
     with contextlib.suppress(RuntimeError):  # JAX has started.
         jax.config.update("jax_num_cpu_devices", count)
-    return _first(jax.local_devices(), count)
 
 
 def _first(devices, count):
@@ -178,4 +192,5 @@ def _data_parallel(devices):
                 return keras.distribution.TensorLayout(axes, self.device_mesh)
             return super().get_data_layout(data_shape)
 
-    return DataParallel(devices=devices)
+    # Every process reads whole batches.
+    return DataParallel(devices=devices, auto_shard_dataset=False)

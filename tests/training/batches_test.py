@@ -13,6 +13,7 @@ import pytest
 from cac_tf import data
 from cac_tf.data import Examples
 from cac_tf.training import Stage
+from cac_tf.training import batches
 from cac_tf.training import fit_resumable
 from cac_tf.training.batches import Batches
 from tests.conftest import small_classifier
@@ -239,3 +240,31 @@ def test_no_second_copy_of_the_images(tmp_path):
     assert size == 2**28
     assert peak < size / 10
     assert growth < size / 2
+
+
+def test_a_process_reads_the_rows_of_its_devices(monkeypatch):
+    """As if this process were the second of two that share each batch."""
+    read = []
+
+    class Images:
+        shape = (10, 2)
+
+        def __len__(self):
+            return 10
+
+        def __getitem__(self, rows):
+            read.extend(rows.tolist())
+            return np.stack([rows, rows], axis=1).astype("float32")
+
+    def second_half(count):
+        # What does not divide is computed by all.
+        return slice(count // 2, count) if count % 2 == 0 else slice(0, count)
+
+    monkeypatch.setattr(batches, "rows_held_here", second_half)
+    found = batches.Batches(data.Examples(Images(), np.arange(10)), 4)
+    images, labels = found[0]
+    np.testing.assert_array_equal(images[:, 0], [0, 0, 2, 3])
+    np.testing.assert_array_equal(labels, range(4))
+    assert read == [2, 3]
+    three = batches.Batches(data.Examples(Images(), np.arange(10)), 3)
+    np.testing.assert_array_equal(three[0][0][:, 0], range(3))

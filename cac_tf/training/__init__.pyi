@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+# Written by tools/stubs.py.
+from cac_tf.training import loop as loop
+from cac_tf.training import pictures as pictures
+from cac_tf.training import processes as processes
+from cac_tf.training import run as run
+from cac_tf.training import runtime as runtime
+from cac_tf.training.loop import Stage as Stage
+from cac_tf.training.loop import TrainingRecord as TrainingRecord
+from cac_tf.training.loop import fit_resumable as fit_resumable
+from cac_tf.training.pictures import add_rows as add_rows
+from cac_tf.training.pictures import read_rows as read_rows
+from cac_tf.training.processes import ProcessLostError as ProcessLostError
+from cac_tf.training.processes import Processes as Processes
+from cac_tf.training.run import TrainingRun as TrainingRun
+from cac_tf.training.runtime import Runtime as Runtime
