@@ -7,7 +7,9 @@ lazy.package(
     __name__,
     {
         "benchmark_table": ["print_benchmark", "write_figure"],
+        "comparison": ["ComparedRun", "write_comparison"],
         "figures": ["write_png"],
+        "model_card": ["write_model_card"],
         "paper": ["FIGURES", "TABLES"],
         "paper_figures": [
             "bars_figure",
@@ -17,8 +19,10 @@ lazy.package(
             "sweep_figure",
         ],
         "paper_tables": ["print_paper_table", "write_paper_table"],
+        "predictions": ["write_predictions"],
         "progress": ["TrainingProgress"],
         "report": ["write_report"],
         "terminal_table": ["print_table"],
+        "verdict": ["verdict"],
     },
 )

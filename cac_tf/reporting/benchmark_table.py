@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The benchmark's results as a table and a figure, beside published ones."""
 
-import numpy as np
-from matplotlib.figure import Figure
+from typing import TextIO
 
+import numpy as np
+
+from cac_tf import lazy
+from cac_tf.annotations import Path
+from cac_tf.annotations import Rows
 from cac_tf.reporting.figures import KNOWN_COLOUR
 from cac_tf.reporting.figures import write_png
 from cac_tf.reporting.published import published
 from cac_tf.reporting.published import published_ccr
 from cac_tf.reporting.terminal_table import print_table
+
+matplotlib_figure = lazy.module("matplotlib.figure", extra="report")
 
 # An empty cell.
 NOTHING = "–"
@@ -17,7 +23,7 @@ _KIND = ("method", "variant", "score")
 _TIMES = ("epochs", "seconds")
 
 
-def print_benchmark(rows, file=None):
+def print_benchmark(rows: Rows, file: TextIO | None = None) -> None:
     """Prints AUROC and accuracy by method, score and data set.
 
     Two tables for each split family, which must not be mixed: mean AUROCs
@@ -136,7 +142,7 @@ def _print_trials(rows, family, file):
     )
 
 
-def write_figure(path, rows):
+def write_figure(path: Path, rows: Rows) -> None:
     """Draws every trial's AUROC, with the paper's means, as a PNG file.
 
     Args:
@@ -144,7 +150,9 @@ def write_figure(path, rows):
         rows: dicts of `results.csv`.
     """
     families = sorted({row["split_family"] for row in rows})
-    figure = Figure(figsize=(8, 3.4 * len(families)), layout="constrained")
+    figure = matplotlib_figure.Figure(
+        figsize=(8, 3.4 * len(families)), layout="constrained"
+    )
     for index, family in enumerate(families, 1):
         own = [
             row

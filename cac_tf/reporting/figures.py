@@ -1,17 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures of an evaluation, as matplotlib figures."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
-from matplotlib.figure import Figure
-from mpl_toolkits import mplot3d
-from sklearn import metrics as sklearn_metrics
 
 from cac_tf import atomic_files
+from cac_tf import lazy
 from cac_tf import metrics
+from cac_tf.annotations import Path
 
-KNOWN_COLOUR = "#2166ac"
-UNKNOWN_COLOUR = "#d6604d"
-_MOST_CLASSES_IN_MATRIX = 30
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+matplotlib_figure = lazy.module("matplotlib.figure", extra="report")
+mplot3d = lazy.module("mpl_toolkits.mplot3d")
+
+# Okabe and Ito's blue and vermilion, which colour-blind readers tell apart.
+KNOWN_COLOUR = "#0072b2"
+UNKNOWN_COLOUR = "#d55e00"
 _MOST_POINTS = 2000
 # What a logarithmic axis shows smaller scores as.
 _LOWEST_SCORE = 1e-8
@@ -23,7 +32,9 @@ def _text(name):
 
 
 def _figure(width=4.6, height=3.6):
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = matplotlib_figure.Figure(
+        figsize=(width, height), layout="constrained"
+    )
     axes = figure.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
     return figure, axes
@@ -64,6 +75,41 @@ def roc_figure(evaluation):
     return figure
 
 
+def roc_curves_figure(runs):
+    """The ROC curve of each `ComparedRun`, by its own score."""
+    figure, axes = _figure()
+    for run in runs:
+        is_known = run.labels >= 0
+        axes.plot(
+            *metrics.roc_curve(
+                run.unknown_score[is_known], run.unknown_score[~is_known]
+            ),
+            linewidth=1.2,
+            label=f"{run.measures['auroc']:.3f} {_text(run.name)}",
+        )
+    axes.plot([0, 1], [0, 1], color="0.7", linewidth=0.8, linestyle="--")
+    axes.set_xlabel("unknown inputs accepted (false-positive rate)")
+    axes.set_ylabel("known inputs accepted (true-positive rate)")
+    axes.legend(loc="lower right", frameon=False, fontsize="small")
+    return figure
+
+
+def learning_curves_figure(runs, name):
+    """One number of each epoch, of each `ComparedRun`."""
+    figure, axes = _figure()
+    for run in runs:
+        points = [
+            (epoch, logs[name])
+            for epoch, logs in enumerate(run.history, 1)
+            if name in logs
+        ]
+        axes.plot(*np.transpose(points), linewidth=1.2, label=_text(run.name))
+    axes.set_xlabel("epoch")
+    axes.set_ylabel(name.replace("val_", "validation "))
+    axes.legend(frameon=False, fontsize="small")
+    return figure
+
+
 def _mark_theta(axes, evaluation, height):
     if evaluation.metrics["threshold"] is not None:
         axes.plot(
@@ -71,7 +117,8 @@ def _mark_theta(axes, evaluation, height):
             height,
             "o",
             color="black",
-            label="at theta",
+            fillstyle="none",
+            label="at the model's theta",
         )
 
 
@@ -127,6 +174,7 @@ def score_histogram(evaluation):
         axes.axvline(
             theta,
             color="black",
+            linestyle=":",
             linewidth=0.8 if len(thetas) > 1 else None,
             label=label if theta == thetas[0] else None,
         )
@@ -160,7 +208,7 @@ def draw_shares(axes, values, is_known, edges):
             )
 
 
-def write_png(path, figure):
+def write_png(path: Path, figure: Figure) -> None:
     """Writes a figure as a PNG file, as a whole or not at all."""
     with atomic_files.replacing(path) as temporary:
         figure.savefig(temporary, dpi=150)
@@ -174,32 +222,16 @@ def _thetas_on_axis(evaluation, lowest):
     return np.unique(np.maximum(theta, lowest)).tolist()
 
 
-def confusion_figure(evaluation):
-    """Confusion matrix; with theta, "unknown" is a class of its own.
+def _points(epochs, history, name):
+    """Pairs of an epoch and a value, of the epochs that have it.
 
-    Returns None for more classes than a page can show.
+    Not every epoch is evaluated on test data, nor every training on others.
     """
-    names = [_text(name) for name in evaluation.metrics["class_names"]]
-    if len(names) > _MOST_CLASSES_IN_MATRIX:
-        return None
-    predicted = evaluation.predicted_class_id.astype(int)
-    truth = np.where(evaluation.is_known, evaluation.labels, len(names))
-    if evaluation.is_accepted is not None:
-        predicted = np.where(evaluation.is_accepted, predicted, len(names))
-    matrix = sklearn_metrics.confusion_matrix(
-        truth, predicted, labels=range(len(names) + 1)
-    )
-    size = 2.4 + 0.42 * len(names)
-    figure, axes = _figure(size + 0.6, size)
-    display = sklearn_metrics.ConfusionMatrixDisplay(
-        matrix, display_labels=[*names, "(unknown)"]
-    )
-    display.plot(
-        ax=axes, cmap="Blues", colorbar=False, xticks_rotation="vertical"
-    )
-    axes.set_xlabel("answered")
-    axes.set_ylabel("true class")
-    return figure
+    return [
+        (epoch, logs[name])
+        for epoch, logs in zip(epochs, history, strict=True)
+        if name in logs
+    ]
 
 
 def training_figure(history):
@@ -207,10 +239,10 @@ def training_figure(history):
     figure, axes = _figure()
     epochs = range(1, len(history) + 1)
     for name, style in (("loss", "-"), ("val_loss", "--")):
-        if name in history[0]:
+        points = _points(epochs, history, name)
+        if points:
             axes.plot(
-                epochs,
-                [logs[name] for logs in history],
+                *zip(*points, strict=True),
                 style,
                 color=KNOWN_COLOUR,
                 label=name.replace("val_", "validation "),
@@ -224,12 +256,7 @@ def training_figure(history):
         ("val_accuracy", "--", "validation accuracy"),
         ("test_auroc", ":", "AUROC"),
     ):
-        # Not every epoch was evaluated on the test data.
-        points = [
-            (epoch, logs[name])
-            for epoch, logs in zip(epochs, history, strict=True)
-            if name in logs
-        ]
+        points = _points(epochs, history, name)
         if points:
             right.plot(
                 *zip(*points, strict=True),
@@ -247,7 +274,7 @@ def training_figure(history):
 
 def logit_space_figure(evaluation, centres):
     """The three-dimensional logit space of a model with three classes."""
-    figure = Figure(figsize=(6.2, 5.4), layout="constrained")
+    figure = matplotlib_figure.Figure(figsize=(6.2, 5.4), layout="constrained")
     axes = figure.add_subplot(projection=mplot3d.Axes3D.name)
     draw_logit_space(
         axes,

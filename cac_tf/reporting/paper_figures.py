@@ -1,21 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures of the paper, from results of one's own."""
 
+from __future__ import annotations
+
 import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
-from mpl_toolkits import mplot3d
 
+from cac_tf import lazy
 from cac_tf import metrics
+from cac_tf.annotations import Rows
 from cac_tf.reporting.figures import draw_logit_space
 from cac_tf.reporting.figures import draw_shares
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+matplotlib_figure = lazy.module("matplotlib.figure", extra="report")
+mplot3d = lazy.module("mpl_toolkits.mplot3d")
 
 _BINS = 60
 _WIDTH, _HEIGHT = 3.2, 2.4  # of one histogram, in inches
 
 
-def distances_figure(evaluations):
+def distances_figure(
+    evaluations: Mapping[tuple[str, str], Mapping[str, np.ndarray]],
+) -> Figure:
     """Histograms of the distance to the closest class mean (Figure 2).
 
     Args:
@@ -36,7 +49,7 @@ def distances_figure(evaluations):
     """
     datasets = list(dict.fromkeys(dataset for dataset, _ in evaluations))
     methods = list(dict.fromkeys(method for _, method in evaluations))
-    figure = Figure(
+    figure = matplotlib_figure.Figure(
         figsize=(_WIDTH * len(methods), _HEIGHT * len(datasets)),
         layout="constrained",
     )
@@ -66,7 +79,7 @@ def distances_figure(evaluations):
     return figure
 
 
-def logit_spaces_figure(evaluations):
+def logit_spaces_figure(evaluations: Mapping[str, Mapping[str, Any]]) -> Figure:
     """Three-dimensional logit spaces (Figure 1).
 
     Args:
@@ -80,7 +93,9 @@ def logit_spaces_figure(evaluations):
     Raises:
         ValueError: logits of another width.
     """
-    figure = Figure(figsize=(5.0 * len(evaluations), 4.6), layout="constrained")
+    figure = matplotlib_figure.Figure(
+        figsize=(5.0 * len(evaluations), 4.6), layout="constrained"
+    )
     parts = figure.subplots(
         1,
         len(evaluations),
@@ -98,7 +113,8 @@ def logit_spaces_figure(evaluations):
             )
         draw_logit_space(
             axes,
-            *(arrays[name] for name in ("logits", "labels")),
+            arrays["logits"],
+            arrays["labels"],
             arrays["class_names"],
             arrays["centres"],
         )
@@ -107,7 +123,7 @@ def logit_spaces_figure(evaluations):
     return figure
 
 
-def class_count_figure(rows):
+def class_count_figure(rows: Rows) -> Figure:
     """AUROC over the number of known classes, as many as unknown ones.
 
     Args:
@@ -121,7 +137,7 @@ def class_count_figure(rows):
     Raises:
         ValueError: no row has such a split family.
     """
-    lines = {}
+    lines: dict[str, dict] = {}
     for row in rows:
         size = re.fullmatch(r"random(\d+)", row["split_family"])
         if size and row["auroc"] is not None and not row["variant"]:
@@ -133,7 +149,7 @@ def class_count_figure(rows):
     return _lines_figure(lines, "known classes; as many are unknown")
 
 
-def bars_figure(rows, measure):
+def bars_figure(rows: Rows, measure: str) -> Figure:
     """A measure of each method on each data set: Figure 3 by the accuracy.
 
     Args:
@@ -148,7 +164,7 @@ def bars_figure(rows, measure):
     Raises:
         ValueError: there are no such numbers.
     """
-    values = {}
+    values: dict[tuple, dict] = {}
     for row in rows:
         if row[measure] is not None and not row["variant"]:
             by_trial = values.setdefault((row["dataset"], row["method"]), {})
@@ -157,7 +173,7 @@ def bars_figure(rows, measure):
         raise ValueError(f"There are no results with {measure}.")
     datasets = list(dict.fromkeys(dataset for dataset, _ in values))
     methods = list(dict.fromkeys(method for _, method in values))
-    figure = Figure(
+    figure = matplotlib_figure.Figure(
         figsize=(2.4 + 1.3 * len(datasets), 3.4), layout="constrained"
     )
     axes = figure.add_subplot()
@@ -194,7 +210,7 @@ def _spread(values):
     return np.std(values, ddof=1) if len(values) > 1 else 0.0
 
 
-def sweep_figure(rows):
+def sweep_figure(rows: Rows) -> Figure:
     """AUROC over the values of a sweep, by the first score of each run.
 
     Args:
@@ -209,8 +225,8 @@ def sweep_figure(rows):
         ValueError: no row has a variant, or fields whose values are no
             numbers.
     """
-    lines = {}
-    names = ()
+    lines: dict[str, dict] = {}
+    names: list[str] = []
     for row in rows:
         if not row["variant"] or row["auroc"] is None:
             continue
@@ -238,7 +254,7 @@ def _lines_figure(lines, title):
         lines: dict from a name to a dict from a place to AUROCs by trial.
         title: of the horizontal axis.
     """
-    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    figure = matplotlib_figure.Figure(figsize=(6.4, 3.6), layout="constrained")
     axes = figure.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
     for name, points in lines.items():

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables 1 to 5 of the paper, from results of one's own."""
 
+from typing import TextIO
+
 from cac_tf import atomic_files
+from cac_tf.annotations import Path
+from cac_tf.annotations import Rows
 from cac_tf.reporting.benchmark_table import NOTHING
 from cac_tf.reporting.benchmark_table import as_published
 from cac_tf.reporting.benchmark_table import mean_of_trials
@@ -78,7 +82,9 @@ def paper_table(number, rows):
     return columns, lines
 
 
-def print_paper_table(number, rows, file=None):
+def print_paper_table(
+    number: int, rows: Rows, file: TextIO | None = None
+) -> None:
     """Prints a table of the paper; see `paper_table`.
 
     Args:
@@ -97,7 +103,7 @@ def print_paper_table(number, rows, file=None):
     )
 
 
-def write_paper_table(path, number, rows):
+def write_paper_table(path: Path, number: int, rows: Rows) -> None:
     """Writes a table of the paper as Markdown; replaces the file.
 
     Args:

@@ -3,6 +3,9 @@
 
 import sys
 import time
+from collections.abc import Mapping
+from typing import Any
+from typing import TextIO
 
 import keras
 import tqdm
@@ -17,15 +20,19 @@ class TrainingProgress(keras.callbacks.Callback):
         stream: where to write, standard error by default.
     """
 
-    def __init__(self, epochs, steps_per_epoch, stream=None):
+    def __init__(
+        self, epochs: int, steps_per_epoch: int, stream: TextIO | None = None
+    ) -> None:
         super().__init__()
         self._epochs = epochs
         self._steps = steps_per_epoch
         self._stream = stream or sys.stderr
-        self._bar = None
-        self._seconds = []
+        self._bar: Any = None
+        self._seconds: list[float] = []
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(
+        self, epoch: int, logs: Mapping[str, Any] | None = None
+    ) -> None:
         self._started = time.monotonic()
         self._first_step = epoch * self._steps
         if self._bar is None:
@@ -38,18 +45,23 @@ class TrainingProgress(keras.callbacks.Callback):
                 disable=not self._stream.isatty(),
             )
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(
+        self, batch: int, logs: Mapping[str, Any] | None = None
+    ) -> None:
         self._bar.update(self._first_step + batch + 1 - self._bar.n)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(
+        self, epoch: int, logs: Mapping[str, Any] | None = None
+    ) -> None:
         self._seconds.append(time.monotonic() - self._started)
         # The first epoch of a sitting also compiles.
         typical = sorted(self._seconds)[len(self._seconds) // 2]
         left = typical * (self._epochs - epoch - 1)
+        seen = logs or {}
         numbers = "  ".join(
-            f"{name} {float(logs[name]):.4f}"
+            f"{name} {float(seen[name]):.4f}"
             for name in ("loss", "accuracy", "val_loss", "val_accuracy")
-            if name in (logs or {})
+            if name in seen
         )
         line = (
             f"epoch {epoch + 1}/{self._epochs}  {numbers}  "

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables on the terminal, in its width: no number is cut off."""
 
+from collections.abc import Sequence
+from typing import TextIO
+
 import rich.box
 import rich.console
 import rich.table
@@ -8,7 +11,15 @@ import rich.table
 _PADDING = 2  # of each column
 
 
-def print_table(names, numbers, rows, *, title=None, caption=None, file=None):
+def print_table(
+    names: Sequence[str],
+    numbers: Sequence[str],
+    rows: Sequence[tuple[Sequence[str], bool]],
+    *,
+    title: str | None = None,
+    caption: str | None = None,
+    file: TextIO | None = None,
+) -> None:
     """Prints a table, in parts below each other if it is too wide.
 
     Args:

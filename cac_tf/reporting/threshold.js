@@ -1,53 +1,159 @@
-// The threshold in the histogram: a line to drag, counts, pictures beside it.
+// The threshold of a report: a line to drag, and all that follows from it.
 (function () {
-  const told = document.getElementById("threshold");
+  const root = document.getElementById("threshold");
   const data = JSON.parse(document.getElementById("scores").textContent);
-  const plot = told.querySelector(".plot");
-  const line = told.querySelector(".line");
-  const slider = told.querySelector("input");
-  const axis = data.axis;
+  const at = (selector) => root.querySelector(selector);
+  const { axis, classes, unknown_classes: others } = data;
+  const N = classes.length;
   const PICTURES = 6;
   const TILE = 48;
+  const LARGEST_MATRIX = 30;
+
+  // ---- from a threshold to numbers ----------------------------------------
+
+  // Counts by true class (those of unknown classes after the N known ones) and
+  // by answer (N: unknown).
+  function answersAt(thetas) {
+    const counts = [...classes, ...others].map(() => Array(N + 1).fill(0));
+    data.score.forEach((score, i) => {
+      const answer = data.answer[i];
+      counts[data.truth[i]][score <= thetas[answer] ? answer : N] += 1;
+    });
+    return counts;
+  }
+
+  const sum = (values) => values.reduce((total, value) => total + value, 0);
+
+  function summaryOf(counts) {
+    const known = counts.slice(0, N), unknown = counts.slice(N);
+    const accepted = (rows) => sum(rows.map((row) => sum(row.slice(0, N))));
+    return {
+      known: sum(known.map(sum)), unknown: sum(unknown.map(sum)),
+      knownAccepted: accepted(known), unknownAccepted: accepted(unknown),
+      right: sum(known.map((row, index) => row[index])),
+    };
+  }
+
+  // Wilson's 95 % interval, as in the page's first sentence.
+  function share(part, whole) {
+    if (!whole) return "–";
+    const z = 1.959964, p = part / whole, denominator = 1 + z * z / whole;
+    const centre = (p + z * z / (2 * whole)) / denominator;
+    const half = z * Math.sqrt(p * (1 - p) / whole + z * z /
+      (4 * whole * whole)) / denominator;
+    const percent = (value) =>
+      (100 * Math.min(1, Math.max(0, value))).toFixed(whole < 1000 ? 0 : 1);
+    return percent(p) + " % [" + percent(centre - half) + "–" +
+      percent(centre + half) + "]";
+  }
+
+  function sentenceOf(counts) {
+    const taken = Array(N).fill(0);
+    counts.forEach((row, truth) => row.slice(0, N).forEach((count, answer) => {
+      if (truth !== answer) taken[answer] += count;
+    }));
+    const wrong = sum(taken), most = Math.max(...taken);
+    if (!wrong) return "No image was accepted as a class that is not its own.";
+    const answer = taken.indexOf(most);
+    const column = counts.map((row, truth) =>
+      truth === answer ? 0 : row[answer]);
+    const truth = column.indexOf(Math.max(...column));
+    return "Of " + wrong + " images accepted as a class that is not their " +
+      "own, " + most + " are taken for " + classes[answer] +
+      ", most often those of " + [...classes, ...others][truth] + " (" +
+      column[truth] + ").";
+  }
+
+  // ---- the axis of the scores ---------------------------------------------
 
   const onAxis = (score) =>
     axis.logarithmic ? Math.log(Math.max(score, axis.low)) : score;
-  const low = onAxis(axis.low);
-  const width = onAxis(axis.high) - low;
-
-  // The place of a score on the axis, 0 to 1, and the other way round.
-  function placeOf(score) {
-    return Math.min(1, Math.max(0, (onAxis(score) - low) / width));
-  }
+  const low = onAxis(axis.low), width = onAxis(axis.high) - low;
+  const placeOf = (score) =>
+    Math.min(1, Math.max(0, (onAxis(score) - low) / width));
   function scoreAt(place) {
-    const value = low + place * width;
+    const value = low + Math.min(1, Math.max(0, place)) * width;
     return axis.logarithmic ? Math.exp(value) : value;
   }
 
-  // How many of ascending scores are accepted.
-  function accepted(scores, theta) {
-    let from = 0, to = scores.length;
-    while (from < to) {
-      const middle = (from + to) >> 1;
-      if (scores[middle] <= theta) from = middle + 1; else to = middle;
+  // ---- what is drawn ------------------------------------------------------
+
+  const frames = {};
+  root.querySelectorAll(".plot").forEach((plot) => {
+    frames[plot.dataset.name] = { plot, ...JSON.parse(plot.dataset.axes) };
+  });
+
+  // x and y: shares of the axes' width and height.
+  function put(name, x, y) {
+    const { plot, left, right, top, bottom } = frames[name];
+    const mark = plot.querySelector(".line, .point");
+    mark.style.left = 100 * (left + x * (right - left)) + "%";
+    mark.style.top = 100 * (bottom - y * (bottom - top)) + "%";
+    mark.style.height = mark.className === "line" ?
+      100 * (bottom - top) + "%" : "";
+  }
+
+  function putPoint(name, x, y) {
+    if (!frames[name]) return;
+    const part = (value, [from, to]) => (value - from) / (to - from);
+    put(name, part(x, frames[name].x), part(y, frames[name].y));
+  }
+
+  function element(kind, text, className) {
+    const made = document.createElement(kind);
+    if (text !== undefined) made.textContent = text;
+    if (className) made.className = className;
+    return made;
+  }
+
+  function header(text, scope) {
+    const cell = element("th", text);
+    cell.scope = scope;
+    return cell;
+  }
+
+  function rowOf(truth, counts) {
+    const row = element("tr"), all = sum(counts);
+    const name = truth < N ? classes[truth] : others[truth - N];
+    row.append(header(name + " (" + all + ")", "row"));
+    row.firstChild.className = truth < N ? "known" : "unknown";
+    const isRight = (answer) => answer === (truth < N ? truth : N);
+    let cells = counts.map((count, answer) => [count, isRight(answer)]);
+    if (N > LARGEST_MATRIX) {
+      const own = truth < N ? counts[truth] : 0;
+      cells = [[own, true], [sum(counts.slice(0, N)) - own, false], cells[N]];
     }
-    return from;
+    for (const [count, right] of cells) {
+      const cell = element("td", count);
+      // At most half covered: the text stays readable.
+      const covered = all ? 50 * count / all : 0;
+      cell.style.background = "color-mix(in srgb, var(--" +
+        (right ? "known" : "unknown") + ") " + covered + "%, transparent)";
+      row.append(cell);
+    }
+    const accepted = all - counts[N];
+    row.append(element("td",
+      all ? (100 * accepted / all).toFixed(0) + " %" : "–"));
+    return row;
   }
 
-  function share(part, whole) {
-    return whole ? (100 * part / whole).toFixed(1) + " %" : "–";
-  }
+  const answered = N > LARGEST_MATRIX ?
+    ["own class", "another class"] : classes;
+  const head = element("tr");
+  head.append(...["true class", ...answered, "unknown", "accepted"]
+    .map((name) => header(name, "col")));
+  at(".answers thead").append(head);
 
-  function picture(tile) {
-    const shown = document.createElement("div");
-    shown.className = "shown";
-    const image = document.createElement("div");
-    image.className = "tile-picture" + (tile.known ? "" : " unknown");
+  function pictureOf(tile) {
+    const shown = element("div", undefined, "picture");
+    const cut = element("div", undefined,
+      "cut" + (tile.known ? "" : " of-unknown"));
     const column = tile.index % data.columns;
-    const row = Math.floor(tile.index / data.columns);
-    image.style.backgroundSize = TILE * data.columns + "px auto";
-    image.style.backgroundPosition =
-      -TILE * column + "px " + -TILE * row + "px";
-    shown.append(image, tile.truth + " → " + tile.answer);
+    cut.style.backgroundSize = TILE * data.columns + "px auto";
+    cut.style.backgroundPosition = -TILE * column + "px " +
+      -TILE * Math.floor(tile.index / data.columns) + "px";
+    const said = tile.truth + " → " + tile.answer;
+    shown.append(cut, said, element("br"), tile.name || "");
     shown.title = "score " + tile.score;
     return shown;
   }
@@ -56,42 +162,57 @@
     .map((tile, index) => ({ ...tile, index }))
     .sort((one, other) => one.score - other.score);
 
-  function show(theta) {
-    const place = placeOf(theta);
-    const left = axis.left + place * (axis.right - axis.left);
-    line.style.left = 100 * left + "%";
-    slider.value = 1000 * place;
-    told.querySelector(".value").textContent = Number(theta.toPrecision(4));
-    const known = accepted(data.known, theta);
-    const right = accepted(data.right, theta);
-    const unknown = accepted(data.unknown, theta);
-    let text = "Known: " + known + " of " + data.known.length + " accepted (" +
-      share(known, data.known.length) + "), " + (data.known.length - known) +
-      " rejected; of the accepted ones " + share(right, known) +
-      " are given their own class.";
-    if (data.unknown.length) {
-      const rejected = data.unknown.length - unknown;
-      text += " Unknown: " + rejected + " of " + data.unknown.length +
-        " rejected (" + share(rejected, data.unknown.length) + "), " +
-        unknown + " accepted.";
-    }
-    told.querySelector(".counts").textContent = text;
-    const border = accepted(tiles.map((tile) => tile.score), theta);
+  // ---- everything ---------------------------------------------------------
+
+  // `thetas`: one for each class; `theta`: where the line is.
+  function show(thetas, theta) {
+    const counts = answersAt(thetas), all = summaryOf(counts);
+    const text = String(theta);
+    const knownShare = share(all.knownAccepted, all.known);
+    const unknownShare = share(all.unknownAccepted, all.unknown);
+    const tell = (selector, said) => { at(selector).textContent = said; };
+    at("input").value = 1000 * placeOf(theta);
+    at("input").setAttribute("aria-valuetext", "threshold " + text +
+      ": accepts " + knownShare + " of known and " + unknownShare +
+      " of unknown images");
+    tell("output", text);
+    tell(".known-accepted", knownShare);
+    tell(".unknown-accepted", unknownShare);
+    tell(".right", share(all.right, all.known));
+    tell(".theta", new Set(thetas).size > 1 ? "by class" : text);
+    tell(".counts", "Known: " + all.knownAccepted + " of " + all.known +
+      " accepted, " + all.right + " of them as their own class. Unknown: " +
+      (all.unknown - all.unknownAccepted) + " of " + all.unknown +
+      " rejected.");
+    tell(".command", "cac-export --model=. --threshold=" + text +
+      " --output_dir=serving_" + text);
+    put("histogram", placeOf(theta), 1);
+    const falsePositives = all.unknownAccepted / Math.max(all.unknown, 1);
+    putPoint("roc", falsePositives, all.knownAccepted / all.known);
+    putPoint("oscr", falsePositives, all.right / all.known);
+    const border = tiles.filter((tile) => tile.score <= theta).length;
     const below = tiles.slice(Math.max(0, border - PICTURES), border);
     const above = tiles.slice(border, border + PICTURES);
-    told.querySelector(".accepted").replaceChildren(...below.map(picture));
-    told.querySelector(".rejected").replaceChildren(...above.map(picture));
+    at(".accepted").replaceChildren(...below.map(pictureOf));
+    at(".rejected").replaceChildren(...above.map(pictureOf));
+    at(".answers tbody").replaceChildren(
+      ...counts.map((row, truth) => rowOf(truth, row)));
+    tell(".sentence", sentenceOf(counts));
   }
 
+  // Rounded first: the numbers are those of the threshold that is shown.
+  function showOne(exactly) {
+    const theta = Number(exactly.toPrecision(4));
+    show(Array(N).fill(theta), theta);
+  }
+  const showOwn = () => show(data.thetas, data.theta);
+
+  const { plot, left, right } = frames.histogram;
   function dragged(event) {
     const box = plot.getBoundingClientRect();
-    const place = ((event.clientX - box.left) / box.width - axis.left) /
-      (axis.right - axis.left);
-    show(scoreAt(Math.min(1, Math.max(0, place))));
+    const x = (event.clientX - box.left) / box.width;
+    showOne(scoreAt((x - left) / (right - left)));
   }
-
-  line.style.top = 100 * axis.top + "%";
-  line.style.height = 100 * (axis.bottom - axis.top) + "%";
   plot.addEventListener("pointerdown", (event) => {
     plot.setPointerCapture(event.pointerId);
     dragged(event);
@@ -99,6 +220,23 @@
   plot.addEventListener("pointermove", (event) => {
     if (plot.hasPointerCapture(event.pointerId)) dragged(event);
   });
-  slider.addEventListener("input", () => show(scoreAt(slider.value / 1000)));
-  show(data.theta);
+  at("input").addEventListener("input", (event) =>
+    showOne(scoreAt(event.target.value / 1000)));
+  at(".own").addEventListener("click", showOwn);
+  at(".copy").addEventListener("click", async () => {
+    const command = at(".command");
+    // Selected too, for browsers that do not let a file copy.
+    getSelection().selectAllChildren(command);
+    try {
+      await navigator.clipboard.writeText(command.textContent);
+      at(".copied").textContent = "copied";
+    } catch {
+      at(".copied").textContent = "selected: copy it with Ctrl+C";
+    }
+  });
+
+  root.querySelectorAll("[data-script]").forEach((part) => {
+    part.hidden = false;
+  });
+  showOwn();
 })();

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The histogram of a report, with a threshold that one can drag."""
+"""The part of a report that follows a threshold which one can move."""
 
 import base64
 import html
@@ -10,6 +10,7 @@ import numpy as np
 import PIL.Image
 
 from cac_tf.reporting import figures
+from cac_tf.reporting import page
 
 # Pictures of known and of unknown examples each, evenly over their scores.
 _MOST_TILES = 200
@@ -19,48 +20,153 @@ _TILES_IN_A_ROW = 20
 _SMALLEST_JPEG = 17
 
 _BY_CLASS = (
-    '<p class="by-class">The model\'s thresholds differ by class. Here is one '
-    "for all classes; it starts at their median, so the counts are not the "
-    "model's own.</p>"
+    "<p>The model's thresholds differ by class; the page begins with them. "
+    "The line is at their median, and moving it sets one for all classes.</p>"
+)
+_NOT_SET = (
+    "<p>The model has no threshold. The page begins with the median of the "
+    "unknown scores.</p>"
+)
+_TILES = (
+    (
+        "known-accepted",
+        "known accepted",
+        "Share of the known test images that are accepted (true-positive "
+        "rate), with its 95 % interval.",
+    ),
+    (
+        "right",
+        "known accepted as their own class",
+        "Share of the known test images that are accepted and given their own "
+        "class (correct classification rate, CCR).",
+    ),
+    (
+        "unknown-accepted",
+        "unknown accepted",
+        "Share of the unknown test images that are accepted (false-positive "
+        "rate): the errors that a threshold is there to prevent.",
+    ),
+    (
+        "theta",
+        "threshold theta",
+        "An image whose unknown score is larger is rejected.",
+    ),
 )
 
 
-def threshold_section(evaluation, pictures, figure_html):
-    """HTML of the histogram, the counts and the pictures beside theta.
+def threshold_section(evaluation, pictures):
+    """HTML of all that depends on the threshold.
 
     Args:
         evaluation: `Evaluation`.
         pictures: `Pictures` of its examples.
-        figure_html: matplotlib figure and name -> an `<img>` tag.
 
     Returns:
         HTML text. The numbers for the page's script are in it as JSON.
     """
-    figure = figures.score_histogram(evaluation)
-    image = figure_html(figure, "Unknown scores")
+    histogram = figures.score_histogram(evaluation)
+    has_unknown = (~evaluation.is_known).any()
+    plots = [("histogram", "Unknown scores", histogram)]
+    if has_unknown:
+        plots += [
+            ("roc", "ROC curve", figures.roc_figure(evaluation)),
+            ("oscr", "OSCR curve", figures.oscr_figure(evaluation)),
+        ]
+    drawn = "".join(_plot(*plot) for plot in plots)
+    numbers, sheet = _numbers(evaluation, pictures, histogram)
+    # Class names must not end the script.
+    text = json.dumps(numbers).replace("<", "\\u003c")
+    thetas = numbers["thetas"]
+    note = _BY_CLASS if len(set(thetas)) > 1 else ""
+    if evaluation.metrics["threshold"] is None:
+        note = _NOT_SET
+    tiles = "".join(
+        f'<div class="tile"><b class="{name}"></b><span>'
+        f'<abbr title="{html.escape(meaning)}">{label}</abbr></span></div>'
+        for name, label, meaning in _TILES
+    )
+    return f"""<div id="threshold">{note}
+<noscript><p>Without JavaScript the threshold cannot be moved: the page shows
+what was measured at the model's own. The table of answers and the pictures
+beside the threshold are missing.</p></noscript>
+<div class="control" data-script hidden>
+<label for="theta">threshold</label>
+<input id="theta" type="range" min="0" max="1000" step="1">
+<output for="theta"></output>
+<button class="own" type="button">the model's own</button></div>
+<div class="tiles" data-script hidden>{tiles}</div>
+<p class="counts" data-script hidden></p>
+<div class="figures">{drawn}</div>
+<div data-script hidden>
+<p>In the folder of this run, this command exports the model with this
+threshold: <code class="command"></code>
+<button class="copy" type="button">copy</button>
+<span class="copied" role="status"></span></p>
+<h3>Images nearest to the threshold</h3>
+<p>True class → predicted class; <span class="known">known</span> in a solid,
+<span class="unknown">unknown</span> in a dashed frame.</p>
+<p><b>Accepted</b></p><div class="accepted beside pictures"></div>
+<p><b>Rejected</b></p><div class="rejected beside pictures"></div>
+<h3>Answers</h3>
+<p class="sentence"></p>
+<p>Each row: the images of a class, by answer; the deeper the colour, the
+larger the share. <span class="known">Right answers</span> and
+<span class="unknown">wrong ones</span>.</p>
+<div class="scroll" tabindex="0" role="region" aria-label="Table of answers">
+<table class="answers"><thead></thead><tbody></tbody></table></div>
+</div>
+<script type="application/json" id="scores">{text}</script>
+<style>.cut {{ background-image: url({html.escape(sheet)}); }}</style></div>"""
+
+
+def _plot(name, caption, figure):
+    """A figure with a mark that the script moves."""
+    drawn = page.svg(figure, caption)
     (axes,) = figure.axes
     # Only drawn, a figure knows where its axes are.
     place = axes.get_position()
+    frame = {
+        "left": place.x0,
+        "right": place.x1,
+        "top": 1.0 - place.y1,
+        "bottom": 1.0 - place.y0,
+        "x": axes.get_xlim(),
+        "y": axes.get_ylim(),
+    }
+    is_histogram = name == "histogram"
+    kinds = "plot drag" if is_histogram else "plot"
+    mark = "line" if is_histogram else "point"
+    return (
+        f"<figure><figcaption>{caption}</figcaption>"
+        f'<div class="{kinds}" data-name="{name}" '
+        f"data-axes='{json.dumps(frame)}'>{drawn}"
+        f'<div class="{mark}" aria-hidden="true"></div></div></figure>'
+    )
+
+
+def _numbers(evaluation, pictures, histogram):
+    """What the script reads, and the sheet of pictures."""
     rows = _chosen(evaluation)
     sheet, size = _sheet([pictures.pixels(row) for row in rows])
-    known = evaluation.is_known
-    scores = evaluation.unknown_score
+    known, scores = evaluation.is_known, evaluation.unknown_score
+    names = evaluation.metrics["class_names"]
     theta = evaluation.metrics["threshold"]
-    by_class = isinstance(theta, list)
     if theta is None:
         theta = np.median(scores)
-    elif by_class:
-        theta = np.median(theta)
+    thetas = np.broadcast_to(theta, len(names))
+    order = np.argsort(scores, kind="stable")
+    unknown = len(names) + evaluation.unknown_labels
+    truth = np.where(known, evaluation.labels, unknown)
+    (axes,) = histogram.axes
     numbers = {
-        "theta": _short(theta),
-        "known": _sorted(scores[known]),
-        "right": _sorted(scores[known & evaluation.is_correct]),
-        "unknown": _sorted(scores[~known]),
+        "theta": _short(np.median(thetas)),
+        "thetas": [_short(one) for one in thetas],
+        "classes": list(names),
+        "unknown_classes": list(pictures.unknown_class_names),
+        "score": [_short(score) for score in scores[order]],
+        "truth": truth[order].tolist(),
+        "answer": evaluation.predicted_class_id[order].tolist(),
         "axis": {
-            "left": place.x0,
-            "right": place.x1,
-            "top": 1.0 - place.y1,
-            "bottom": 1.0 - place.y0,
             "low": axes.get_xlim()[0],
             "high": axes.get_xlim()[1],
             "logarithmic": axes.get_xscale() == "log",
@@ -71,32 +177,14 @@ def threshold_section(evaluation, pictures, figure_html):
                 "known": bool(known[row]),
                 "truth": pictures.truth(row),
                 "answer": pictures.answer(row),
+                "name": pictures.name(row),
             }
             for row in rows
         ],
         "size": size,
         "columns": _TILES_IN_A_ROW,
     }
-    # Class names must not end the script.
-    text = json.dumps(numbers).replace("<", "\\u003c")
-    return (
-        f'<div id="threshold"><div class="plot">{image}'
-        '<div class="line" aria-hidden="true"></div></div>'
-        f'<div class="told">{_BY_CLASS if by_class else ""}<label>threshold '
-        '<input type="range" min="0" max="1000" step="any"></label> '
-        '<output class="value"></output>'
-        '<p class="counts"></p><p class="sides">Pictures nearest to it: '
-        '<b>accepted</b></p><div class="accepted tiles"></div>'
-        '<p class="sides"><b>rejected</b></p><div class="rejected tiles"></div>'
-        "</div></div>"
-        f'<script type="application/json" id="scores">{text}</script>'
-        f"<style>.tile-picture {{ background-image: url({html.escape(sheet)});"
-        " }</style>"
-    )
-
-
-def _sorted(scores):
-    return [_short(score) for score in np.sort(scores)]
+    return numbers, sheet
 
 
 def _short(score):

@@ -4,9 +4,11 @@ import dataclasses
 import io
 import json
 import os
+import pathlib
 import re
 import shutil
 import subprocess
+import tempfile
 
 import numpy as np
 import PIL.Image
@@ -20,9 +22,25 @@ from cac_tf.experiments.evaluation import _measures
 from cac_tf.reporting import TrainingProgress
 from cac_tf.reporting import figures
 from cac_tf.reporting import write_report
+from cac_tf.reporting.sheets import Row
+from cac_tf.reporting.sheets import Sheet
+from cac_tf.reporting.sheets import sheet_section
+from cac_tf.reporting.verdict import share
 from tests.conftest import ROOT
 
-JSDOM = ROOT / "build" / "node" / "node_modules" / "jsdom"
+NODE_MODULES = ROOT / "build" / "node" / "node_modules"
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+
+needs_chromium = pytest.mark.skipif(
+    not (
+        CHROMIUM
+        and shutil.which("node")
+        and (NODE_MODULES / "puppeteer-core").exists()
+        and (NODE_MODULES / "axe-core").exists()
+    ),
+    reason="needs Chromium, Node.js and: npm install --no-save "
+    "--prefix build/node puppeteer-core axe-core",
+)
 
 
 def example(rng, num_unknown=30, threshold=0.5, names=("cat", "dog", "cow")):
@@ -96,6 +114,28 @@ def page_of(tmp_path, evaluation, dataset, history=()):
     return path.read_text()
 
 
+def in_chromium(page, **options):
+    """What tests/reporting/in_chromium.cjs finds of a page's text."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "page.html"
+        path.write_text(page)
+        said = subprocess.run(
+            [
+                *("node", ROOT / "tests" / "reporting" / "in_chromium.cjs"),
+                *(path, json.dumps(options)),
+            ],
+            env={
+                **os.environ,
+                "NODE_PATH": str(NODE_MODULES),
+                "CHROMIUM": CHROMIUM,
+            },
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+    return json.loads(said)
+
+
 HISTORY = [
     {"loss": 2.0, "val_loss": 2.1, "accuracy": 0.5, "val_accuracy": 0.4},
     {"loss": 1.0, "val_loss": 1.1, "accuracy": 0.9, "val_accuracy": 0.8},
@@ -106,10 +146,10 @@ def test_page_of_an_open_set_run(rng, tmp_path):
     evaluation, dataset = example(rng)
     page = page_of(tmp_path, evaluation, dataset, HISTORY)
     for caption in (
+        "Unknown scores",
         "ROC curve",
         "OSCR curve",
         "Training",
-        "Confusion matrix",
         "Logit space",
     ):
         assert f"<figcaption>{caption}</figcaption>" in page
@@ -131,8 +171,12 @@ def check_pictures(page, evaluation, accepted):
 def test_scores_are_compared(rng, tmp_path):
     evaluation, dataset = example(rng)
     page = page_of(tmp_path, evaluation, dataset)
-    row = f"<td>max_logit</td><td>{evaluation.metrics['auroc']:.4f}</td>"
-    assert row in page
+    auroc = f"{evaluation.metrics['auroc']:.4f}"
+    assert f'<th scope="row">max_logit</th><td>{auroc}</td>' in page
+    assert (
+        '<th scope="row"><strong>gamma (in use)</strong></th>'
+        f"<td><strong>{auroc}</strong></td>" in page
+    )
     closed, dataset = example(rng, num_unknown=0)
     assert "<h2>Scores</h2>" not in page_of(tmp_path, closed, dataset)
 
@@ -157,6 +201,14 @@ def test_the_learning_curve_has_the_epochs_that_were_evaluated():
     assert line.get_xydata().tolist() == [[2.0, 0.75]]
 
 
+def test_trainings_with_and_without_validation_share_a_curve():
+    history = [{"loss": 2.0, "val_loss": 3.0}, {"loss": 1.0}]
+    left, _ = figures.training_figure(history).axes
+    lines = {a.get_label(): a.get_xydata() for a in left.get_lines()}
+    assert lines["loss"].tolist() == [[1.0, 2.0], [2.0, 1.0]]
+    assert lines["validation loss"].tolist() == [[1.0, 3.0]]
+
+
 def numbers_of(page):
     """What the page's script reads."""
     pattern = r'<script type="application/json" id="scores">(.*?)</script>'
@@ -171,18 +223,15 @@ def test_the_threshold_that_can_be_dragged(rng, tmp_path):
     numbers = numbers_of(page)
     known = evaluation.is_known
     scores = evaluation.unknown_score
-    for name, chosen in (
-        ("known", known),
-        ("right", known & evaluation.is_correct),
-        ("unknown", ~known),
-    ):
-        np.testing.assert_array_equal(
-            np.float32(numbers[name]), np.sort(scores[chosen])
-        )
+    order = np.argsort(scores, kind="stable")
+    np.testing.assert_array_equal(np.float32(numbers["score"]), scores[order])
+    truth = np.where(known, evaluation.labels, 3)[order]
+    np.testing.assert_array_equal(numbers["truth"], truth)
+    np.testing.assert_array_equal(
+        numbers["answer"], evaluation.predicted_class_id[order]
+    )
     theta = evaluation.metrics["threshold"]
-    assert numbers["theta"] == theta
-    accepted = np.mean(np.array(numbers["known"]) <= numbers["theta"])
-    assert accepted == evaluation.metrics["true_positive_rate"]
+    assert numbers["thetas"] == [theta] * 3
     # One picture for each example, in the order of known and unknown scores.
     tiles = numbers["tiles"]
     assert len(tiles) == len(scores)
@@ -200,7 +249,7 @@ def test_the_threshold_that_can_be_dragged(rng, tmp_path):
         pixels[:8, :8], dataset.known_test.images[row]
     )
     axis = numbers["axis"]
-    assert axis["logarithmic"] and 0 < axis["left"] < axis["right"] < 1
+    assert axis["logarithmic"]
     assert axis["low"] <= scores.min() * 1.001
     assert axis["high"] >= scores.max() * 0.999
 
@@ -220,11 +269,12 @@ def test_a_threshold_for_each_class(rng, tmp_path):
     assert measures["false_positive_rate"] == accepted[~known].mean()
     page = page_of(tmp_path, evaluation, dataset)
     for name, theta in zip(dataset.class_names, thetas, strict=True):
-        assert f"<td>{name}</td><td>{theta}</td>" in page
-    assert "At thresholds theta from 0.125 to 0.75, one for each" in page
-    assert f"{100 * accepted[known].mean():.1f} % of the known" in page
+        assert f'<th scope="row">{name}</th><td>{theta}</td>' in page
+    assert "(theta from 0.125 to 0.75 by class)" in page
+    assert f"Accepts {share(accepted[known].mean(), known.sum())} of" in page
     assert "thresholds differ by class" in page
     assert numbers_of(page)["theta"] == 0.25
+    assert numbers_of(page)["thetas"] == thetas
     check_pictures(page, evaluation, accepted)
     (axes,) = figures.score_histogram(evaluation).axes
     lines = [line.get_xdata()[0] for line in axes.get_lines()]
@@ -243,64 +293,182 @@ def test_a_threshold_for_each_class(rng, tmp_path):
     assert [line.get_label() for line in axes.get_lines()] == ["theta = 0.5"]
 
 
-@pytest.mark.skipif(
-    not (JSDOM.exists() and shutil.which("node")),
-    reason="needs Node.js and: npm install --no-save --prefix build/node jsdom",
-)
+def answers_of(evaluation, thetas):
+    """Counts by true class and by answer, "unknown" last; by a loop."""
+    num_classes = len(evaluation.metrics["class_names"])
+    counts = np.zeros((num_classes + 1, num_classes + 1), int)
+    for label, answer, score in zip(
+        evaluation.labels,
+        evaluation.predicted_class_id,
+        evaluation.unknown_score,
+        strict=True,
+    ):
+        truth = label if label >= 0 else num_classes
+        counts[truth, answer if score <= thetas[answer] else num_classes] += 1
+    return counts
+
+
+def check_state(state, evaluation, thetas):
+    """What the page says at thresholds, against NumPy, SciPy and the loop."""
+    known = evaluation.is_known
+    scores = evaluation.unknown_score
+    accepted = scores <= np.array(thetas)[evaluation.predicted_class_id]
+    right = accepted & known & evaluation.is_correct
+    counts = answers_of(evaluation, thetas)
+    shares = [f"{100 * r[:-1].sum() / r.sum():.0f} %" for r in counts]
+    assert state["answers"] == [
+        [*map(str, row), share_]
+        for row, share_ in zip(counts.tolist(), shares, strict=True)
+    ]
+    dash = str.maketrans("-", "–")
+    rates = [accepted[known].mean(), right[known].mean()]
+    assert state["tiles"][:3] == [
+        *(share(rate, known.sum()).translate(dash) for rate in rates),
+        share(accepted[~known].mean(), (~known).sum()).translate(dash),
+    ]
+    assert state["counts"] == (
+        f"Known: {(accepted & known).sum()} of {known.sum()} accepted, "
+        f"{right.sum()} of them as their own class. Unknown: "
+        f"{(~accepted & ~known).sum()} of {(~known).sum()} rejected."
+    )
+    wrong = counts[:, :-1].copy()
+    np.fill_diagonal(wrong, 0)
+    most = wrong.sum(axis=0)
+    assert state["sentence"].startswith(
+        f"Of {wrong.sum()} images accepted as a class that is not their own, "
+        f"{most.max()} are taken for "
+        f"{evaluation.metrics['class_names'][most.argmax()]}, "
+        if wrong.any()
+        else "No image was accepted"
+    )
+    false_positives = accepted[~known].mean()
+    for name, figure, height in (
+        ("roc", figures.roc_figure, rates[0]),
+        ("oscr", figures.oscr_figure, rates[1]),
+    ):
+        drawn = figure(evaluation)
+        drawn.savefig(io.BytesIO(), format="svg")
+        (axes,) = drawn.axes
+        x, y = axes.transData.transform([false_positives, height])
+        width, tall = drawn.bbox.size
+        assert state[name] == pytest.approx(
+            [100 * x / width, 100 * (1 - y / tall)], abs=0.5
+        )
+
+
+@needs_chromium
 @pytest.mark.parametrize("is_logarithmic", [True, False])
 def test_the_page_follows_the_threshold(is_logarithmic, rng, tmp_path):
-    """Counts and pictures, by the page's own script, against NumPy."""
+    """Slider, keys and dragging move tiles, points, answers and pictures."""
     evaluation, dataset = example(rng)
     if not is_logarithmic:
         evaluation = dataclasses.replace(
             evaluation, unknown_score=evaluation.unknown_score - 1.0
         )
-    axis = numbers_of(page_of(tmp_path, evaluation, dataset))["axis"]
+        evaluation = by_class(evaluation, 0.5)
+    page = page_of(tmp_path, evaluation, dataset)
+    axis = numbers_of(page)["axis"]
     assert axis["logarithmic"] == is_logarithmic
+    (frame,) = re.findall(r"""data-name="histogram" data-axes='(.*?)'""", page)
+    frame = json.loads(frame)
     scale = np.log if is_logarithmic else np.asarray
     inverse = np.exp if is_logarithmic else np.asarray
     low, high = scale(axis["low"]), scale(axis["high"])
-    places = [0.25, 0.6, 0.95, 0.8]
-    width = axis["right"] - axis["left"]
-    moves = [1000 * places[0], 1000 * places[1]]
-    moves += [["drag", axis["left"] + width * place] for place in places[2:]]
+    places = [0.25, 0.6, 0.601, 0.8, 0.95]
+    width = frame["right"] - frame["left"]
+    moves = [250, 600, ["press", "ArrowRight"]]
+    moves += [["drag", frame["left"] + width * place] for place in places[3:]]
     thetas = [0.5, *(float(inverse(low + p * (high - low))) for p in places)]
-
-    script = ROOT / "tests" / "reporting" / "drag_threshold.cjs"
-    said = subprocess.run(
-        ["node", script, tmp_path / "report.html", json.dumps(moves)],
-        env={**os.environ, "NODE_PATH": str(JSDOM.parent)},
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-    known = evaluation.is_known
-    scores = evaluation.unknown_score
-    for state, theta in zip(json.loads(said), thetas, strict=True):
-        assert state["value"] == pytest.approx(theta, rel=1e-3)
-        accepted = scores <= theta
-        right = accepted & known & evaluation.is_correct
-        share = 100 * right.sum() / max((accepted & known).sum(), 1)
-        assert state["counts"].startswith(
-            f"Known: {(accepted & known).sum()} of {known.sum()} accepted ("
-        )
-        assert f"; of the accepted ones {share:.1f} % are" in state["counts"]
-        assert (
-            f"Unknown: {(~accepted & ~known).sum()} of {(~known).sum()} "
-            "rejected ("
-        ) in state["counts"]
+    found = in_chromium(page, moves=[*moves, ["click", ".own"]])
+    assert found["errors"] == []
+    states = found["states"]
+    for state, theta in zip(states, [*thetas, 0.5], strict=True):
+        # A pixel of the window is no more exact.
+        near = (state["value"] - theta) / (high - low)
+        assert abs(near) < 5e-3 * max(1.0, abs(theta))
+        theta = state["value"]
+        check_state(state, evaluation, [theta] * 3)
         # The six nearest on either side.
-        ordered = np.sort(scores)
-        border = accepted.sum()
+        ordered = np.sort(evaluation.unknown_score)
+        border = np.searchsorted(ordered, theta, side="right")
         for side, expected in (
             ("accepted", ordered[max(0, border - 6) : border]),
             ("rejected", ordered[border : border + 6]),
         ):
-            np.testing.assert_array_equal(np.float32(state[side]), expected)
+            shown = [float(t.removeprefix("score ")) for t in state[side]]
+            np.testing.assert_array_equal(np.float32(shown), expected)
+        assert f" --threshold={state['value']} " in state["command"]
+        assert state["spoken"].startswith(f"threshold {state['value']}: acc")
         place = (scale(theta) - low) / (high - low)
-        assert state["line"] == pytest.approx(
-            100 * (axis["left"] + place * width), abs=1e-3
+        assert state["histogram"][0] == pytest.approx(
+            100 * (frame["left"] + place * width), abs=1e-3
         )
+    assert states[-1] == states[0]
+
+
+@needs_chromium
+def test_the_page_begins_with_the_thresholds_of_each_class(rng, tmp_path):
+    evaluation, dataset = example(rng)
+    thetas = [0.25, 0.75, 0.125]
+    evaluation = by_class(evaluation, thetas)
+    page = page_of(tmp_path, evaluation, dataset)
+    found = in_chromium(page, moves=[500])
+    check_state(found["states"][0], evaluation, thetas)
+    assert found["states"][0]["tiles"][3] == "by class"
+    theta = found["states"][1]["value"]
+    check_state(found["states"][1], evaluation, [theta] * 3)
+
+
+@needs_chromium
+@pytest.mark.parametrize("width", [400, 1200])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_everybody_can_read_the_page(width, scheme, rng, tmp_path):
+    """No violation that axe finds, and nothing wider than the window."""
+    evaluation, dataset = example(
+        rng, names=("cat", "an animal with a long name", "_$x^$<&")
+    )
+    page = page_of(tmp_path, evaluation, dataset, HISTORY)
+    found = in_chromium(page, width=width, scheme=scheme)
+    assert found["errors"] == []
+    assert found["violations"] == []
+    assert not found["isTooWide"]
+
+
+@needs_chromium
+def test_the_page_without_scripts(rng, tmp_path):
+    evaluation, dataset = example(rng)
+    page = page_of(tmp_path, evaluation, dataset)
+    text = in_chromium(page, script=False)["text"]
+    assert "Without JavaScript the threshold cannot be moved" in text
+    assert "of 30 unknown ones (theta 0.5)" in text
+    assert "the model's own" not in text.split("Numbers")[0].replace(
+        "at the model's own.", ""
+    )
+
+
+@needs_chromium
+def test_many_classes_have_a_short_table(rng, tmp_path):
+    evaluation, dataset = example(rng)
+    names = tuple(f"class {i}" for i in range(40))
+    evaluation = dataclasses.replace(
+        evaluation, metrics={**evaluation.metrics, "class_names": names}
+    )
+    dataset = dataclasses.replace(
+        dataset,
+        class_names=names,
+        class_ids=range(40),
+        unknown_class_ids=(40,),
+        train=Examples(
+            dataset.train.images, np.arange(len(dataset.train.labels)) % 40
+        ),
+    )
+    page = page_of(tmp_path, evaluation, dataset)
+    (state,) = in_chromium(page)["states"]
+    counts = answers_of(evaluation, [0.5] * 40)
+    for truth, row in enumerate(state["answers"]):
+        own = counts[truth, truth] if truth < 40 else 0
+        other = counts[truth, :40].sum() - own
+        assert row[:3] == [str(own), str(other), str(counts[truth, 40])]
 
 
 def test_pictures_of_many_examples_are_spread_over_the_scores(
@@ -366,3 +534,20 @@ def test_progress_shows_epoch_numbers_and_time_left(first_epoch):
         f"epoch {first_epoch + 1}/4  loss 0.5000  val_accuracy 0.7500"
     )
     assert lines[-1].endswith("0 s left")
+
+
+def test_sheets_of_pictures_have_their_captions_and_nothing_is_markup():
+    images = np.zeros((2, 4, 4, 3))
+    images[1, :, :, 0] = 255.0
+    row = Row("<b>row</b>", images, ("0.1", "<i>"))
+    text = sheet_section(Sheet("A & B", "What it shows.", (row,)))
+    assert "<h2>A &amp; B</h2><p>What it shows.</p>" in text
+    assert "&lt;b&gt;row&lt;/b&gt;" in text and "&lt;i&gt;" in text
+    assert "<b>" not in text and "<i>" not in text
+    data = re.findall(r'base64,([^"]+)"', text)
+    black, red = (
+        np.asarray(PIL.Image.open(io.BytesIO(base64.b64decode(d))))
+        for d in data
+    )
+    assert black.max() == 0 and red[0, 0].tolist() == [255, 0, 0]
+    assert "<p>" not in sheet_section(Sheet("A", "", (row,)))

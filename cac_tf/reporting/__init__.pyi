@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+# Written by tools/stubs.py.
+from cac_tf.reporting import benchmark_table as benchmark_table
+from cac_tf.reporting import comparison as comparison
+from cac_tf.reporting import figures as figures
+from cac_tf.reporting import model_card as model_card
+from cac_tf.reporting import paper as paper
+from cac_tf.reporting import paper_figures as paper_figures
+from cac_tf.reporting import paper_tables as paper_tables
+from cac_tf.reporting import predictions as predictions
+from cac_tf.reporting import progress as progress
+from cac_tf.reporting import report as report
+from cac_tf.reporting import terminal_table as terminal_table
+from cac_tf.reporting.benchmark_table import print_benchmark as print_benchmark
+from cac_tf.reporting.benchmark_table import write_figure as write_figure
+from cac_tf.reporting.comparison import ComparedRun as ComparedRun
+from cac_tf.reporting.comparison import write_comparison as write_comparison
+from cac_tf.reporting.figures import write_png as write_png
+from cac_tf.reporting.model_card import write_model_card as write_model_card
+from cac_tf.reporting.paper import FIGURES as FIGURES
+from cac_tf.reporting.paper import TABLES as TABLES
+from cac_tf.reporting.paper_figures import bars_figure as bars_figure
+from cac_tf.reporting.paper_figures import class_count_figure as class_count_figure
+from cac_tf.reporting.paper_figures import distances_figure as distances_figure
+from cac_tf.reporting.paper_figures import logit_spaces_figure as logit_spaces_figure
+from cac_tf.reporting.paper_figures import sweep_figure as sweep_figure
+from cac_tf.reporting.paper_tables import print_paper_table as print_paper_table
+from cac_tf.reporting.paper_tables import write_paper_table as write_paper_table
+from cac_tf.reporting.predictions import write_predictions as write_predictions
+from cac_tf.reporting.progress import TrainingProgress as TrainingProgress
+from cac_tf.reporting.report import write_report as write_report
+from cac_tf.reporting.terminal_table import print_table as print_table
+from cac_tf.reporting.verdict import verdict as verdict

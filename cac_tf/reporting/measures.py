@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The numbers of `metrics.json` as a reader sees them."""
+
+import html
+
+# What a reader of the page is told about each number.
+MEANINGS = {
+    "AUROC": "Probability that an unknown image has a larger unknown score "
+    "than a known one; .5 is chance, 1 is perfect. No threshold is needed.",
+    "AUROC, 95 % interval": "By the bootstrap, over the choice of test images.",
+    "FPR at TPR 95 %": "Share of unknown images accepted at the threshold "
+    "that accepts 95 % of the known test images.",
+    "AUPR, unknown positive": "Area under precision and recall of finding "
+    "unknown images; depends on how many of each there are.",
+    "AUPR, known positive": "The same for finding known images.",
+    "accuracy": "Share of known images whose predicted class is their own, "
+    "before any is rejected (closed set).",
+    "OSCR": "Area under the curve of known images accepted as their own "
+    "class against unknown images accepted.",
+    "CCR": "Share of known images accepted as their own class, at the "
+    "threshold that accepts this share of unknown images.",
+    "Bhattacharyya": "Overlap of the distances of known and of unknown "
+    "images to the closest centre: 0 for none, 1 for all.",
+    "openness": "How many of the classes met in the test are unknown: "
+    "1 - sqrt(2 N / (2 N + U)) for N known and U unknown classes.",
+    "known accepted": "Share of known images that theta accepts.",
+    "unknown accepted": "Share of unknown images that theta accepts.",
+}
+
+
+def rows_of(measures):
+    """Name and text of each number that was measured.
+
+    Args:
+        measures: as `metrics.json` holds them.
+    """
+    ccr = measures["ccr"] or {}
+    counts = measures["counts"]
+    rows = [
+        ("AUROC", number(measures["auroc"])),
+        ("AUROC, 95 % interval", _interval(measures["intervals"])),
+        ("FPR at TPR 95 %", number(measures["fpr_at_95_tpr"])),
+        ("AUPR, unknown positive", number(measures["aupr_unknown"])),
+        ("AUPR, known positive", number(measures["aupr_known"])),
+        ("accuracy", number(measures["accuracy"])),
+        ("OSCR", number(measures["oscr"])),
+        *(
+            (f"CCR at FPR {float(rate):.0%}", number(value))
+            for rate, value in ccr.items()
+        ),
+        ("Bhattacharyya", number(measures["bhattacharyya"])),
+        ("openness", percent(measures["openness"])),
+        ("known accepted", percent(measures["true_positive_rate"])),
+        ("unknown accepted", percent(measures["false_positive_rate"])),
+        *(
+            (f"images: {name.replace('_', ' ')}", f"{count:,}")
+            for name, count in counts.items()
+        ),
+    ]
+    return [row for row in rows if row[1] != NOT_MEASURED]
+
+
+# Stands for a number that there is not.
+NOT_MEASURED = "–"
+
+
+def percent(value):
+    """E.g. "12.5 %"."""
+    return NOT_MEASURED if value is None else f"{100 * value:.1f} %"
+
+
+def number(value):
+    """With four digits after the point."""
+    return NOT_MEASURED if value is None else f"{value:.4f}"
+
+
+def significant(value):
+    """With four significant digits."""
+    return NOT_MEASURED if value is None else f"{value:.4g}"
+
+
+def _interval(intervals):
+    if intervals is None:
+        return NOT_MEASURED
+    low, high = intervals["auroc"]
+    return f"{low:.3f}–{high:.3f}"
+
+
+def meaning(name):
+    """What a number is, for a reader who sees its name: HTML, or ""."""
+    return html.escape(MEANINGS.get(name.split(" at FPR")[0], ""))
+
+
+def explained(name):
+    """A number's name, with its meaning where the pointer rests: HTML."""
+    said = meaning(name)
+    name = html.escape(name)
+    return f'<abbr title="{said}">{name}</abbr>' if said else name

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The model card of a run: what a stranger must know to use its model."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from cac_tf import atomic_files
+from cac_tf.annotations import Path
+from cac_tf.reporting.verdict import verdict
+
+_LOADING = """```python
+import cac_tf
+
+model = cac_tf.load_model("model.keras")
+prediction = model.predict_open_set(images)  # raw pixels, 0...255
+prediction.label  # names of classes, or "unknown"
+```
+
+On the command line, `cac-predict` takes this folder as its model."""
+
+
+def write_model_card(
+    path: Path, measures: Mapping[str, Any], config: Mapping[str, Any]
+) -> None:
+    """Writes `MODEL_CARD.md`.
+
+    Args:
+        path: of the Markdown file.
+        measures: as `metrics.json` holds them.
+        config: the run's `config.json`.
+    """
+    atomic_files.write_text(path, model_card(measures, config))
+
+
+def model_card(measures, config):
+    """The text of a model card, in Markdown."""
+    settings, data = config["settings"], config["data"]
+    sections = [
+        ("What it does", _purpose(measures, settings)),
+        ("Numbers", _numbers(measures)),
+        ("Data", _data(data, settings["data"])),
+        ("Training", _training(settings, config["environment"])),
+        ("Limits", _limits(measures)),
+        ("How to load it", _LOADING),
+    ]
+    parts = [f"# Open-set classifier: {measures['dataset']}"]
+    parts += [f"## {title}\n\n{text}" for title, text in sections]
+    return "\n\n".join(parts) + "\n"
+
+
+def _purpose(measures, settings):
+    return (
+        f"It assigns an input to one of {len(measures['class_names'])} known "
+        "classes, or rejects it as unknown. It is a Keras model, made with the "
+        f"method `{settings.get('method') or measures['method']}` of cac_tf; "
+        f"an input is rejected if its `{measures['score']}` exceeds theta."
+    )
+
+
+def _numbers(measures):
+    rows = [("AUROC", "auroc"), ("FPR at 95 % TPR", "fpr_at_95_tpr")]
+    rows += [("OSCR", "oscr"), ("closed-set accuracy", "accuracy")]
+    lines = ["| measure | value | 95 % interval |", "| --- | ---: | --- |"]
+    for title, name in rows:
+        value = measures.get(name)
+        if value is None:
+            continue
+        interval = (measures.get("intervals") or {}).get(name)
+        shown = (
+            "-" if not interval else f"{interval[0]:.3f} to {interval[1]:.3f}"
+        )
+        lines.append(f"| {title} | {value:.3f} | {shown} |")
+    return "\n".join(
+        [
+            *(f"- {sentence}" for sentence in verdict(measures)),
+            "",
+            *lines,
+            "",
+            "Intervals show the chance in the choice of the test images, not "
+            "that of another training or of other unknown classes.",
+        ]
+    )
+
+
+def _data(data, options):
+    counts = ", ".join(
+        f"{count:,} {part.replace('_', ' ')}"
+        for part, count in data["counts"].items()
+    )
+    source = ", ".join(f"{name} {value}" for name, value in options.items())
+    lines = [
+        f"- Source: {_text(source)}",
+        f"- Known classes: {_text(', '.join(data['class_names']))}",
+        f"- Unknown classes in the test data: "
+        f"{_text(', '.join(data['unknown_class_names']) or 'none')}",
+        f"- Images: {counts}",
+    ]
+    return "\n".join(lines)
+
+
+def _training(settings, environment):
+    recipe = settings.get("recipe") or {}
+    lines = [f"- {name}: {_text(value)}" for name, value in recipe.items()]
+    for name in ("seed", "precision", "backend", "true_positive_rate"):
+        if name in settings:
+            lines.append(f"- {name}: {_text(settings[name])}")
+    versions = environment["versions"].items()
+    lines.append(f"- versions: {', '.join(f'{n} {v}' for n, v in versions)}")
+    lines.append(
+        f"- on {_text(environment['hardware']['cpu'])}, {environment['date']}"
+    )
+    return "\n".join(lines)
+
+
+def _limits(measures):
+    lines = [
+        "- The rejection rates hold for unknown inputs like those of the test "
+        "data. Other unknown inputs may be accepted more often.",
+        "- It is calibrated on known inputs like those it was trained on. If "
+        "the camera, the light or the share of classes changes, calibrate it "
+        "anew.",
+        "- It is no defence against inputs that are made to be accepted.",
+    ]
+    if measures["auroc"] is None:
+        lines.insert(0, "- Rejection was not measured at all.")
+    return "\n".join(lines)
+
+
+def _text(value):
+    """A value as text that Markdown leaves as it is."""
+    return "".join(f"\\{c}" if c in "\\`*_{}[]<>#|" else c for c in str(value))

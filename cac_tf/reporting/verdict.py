@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an evaluation found, in sentences."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from cac_tf import lazy
+
+stats = lazy.module("scipy.stats")
+
+
+def verdict(measures: Mapping[str, Any]) -> list[str]:
+    """What was measured, as a list of sentences.
+
+    In brackets are 95 % intervals of shares (Wilson's), which say how much
+    chance there is in the choice of the test images, and nothing about another
+    training or other classes.
+
+    Args:
+        measures: as `metrics.json` holds them.
+
+    Returns:
+        List of one to three texts.
+
+    Example:
+
+    >>> measures = {
+    ...     "accuracy": 0.9, "threshold": 1.5, "score": "gamma",
+    ...     "true_positive_rate": 0.95, "false_positive_rate": 0.25,
+    ...     "counts": {"known_test": 200, "unknown_test": 400},
+    ...     "auroc": 0.91,
+    ...     "scores": {"gamma": {"auroc": 0.91}, "knn": {"auroc": 0.94}}}
+    >>> for sentence in verdict(measures):
+    ...     print(sentence)
+    Accepts 95 % [91-97] of 200 known test images and 25 % [21-29] of 400 \
+unknown ones (theta 1.5).
+    Its closed-set accuracy is 90 % [85-93].
+    By AUROC on these test images, knn would have been better: 0.940 against \
+0.910 of gamma.
+    """
+    counts = measures["counts"]
+    known, unknown = counts["known_test"], counts["unknown_test"]
+    sentences = []
+    if measures["threshold"] is not None:
+        accepted = share(measures["true_positive_rate"], known)
+        sentence = f"Accepts {accepted} of {known} known test images"
+        if measures["false_positive_rate"] is not None:
+            accepted = share(measures["false_positive_rate"], unknown)
+            sentence += f" and {accepted} of {unknown} unknown ones"
+        sentences.append(f"{sentence} ({_theta(measures['threshold'])}).")
+    accuracy = share(measures["accuracy"], known)
+    sentences.append(f"Its closed-set accuracy is {accuracy}.")
+    if measures["auroc"] is None:
+        sentences.append(
+            "There are no unknown classes in the test data: this is a "
+            "closed-set evaluation, and it says nothing about rejection."
+        )
+    elif len(measures["scores"]) > 1:
+        sentences.append(_comparison(measures))
+    return sentences
+
+
+def share(value, count):
+    """A share of `count` with its interval, such as "95 % [91-97]"."""
+    right = round(value * count)
+    low, high = stats.binomtest(right, count).proportion_ci(method="wilson")
+    digits = 1 if count >= 1000 else 0
+    low, value, high = (f"{100 * x:.{digits}f}" for x in (low, value, high))
+    return f"{value} % [{low}-{high}]"
+
+
+def _theta(theta):
+    if not isinstance(theta, list):
+        return f"theta {theta:.4g}"
+    return f"theta from {min(theta):.4g} to {max(theta):.4g} by class"
+
+
+def _comparison(measures):
+    own, scores = measures["score"], measures["scores"]
+    best = max(scores, key=lambda name: scores[name]["auroc"])
+    if best == own or scores[best]["auroc"] <= measures["auroc"]:
+        return (
+            f"By AUROC on these test images, none of the {len(scores)} scores "
+            f"compared is better than {own} ({measures['auroc']:.3f})."
+        )
+    return (
+        f"By AUROC on these test images, {best} would have been better: "
+        f"{scores[best]['auroc']:.3f} against {measures['auroc']:.3f} of {own}."
+    )

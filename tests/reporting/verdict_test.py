@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a report and a model card say in words."""
+
+import copy
+
+import numpy as np
+import pytest
+
+from cac_tf.reporting import verdict
+from cac_tf.reporting.model_card import model_card
+from cac_tf.reporting.verdict import share
+
+MEASURES = {
+    "dataset": "pets",
+    "class_names": ["cat", "d_o*g"],
+    "score": "gamma",
+    "accuracy": 0.9,
+    "oscr": 0.8,
+    "auroc": 0.91,
+    "fpr_at_95_tpr": 0.3,
+    "threshold": 1.5,
+    "true_positive_rate": 0.95,
+    "false_positive_rate": 0.25,
+    "counts": {"known_test": 200, "unknown_test": 400},
+    "intervals": {"auroc": [0.88, 0.94]},
+    "scores": {"gamma": {"auroc": 0.91}, "knn": {"auroc": 0.94}},
+}
+CONFIG = {
+    "settings": {
+        "data": {"dataset": "folder", "data_dir": "/photos"},
+        "method": "cac",
+        "recipe": {"epochs": 3},
+        "seed": 7,
+    },
+    "data": {
+        "class_names": ["cat", "d_o*g"],
+        "unknown_class_names": ["cow"],
+        "counts": {"train": 1000, "known_test": 200},
+    },
+    "environment": {
+        "versions": {"keras": "3.15"},
+        "hardware": {"cpu": "a processor"},
+        "date": "2026-01-01",
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("right", "count"), [(0, 50), (50, 50), (190, 200), (12345, 20000)]
+)
+def test_intervals_are_those_of_wilson(right, count):
+    z = 1.959963984540054
+    p = right / count
+    centre = (p + z**2 / (2 * count)) / (1 + z**2 / count)
+    half = z / (1 + z**2 / count)
+    half *= np.sqrt(p * (1 - p) / count + z**2 / (4 * count**2))
+    digits = 1 if count >= 1000 else 0
+    low, high = 100 * (centre - half), 100 * (centre + half)
+    expected = (
+        f"{100 * p:.{digits}f} % "
+        f"[{max(low, 0):.{digits}f}-{min(high, 100):.{digits}f}]"
+    )
+    assert share(p, count) == expected
+
+
+def test_the_score_in_use_is_the_best():
+    measures = copy.deepcopy(MEASURES)
+    measures["scores"]["knn"]["auroc"] = 0.9
+    assert verdict(measures)[-1] == (
+        "By AUROC on these test images, none of the 2 scores compared is "
+        "better than gamma (0.910)."
+    )
+
+
+def test_without_unknown_classes_or_theta():
+    closed = {
+        **MEASURES,
+        "auroc": None,
+        "threshold": None,
+        "scores": {"gamma": {"auroc": None}, "knn": {"auroc": None}},
+    }
+    assert verdict(closed) == [
+        "Its closed-set accuracy is 90 % [85-93].",
+        "There are no unknown classes in the test data: this is a closed-set "
+        "evaluation, and it says nothing about rejection.",
+    ]
+    assert "- Rejection was not measured at all." in model_card(closed, CONFIG)
+
+
+def test_theta_by_class():
+    measures = {**MEASURES, "threshold": [2.0, 0.5]}
+    assert "(theta from 0.5 to 2 by class)" in verdict(measures)[0]
+
+
+def test_a_model_card_says_what_is_needed():
+    card = model_card(MEASURES, CONFIG)
+    for part in (
+        "# Open-set classifier: pets\n",
+        "- Accepts 95 % [91-97] of 200 known test images and 25 % [21-29]",
+        "| AUROC | 0.910 | 0.880 to 0.940 |",
+        "| OSCR | 0.800 | - |",
+        r"- Known classes: cat, d\_o\*g",
+        "- Unknown classes in the test data: cow",
+        "- Images: 1,000 train, 200 known test",
+        r"- Source: dataset folder, data\_dir /photos",
+        "- epochs: 3",
+        "- seed: 7",
+        "- on a processor, 2026-01-01",
+        'cac_tf.load_model("model.keras")',
+    ):
+        assert part in card, part

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cac-report: puts finished runs side by side, on one page.
+
+Example: cac-report --compare runs/cac runs/cross_entropy
+
+The page has each run's verdict and numbers, the settings in which the runs
+differ, and their curves over each other. A run is a folder that cac-train or
+cac-evaluate has written.
+"""
+
+from absl import flags
+
+from cac_tf import experiments
+from cac_tf.train import command_line
+from cac_tf.train import flag_kinds
+
+
+def define_flags(values):
+    """Defines the flags of `cac-report`."""
+    flag_kinds.define_text(
+        values,
+        "compare",
+        None,
+        "Folder of the first run; those of the others follow.",
+    )
+    flag_kinds.define_text(
+        values,
+        "output",
+        "comparison.html",
+        "The page that is written.",
+    )
+    flags.mark_flags_as_required(["compare"], flag_values=values)
+
+
+def main(values, others):
+    """Reads the runs and writes the page."""
+    experiments.compare_runs([values.compare, *others], values.output)
+    print(f"Comparison: {values.output}")
+    return 0
+
+
+def run():
+    """Entry point of the console script."""
+    command_line.run(define_flags, main, __doc__, takes_inputs=True)
+
+
+if __name__ == "__main__":
+    run()
