@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a classifier says of one image, and why."""
+
+from __future__ import annotations
+
+import typing
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cac_tf import lazy
+from cac_tf.models import prediction
+
+if TYPE_CHECKING:
+    from cac_tf.data.open_set_dataset import OpenSetDataset
+    from cac_tf.models.open_set_classifier import OpenSetClassifier
+
+neighbours = lazy.module("sklearn.neighbors")
+
+# Training images that are compared with an image; test images that are scored.
+_MOST_COMPARED, _MOST_SCORED = 5000, 1000
+_NUM_NEIGHBOURS = 6
+
+
+class Inspection(typing.NamedTuple):
+    """What a network gives for one image; no threshold is needed for it."""
+
+    image: np.ndarray  # (H, W, C) uint8
+    scores: prediction.OpenSetScores  # of one input
+    neighbours: np.ndarray  # (k,) rows of `Inspector.training`, nearest first
+    similarities: np.ndarray  # (k,) float32, cosines
+
+    @property
+    def unknown_score(self) -> float:
+        return float(self.scores.unknown_score[0])
+
+    @property
+    def predicted_class_id(self) -> int:
+        return int(self.scores.predicted_class_id[0])
+
+    def nearest_classes(self, count: int = 3) -> list[tuple[int, float]]:
+        """Pairs of a class id and the distance to its centre."""
+        distances = self.scores.distances[0]
+        order = np.argsort(distances, kind="stable")[:count]
+        return [(int(i), float(distances[i])) for i in order]
+
+
+class Inspector:
+    """A classifier with the data that it was trained and tested on.
+
+    Args:
+        model: `OpenSetClassifier` with a threshold.
+        dataset: `OpenSetDataset` of its run; None: there are no neighbours
+            and no examples.
+
+    Attributes:
+        model, dataset: as given.
+        training: `Examples` that images are compared with: at most 5,000 of
+            the training images, evenly spread; None without data.
+        known_scores, unknown_scores: (n,) float32 unknown scores of at most
+            1,000 test images each; empty without data.
+
+    Raises:
+        ValueError: a model without a threshold, or data whose images or
+            classes are not the model's.
+
+    Example:
+
+    >>> import keras, cac_tf
+    >>> digits = cac_tf.data.load_open_set_dataset("digits")
+    >>> network = keras.Sequential([keras.Input([8, 8, 1]),
+    ...     keras.layers.Flatten(), keras.layers.Dense(6)])
+    >>> model = cac_tf.OpenSetClassifier(network, digits.class_names)
+    >>> model.build((None, 8, 8, 1))
+    >>> model.set_threshold(1e-3)
+    >>> inspector = Inspector(model, digits)
+    >>> seen = inspector.inspect(digits.train.images[7])
+    >>> int(seen.neighbours[0]), round(float(seen.similarities[0]), 3)
+    (7, 1.0)
+    >>> inspector.decide(seen, seen.unknown_score - 1.0).label[0]
+    np.str_('unknown')
+    """
+
+    def __init__(
+        self, model: OpenSetClassifier, dataset: OpenSetDataset | None = None
+    ) -> None:
+        model.require_threshold()
+        self.model, self.dataset = model, dataset
+        self._compared = "features" if model.has_features else "logits"
+        self.training = self._neighbours = None
+        self.known_scores = self.unknown_scores = np.empty(0, "float32")
+        if dataset is None:
+            return
+        if dataset.class_names != model.class_names:
+            raise ValueError(
+                f"The data have the known classes "
+                f"{', '.join(dataset.class_names)}; the model has "
+                f"{', '.join(model.class_names)}."
+            )
+        self.training = evenly_spread(dataset.train, _MOST_COMPARED)
+        _, vectors = self._outputs(self.training.images)
+        self._neighbours = neighbours.NearestNeighbors(
+            n_neighbors=min(_NUM_NEIGHBOURS, len(vectors)),
+            metric="cosine",
+            algorithm="brute",
+        ).fit(vectors)
+        self.known_scores = self._unknown_scores(dataset.known_test)
+        self.unknown_scores = self._unknown_scores(dataset.unknown_test)
+
+    def _unknown_scores(self, examples):
+        if not examples.size:
+            return np.empty(0, "float32")
+        images = evenly_spread(examples, _MOST_SCORED).images
+        return self.model.predict_scores(images).unknown_score
+
+    def _outputs(self, images):
+        """`OpenSetScores`, and the vectors that are compared."""
+        names = (*prediction.OpenSetScores._fields, self._compared)
+        batches = list(self.model.iterate_outputs(images, names=names))
+        vectors = [outputs[self._compared] for outputs, *_ in batches]
+        return prediction.scores_of(batches), np.concatenate(vectors)
+
+    def inspect(self, image: ArrayLike) -> Inspection:
+        """Applies the network to an image.
+
+        Args:
+            image: (H, W, C) uint8 array.
+
+        Returns:
+            `Inspection`.
+
+        Raises:
+            ValueError: an image of another shape than the model takes.
+        """
+        image = np.asarray(image)
+        scores, vectors = self._outputs(image[np.newaxis])
+        rows = similarities = np.empty(0)
+        if self._neighbours is not None:
+            distances, rows = self._neighbours.kneighbors(vectors)
+            rows, similarities = rows[0], 1.0 - distances[0]
+        return Inspection(
+            image, scores, rows.astype("int64"), similarities.astype("float32")
+        )
+
+    def decide(
+        self, inspection: Inspection, threshold: ArrayLike
+    ) -> prediction.OpenSetPrediction:
+        """The decision about an image; the network is not asked again.
+
+        Args:
+            inspection: `Inspection`.
+            threshold: theta, a number or one for each class.
+
+        Returns:
+            `OpenSetPrediction` of one input.
+        """
+        return prediction.decisions_of(
+            inspection.scores, threshold, self.model.class_names
+        )
+
+
+def evenly_spread(examples, count):
+    """At most `count` of the examples, evenly spread over their labels.
+
+    Example:
+
+    >>> from cac_tf.data.open_set_dataset import Examples
+    >>> labels = np.array([0, 1, 0, 1, 2, 2])
+    >>> evenly_spread(Examples(np.zeros((6, 2, 2, 1)), labels), 3).labels
+    array([0, 1, 2])
+    """
+    if examples.size <= count:
+        return examples
+    order = np.argsort(examples.labels, kind="stable")
+    # The middle of each of `count` equal parts.
+    places = (np.arange(count) + 0.5) * examples.size / count
+    return examples.take(order[places.astype("int64")])

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the page answers, without a browser."""
+
+import re
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from cac_tf import demo
+from tests.conftest import small_classifier
+
+gradio = pytest.importorskip("gradio", reason="needs the extra demo")
+
+
+@pytest.fixture(scope="module")
+def page(inspector):
+    return demo.build_page(inspector, "digits", ["A note."])
+
+
+def listener(page, elem_id, event):
+    """The function that answers an event of a component."""
+    for function in page.fns.values():
+        for component, name in function.targets:
+            if (page.blocks[component].elem_id, name) == (elem_id, event):
+                return function.fn
+    raise AssertionError(f"nothing listens to {event} of {elem_id}")
+
+
+def selection(**values):
+    return gradio.EventData(None, values)
+
+
+def verdict(answer):
+    return re.search(r'class="verdict \w+">(.*?)</p>', answer)[1]
+
+
+@pytest.mark.parametrize("kind", ["known", "unknown"])
+def test_examples_get_the_model_s_answers(page, inspector, digits, kind):
+    examples = getattr(digits, f"{kind}_test")
+    names = getattr(
+        digits, "class_names" if kind == "known" else "unknown_class_names"
+    )
+    gallery = next(
+        b for b in page.blocks.values() if b.elem_id == f"examples-{kind}"
+    )
+    captions = [image["caption"] for image in gallery.value]
+    assert {*captions} == {*names}
+    theta = np.float32(inspector.model.threshold)
+    answer = listener(page, f"examples-{kind}", "select")
+    shown = [
+        answer(theta, selection(index=i))[0].image for i in range(len(captions))
+    ]
+    expected = inspector.model.predict_open_set(np.stack(shown))
+    for i, image in enumerate(shown):
+        # The very image, not its picture on the page.
+        rows = np.flatnonzero((examples.images == image).all((1, 2, 3)))
+        assert captions[i] in {names[examples.labels[row]] for row in rows}
+        _, text, place, nearest, _, neighbours = answer(
+            theta, selection(index=i)
+        )
+        assert verdict(text) == expected.label[i]
+        assert f"the threshold {theta:.4g}." in text
+        assert nearest.count("<tr>") == 4
+        assert len(neighbours) == 6
+        assert 0 < place < 1000
+
+
+def test_the_slider_is_the_threshold(page, inspector):
+    theta = np.float32(inspector.model.threshold)
+    seen, text, *_ = listener(page, "examples-unknown", "select")(
+        theta, selection(index=2)
+    )
+    moved = listener(page, "threshold", "input")
+    answers = set()
+    for place in np.linspace(0, 1000, 41):
+        now, text = moved(place, seen, theta)
+        is_unknown = seen.unknown_score > now
+        assert (verdict(text) == "unknown") == is_unknown
+        answers.add(bool(is_unknown))
+    assert answers == {False, True}
+    # Before the first image it is kept for that.
+    now, text = moved(1000, None, theta)
+    assert now > theta and text == ""
+
+
+def test_thresholds_by_class_move_one_by_one(trained_digits, digits):
+    model = trained_digits.with_score("gamma")
+    model.set_threshold(np.linspace(0.1, 0.6, 6))
+    page = demo.build_page(demo.Inspector(model, digits), "by class")
+    thetas = np.float32(model.threshold)
+    seen, text, *_ = listener(page, "examples-known", "select")(
+        thetas, selection(index=0)
+    )
+    own = seen.predicted_class_id
+    assert f"the threshold {thetas[own]:.4g}." in text
+    now, _ = listener(page, "threshold", "input")(0, seen, thetas)
+    assert [*np.flatnonzero(now != thetas)] == [own]
+
+
+def test_drawings(page, inspector, strokes):
+    theta = np.float32(inspector.model.threshold)
+    answer = listener(page, "drawing", "input")
+    for _, drawing in strokes["digits"][::4]:
+        image = demo.image_of_drawing(demo.ink_of_strokes(drawing), 8)
+        expected = inspector.model.predict_open_set(image[None])
+        seen, text, *_ = answer(theta, selection(strokes=drawing))
+        np.testing.assert_array_equal(seen.image, image)
+        assert verdict(text) == expected.label[0]
+    seen, text, *_ = answer(theta, selection(strokes=[]))
+    assert seen is None and text == "<p>Nothing is drawn.</p>"
+    _, text, *_ = answer(theta, selection(strokes=[[["<b>", 1]]]))
+    assert "must be a list of strokes" in text
+
+
+def test_photos(page, inspector, digits, tmp_path):
+    theta = np.float32(inspector.model.threshold)
+    answer = listener(page, "photo", "input")
+    image = digits.known_test.images[9]
+    PIL.Image.fromarray(image[..., 0]).save(tmp_path / "a.png")
+    seen, text, *_ = answer(theta, str(tmp_path / "a.png"))
+    np.testing.assert_array_equal(seen.image, image)
+    assert verdict(text) == inspector.model.predict_open_set(image[None]).label
+    assert answer(theta, None)[1] == "<p>There is no image.</p>"
+    (tmp_path / "b.png").write_text("<no image>")
+    seen, text, *_ = answer(theta, str(tmp_path / "b.png"))
+    assert seen is None and "cannot identify" in text
+
+
+def test_without_data_there_are_no_examples(trained_digits, strokes):
+    page = demo.build_page(demo.Inspector(trained_digits), "alone")
+    ids = {block.elem_id for block in page.blocks.values()}
+    assert "drawing" in ids and "examples-known" not in ids
+    theta = np.float32(trained_digits.threshold)
+    seen, text, *_, neighbours = listener(page, "drawing", "input")(
+        theta, selection(strokes=strokes["digits"][0][1])
+    )
+    assert verdict(text) and neighbours == []
+
+
+def test_only_models_of_images_have_a_page(trained_pictures):
+    model = small_classifier()
+    model.build((None, 5))
+    model.set_threshold(1.0)
+    with pytest.raises(ValueError, match=r"shape \(5,\); only images"):
+        demo.build_page(demo.Inspector(model), "vectors")
+    # In colour there is nothing to draw on.
+    page = demo.build_page(demo.Inspector(trained_pictures[0]), "colour")
+    ids = {block.elem_id for block in page.blocks.values()}
+    assert "photo" in ids and "drawing" not in ids

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cac-demo: a page on which a trained model is tried.
+
+Example: cac-demo --model=runs/digits, then open http://127.0.0.1:7860
+
+Drop a photo or, for a model of handwritten digits, draw one. The page says its
+class or "unknown", the score and the threshold, which can be moved, the nearest
+classes and the most similar training images. Nothing is sent anywhere else, and
+no network is needed. Ends with Ctrl-C.
+"""
+
+import os
+
+from absl import flags
+
+from cac_tf import demo
+from cac_tf import experiments
+from cac_tf import lazy
+from cac_tf import models
+from cac_tf.data import load_open_set_dataset
+from cac_tf.train import command_line
+from cac_tf.train import flag_kinds
+from cac_tf.train import quiet
+
+
+def define_flags(values):
+    """Defines the flags of `cac-demo`."""
+    command_line.define_model_flag(values)
+    flag_kinds.define_text(
+        values,
+        "host",
+        "127.0.0.1",
+        "Address to listen at. 0.0.0.0 shows the page to every machine that "
+        "can reach this one.",
+    )
+    flag_kinds.define_whole(
+        values,
+        "port",
+        7860,
+        "Port to listen at.",
+        at_least=1,
+        at_most=2**16 - 1,
+    )
+    flags.mark_flag_as_required("model", flag_values=values)
+
+
+def main(values):
+    """Loads the model, and serves its page until Ctrl-C."""
+    page = page_of(values)
+    try:
+        address = demo.serve(page, values.host, values.port, in_background=True)
+    except OSError as error:
+        raise ValueError(
+            f"--host={values.host} --port={values.port} cannot be listened at: "
+            f"{error.strerror or 'the port is in use'}."
+        ) from error
+    print(f"Open {address} (Ctrl-C ends it).", flush=True)
+    page.block_thread()
+
+
+def page_of(values):
+    """The page of the model that the flags name.
+
+    Raises:
+        ModuleNotFoundError: Gradio is not installed.
+        ValueError: no model, one without a threshold, or one that takes no
+            images.
+    """
+    lazy.require("gradio", "demo")
+    # Else Gradio asks for its newest version.
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    path = command_line.model_file(values)
+    quiet.load_keras()
+    model = models.load_model(path)
+    demo.check_takes_photos(model.raw_input_shape)
+    if model.threshold is None:
+        raise ValueError(
+            f"--model={values.model} has no threshold, so it cannot say "
+            f'"unknown". cac-evaluate --model={path} --true_positive_rate=0.95 '
+            "writes a model with one."
+        )
+    folder = os.path.dirname(path)
+    dataset, notes = _data_of(folder)
+    inspector = demo.Inspector(model, dataset)
+    name = os.path.basename(os.path.abspath(values.model))
+    return demo.build_page(inspector, f"{name}: known or unknown?", notes)
+
+
+def _data_of(folder):
+    """The data of a run, or None, and sentences about that."""
+    if not os.path.exists(os.path.join(folder, "config.json")):
+        return None, ["There is no config.json beside the model."]
+    options = experiments.read_config(folder)["settings"]["data"]
+    try:
+        return load_open_set_dataset(**options), []
+    except (ValueError, OSError, ImportError) as error:
+        return None, [f"The data of the run cannot be read: {error}"]
+
+
+def run():
+    """Entry point of the console script."""
+    command_line.run(define_flags, main, __doc__)
+
+
+if __name__ == "__main__":
+    run()
