@@ -7,10 +7,19 @@ import keras
 import numpy as np
 import pytest
 
+from cac_tf import scores
 from tests.conftest import ROOT
 from tests.conftest import blobs
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# index.md is that of the site, whose own links Sphinx checks.
+PAGES = [
+    ROOT / "README.md",
+    *(
+        page
+        for page in sorted((ROOT / "docs").rglob("*.md"))
+        if page.name != "index.md" and page.parent.name != "generated"
+    ),
+]
 MOST_WORDS = 700
 
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -58,14 +67,27 @@ def test_relative_links_lead_to_files_and_headings(page):
 
 
 def test_every_page_can_be_reached():
-    for index in (ROOT / "README.md", ROOT / "docs" / "README.md"):
-        linked = {
-            (index.parent / link.partition("#")[0]).resolve()
-            for link in _LINK.findall(prose(index))
-        }
-        missing = {page.resolve() for page in PAGES} - linked
-        names = {page.name for page in missing} - {"README.md"}
-        assert not names, f"{index} does not link to {names}"
+    index = ROOT / "docs" / "README.md"
+    linked = {
+        (index.parent / link.partition("#")[0]).resolve()
+        for link in _LINK.findall(prose(index))
+    }
+    missing = {page.resolve() for page in PAGES} - linked - {index}
+    assert not missing, f"{index} does not link to {missing}"
+    site = (ROOT / "docs" / "index.md").read_text("utf-8")
+    for page in PAGES[1:]:
+        name = page.relative_to(ROOT / "docs").with_suffix("")
+        if name.name != "README":
+            assert f"\n{name}\n" in site, f"{name} is not in index.md"
+
+
+@pytest.mark.parametrize("name", scores.names())
+def test_a_score_says_formula_paper_and_cost(name):
+    """Its page of the site is made of this."""
+    text = scores.find(name).__doc__
+    assert text.startswith("Unknown score")
+    for part in ("Paper: ", "Cost: ", "Example:"):
+        assert f"\n    {part}" in text, part
 
 
 def test_the_readme_is_short():
