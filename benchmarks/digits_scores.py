@@ -42,7 +42,7 @@ def run_trial(name, trial):
     with tempfile.TemporaryDirectory() as folder:
         run = TrainingRun(Runtime(SEED), folder)
         model = method.train(dataset, recipe, run)
-    metrics = evaluate(model, dataset, name, scores.names()).metrics
+    metrics = evaluate(model, dataset, name, scores.common_names()).metrics
     return {
         "scores": metrics["scores"],
         "microseconds_per_image": metrics["microseconds_per_image"],

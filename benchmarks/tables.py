@@ -359,6 +359,53 @@ def predict_memory_table():
     return "\n".join(lines)
 
 
+def large_data_table():
+    """Starting to train on many images, in Markdown."""
+    result = json.loads((RESULTS / "large_data.json").read_text())
+    lines = [
+        "| | start | s to load | s to the end of the first step | GB before "
+        "the step | images/s | by Pillow from memory |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for kind, starts in result["kinds"].items():
+        for which, found in starts.items():
+            lines.append(
+                f"| {found['images']:,} images, {kind} | {which} "
+                f"| {found['seconds to load']:.1f} "
+                f"| {found['seconds to the first step']:.1f} "
+                f"| {found['peak bytes before the step'] / 1e9:.2f} "
+                f"| {found['images per second']:,.0f} "
+                f"| {found['images per second by Pillow from memory']:,.0f} |"
+            )
+    return "\n".join(lines)
+
+
+def _milliseconds(seconds):
+    milliseconds = 1e3 * seconds
+    digits = 0 if milliseconds >= 100 else 2
+    return f"{milliseconds:,.{digits}f} ms"
+
+
+def growth_table():
+    """How time grows, in Markdown."""
+    result = json.loads((RESULTS / "growth.json").read_text())
+    lines = [
+        "| what grows | operation | smallest | largest | exponent "
+        "| of the mathematics |",
+        "| --- | --- | ---: | ---: | ---: | ---: |",
+    ]
+    for what, study in result["studies"].items():
+        for name, times in study["seconds"].items():
+            lines.append(
+                f"| {what}, {study['sizes'][0]:,} to {study['sizes'][-1]:,} "
+                f"| {name} | {_milliseconds(times[0])} "
+                f"| {_milliseconds(times[-1])} "
+                f"| {study['exponent'][name]:.2f} "
+                f"| {study['exponent of the mathematics'][name]:.2f} |"
+            )
+    return "\n".join(lines)
+
+
 def beside_pytorch_ood_table():
     """Fitting and scoring beside pytorch-ood, in Markdown."""
     result = json.loads((RESULTS / "beside_pytorch_ood.json").read_text())
@@ -461,6 +508,33 @@ def between_commits_table():
     return "\n".join(lines)
 
 
+def table_1_digits_table():
+    """The methods of Table 1 on the digits, by their own scores."""
+    runs = {}
+    for path in sorted((RESULTS / "table_1_digits").glob("*.json")):
+        name = path.stem.rsplit("_", 1)[0]
+        runs.setdefault(name, []).append(json.loads(path.read_text()))
+    lines = [
+        "| method | score | trials | AUROC | accuracy | seconds | MiB |",
+        "| --- | --- | --: | --: | --: | --: | --: |",
+    ]
+    for name in runs:
+        for score in runs[name][0]["scores"]:
+            own = [run["scores"][score] for run in runs[name]]
+            auroc = np.array([one["auroc"] for one in own])
+            accuracy = np.mean([one["accuracy"] for one in own])
+            seconds, memory = (
+                np.median([run[key] for run in runs[name]])
+                for key in ("seconds", "peak_memory_mib")
+            )
+            lines.append(
+                f"| `{name}` | `{score}` | {len(own)} "
+                f"| {auroc.mean():.3f} ± {auroc.std():.3f} | {accuracy:.3f} "
+                f"| {seconds:.0f} | {memory:.0f} |"
+            )
+    return "\n".join(lines)
+
+
 TABLES = {
     "beside_pytorch_ood": beside_pytorch_ood_table,
     "near_far": near_far_table,
@@ -474,10 +548,13 @@ TABLES = {
     "readme": readme_table,
     "overlap": overlap_table,
     "predict_memory": predict_memory_table,
+    "large_data": large_data_table,
+    "growth": growth_table,
     "released_scores": released_scores_table,
     "released_weights": released_weights_table,
     "serving": serving_table,
     "serving_scores": serving_scores_table,
+    "table_1_digits": table_1_digits_table,
     "throughput": throughput_table,
     "vehicles_animals": vehicles_animals_table,
 }

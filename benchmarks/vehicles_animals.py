@@ -59,7 +59,6 @@ def configuration(method, seed):
         },
         method=method,
         seed=seed,
-        precision="mixed_bfloat16",
     )
 
 
