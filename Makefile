@@ -17,7 +17,7 @@ KERAS_LOWEST := $(shell sed -n 's/^ *"keras>=\([0-9.]*\).*/\1/p' pyproject.toml)
 TEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 TESTED := tests --doctest-modules --doctest-ignore-import-errors cac_tf ops/loader.py train
 
-.PHONY: demo test test-all test-keras-lowest ops lint format clean
+.PHONY: demo docs test test-all test-keras-lowest ops wheels lint format clean
 
 demo: .venv/ops
 	$(RUN) $(BIN)/cac-train --dataset=digits --output_dir=runs/digits
@@ -26,18 +26,19 @@ demo: .venv/ops
 test: lint .venv/ops-dev
 	$(RUN) $(TEST) -m "not slow" $(TESTED)
 
-# Everything, on both backends, as in continuous integration.
+# Everything, on both backends, as in continuous integration. On JAX, the long
+# tests come first.
 test-all: lint .venv/ops-dev
 	$(RUN) $(TEST) $(TESTED)
 	$(RUN) KERAS_BACKEND=jax $(TEST) --doctest-modules \
+	    --ignore=tests/training/loop_test.py tests/training \
 	    cac_tf/decision cac_tf/layers cac_tf/losses cac_tf/metrics \
 	    cac_tf/models cac_tf/scores cac_tf/training tests/decision \
 	    tests/layers tests/losses tests/metrics tests/models tests/ops \
 	    tests/scores tests/conformance/losses_test.py \
 	    tests/conformance/methods_test.py \
 	    tests/conformance/networks_test.py \
-	    tests/conformance/scores_test.py \
-	    --ignore=tests/training/loop_test.py tests/training
+	    tests/conformance/scores_test.py
 
 # What depends on how Keras works inside: models, scores, layers of its own.
 # The older Keras is found before the one in .venv, which stays as it is.
@@ -58,6 +59,11 @@ test-keras-lowest: .venv/installed-dev build/keras-$(KERAS_LOWEST)
 	    tests/layers/rejection_score_test.py \
 	    tests/training/callbacks_test.py tests/training/checkpoint_test.py
 
+# The documentation site, into build/docs. Its tutorials are executed.
+docs: .venv/installed-docs
+	$(RUN) $(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet \
+	    docs build/docs
+
 build/keras-$(KERAS_LOWEST): .venv/installed-dev
 	rm -rf $@ $@.new
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
@@ -70,9 +76,21 @@ build/keras-$(KERAS_LOWEST): .venv/installed-dev
 ops: .venv/installed
 	$(RUN) $(BIN)/python -m cac_tf.ops.build
 
+# Into dist/: a wheel with the fused operations, for the TensorFlow in .venv. Its
+# name says which, and the oldest Linux that the libraries run on. TensorFlow
+# brings the libraries that are excluded.
+wheels: .venv/ops-dev
+	rm -rf build/lib build/bdist.* build/wheels
+	$(RUN) CAC_TF_WHEEL_WITH_OPS=1 $(BIN)/python -m build --wheel \
+	    --no-isolation --outdir build/wheels
+	$(RUN) PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m auditwheel repair \
+	    --exclude 'libtensorflow_*.so.2' --wheel-dir dist \
+	    build/wheels/*.whl
+
 lint: .venv/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $(CPP)
 
 format: .venv/installed-dev
@@ -86,12 +104,17 @@ format: .venv/installed-dev
 	    "Python 3.11 or newer is needed: make PYTHON=python3.11")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	    --constraint constraints.txt --editable .
+	    --constraint constraints.txt --editable '.[full]'
 	touch $@
 
 .venv/installed-dev: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	    --constraint constraints.txt --editable '.[$(EXTRAS)]'
+	touch $@
+
+.venv/installed-docs: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	    --constraint constraints.txt --editable '.[docs]'
 	touch $@
 
 .venv/ops: .venv/installed $(OPS)
@@ -104,4 +127,4 @@ format: .venv/installed-dev
 	test ! -e ops/anchored_cac_tensorflow.so || touch $@ .venv/ops
 
 clean:
-	rm -rf .venv runs build *.egg-info ops/*.so
+	rm -rf .venv runs build dist *.egg-info ops/*.so

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Open-set recognition for Keras by Class Anchor Clustering."""
 
-import os
+from os import path as _path
 
 # In a checkout `cac_tf.ops` and `cac_tf.train` lie beside this folder, not in
 # it. (Installed, they lie in it, and there is no such file beside it.)
-_CHECKOUT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-if os.path.exists(os.path.join(_CHECKOUT, "train", "cac_train.py")):
+_CHECKOUT = _path.dirname(_path.dirname(_path.abspath(__file__)))
+if _path.exists(_path.join(_CHECKOUT, "train", "cac_train.py")):
     __path__.append(_CHECKOUT)
 
 from cac_tf import beside_keras
@@ -29,6 +29,7 @@ lazy.package(
         "ops": [],
         "reporting": [],
         "scores": [],
+        "sklearn": [],
         "training": [],
     },
 )

@@ -8,7 +8,7 @@ import socket
 try:
     import fcntl
 except ImportError:  # Windows has no such locks: nothing is locked there.
-    fcntl = None
+    fcntl = None  # type: ignore[assignment]
 
 
 class LockedError(ValueError):

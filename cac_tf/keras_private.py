@@ -4,18 +4,19 @@
 What is used: `Layer._tracker` and `Layer._untrack_variable`, for weights that
 come after a layer was built, as Keras' own layers have them; a tensor's
 `_keras_history`, an operation's `_inbound_nodes` and a functional model's
-`_nodes_by_depth` (of a Sequential model: `_functional`), to find what goes
-into its last layer; a trainer's `_distribute_strategy` and
-`_maybe_symbolic_build`, to build a model where replicas differ in their rows;
-the iterator over the batches of JAX' trainer, for a last batch that does not
-divide; and a metric's `_direction`, by which callbacks know which values are
-better. tests/keras_private_test.py runs on the lowest and on the newest Keras
-that pyproject.toml allows.
+`_nodes_by_depth` (of a Sequential model: `_functional`), to find what goes into
+its last layer; a trainer's `_distribute_strategy` and `_maybe_symbolic_build`,
+to build a model where replicas differ in their rows; the iterator over the
+batches of JAX' trainer and the placement of values on devices, for a last batch
+that does not divide and for several processes; and a metric's `_direction`, by
+which callbacks know which values are better. tests/keras_private_test.py runs
+on the lowest and on the newest Keras that pyproject.toml allows.
 """
 
 import contextlib
 
 import keras
+import numpy as np
 
 
 class BuiltFromOneReplica:
@@ -39,26 +40,75 @@ class BuiltFromOneReplica:
 
 
 @contextlib.contextmanager
-def layout_of_each_batch():
-    """On JAX, each batch of an epoch is laid out by its own shape.
+def placing_by_own_shape():
+    """On JAX, each value is placed on the devices by its own shape, as a whole.
 
-    Keras takes the layout of the first batch for all of them, and fails at the
-    last one if it has fewer rows, which do not divide.
+    Keras takes the layout of an epoch's first batch for all of them, and fails
+    at the last one if it has fewer rows, which do not divide. With several
+    processes, it takes a batch for the share of one of them, and JAX compares
+    the values of all, where NaN differs from itself.
     """
+    import jax
+    from keras.src.backend.jax import distribution_lib
     from keras.src.backend.jax import trainer
 
-    kind = trainer.JAXEpochIterator
-    of_keras = kind._get_distributed_iterator
+    tensor_by_keras = distribution_lib.distribute_tensor
 
     def batches(iterator, distribution):
         for batch in iterator.data_adapter.get_jax_iterator():
             yield trainer._distribute_data(batch)
 
-    kind._get_distributed_iterator = batches
+    def place(value, layout, batch_dim_name=None):
+        # Each process has the whole value, and gives its devices their parts.
+        value = np.asarray(value)
+        return jax.make_array_from_callback(
+            value.shape,
+            getattr(layout, "backend_layout", layout),
+            lambda part: value[part],
+        )
+
+    def place_tensor(value, layout):
+        if isinstance(value, jax.core.Tracer) or (
+            isinstance(value, jax.Array) and not value.is_fully_addressable
+        ):
+            return tensor_by_keras(value, layout)
+        return place(value, layout)
+
+    with contextlib.ExitStack() as changes:
+        iterator = trainer.JAXEpochIterator
+        wanted = [(iterator, "_get_distributed_iterator", batches)]
+        if jax.process_count() > 1:
+            wanted += [
+                (distribution_lib, "distribute_data_input", place),
+                (distribution_lib, "distribute_tensor", place_tensor),
+            ]
+        for change in wanted:
+            changes.enter_context(_replaced(*change))
+        yield
+
+
+def rows_held_here(count):
+    """The rows of a batch that this process's devices hold, as a slice.
+
+    All of them, but for several processes that share a batch.
+    """
+    distribution = keras.distribution.distribution()
+    if distribution is None or keras.backend.backend() != "jax":
+        return slice(None)
+    sharding = distribution.get_data_layout((count,)).backend_layout
+    held = sharding.addressable_devices_indices_map((count,)).values()
+    edges = [part.indices(count) for (part,) in held]
+    return slice(min(e[0] for e in edges), max(e[1] for e in edges))
+
+
+@contextlib.contextmanager
+def _replaced(owner, name, value):
+    before = getattr(owner, name)
+    setattr(owner, name, value)
     try:
         yield
     finally:
-        kind._get_distributed_iterator = of_keras
+        setattr(owner, name, before)
 
 
 def add_late_weight(

@@ -6,6 +6,7 @@ So `--help`, which needs only names, loads neither Keras nor TensorFlow, and
 """
 
 import importlib
+import importlib.util
 import sys
 import types
 
@@ -40,8 +41,13 @@ def package(name, modules, otherwise=None):
     made.__class__ = _LazyPackage
 
 
-def module(name):
+def module(name, extra=None):
     """Stands for a module of another package, which may be slow to import.
+
+    Args:
+        name: of the module.
+        extra: the extra of cac_tf that installs the package, if it is an
+            optional one; then `require` says so where it is missing.
 
     Example:
 
@@ -49,7 +55,29 @@ def module(name):
     >>> fractions.Fraction(1, 2) + 1
     Fraction(3, 2)
     """
-    return _LazyModule(name)
+    made = _LazyModule(name)
+    made.__dict__["_extra"] = extra
+    return made
+
+
+def require(package, extra):
+    """Raises ImportError, with the command to install it, without a package.
+
+    Example:
+
+    >>> require("json", "report")
+    >>> require("nonesuch", "report")
+    Traceback (most recent call last):
+    ...
+    ModuleNotFoundError: The package nonesuch is needed for this: pip install \
+'cac-tf[report]'
+    """
+    if importlib.util.find_spec(package) is None:
+        raise ModuleNotFoundError(
+            f"The package {package} is needed for this: pip install "
+            f"'cac-tf[{extra}]'",
+            name=package,
+        )
 
 
 class _Module(types.ModuleType):
@@ -61,6 +89,11 @@ class _Module(types.ModuleType):
 
 class _LazyModule(_Module):
     def __getattr__(self, name):
+        # What doctest asks of everything in a file.
+        if name == "__wrapped__":
+            raise AttributeError(name)
+        if self.__dict__["_extra"] is not None:
+            require(self.__name__.split(".")[0], self.__dict__["_extra"])
         return getattr(importlib.import_module(self.__name__), name)
 
 

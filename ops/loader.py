@@ -7,6 +7,7 @@ import functools
 import importlib
 import os
 import pathlib
+import re
 import warnings
 
 import keras
@@ -129,6 +130,29 @@ def built_for(framework, with_cuda):
     return f"cac_tf {__version__} fused ops for {framework}, {kernels}."
 
 
+def _has_cuda(content, framework):
+    """Whether a library holds kernels for CUDA devices.
+
+    Args:
+        content: of its file.
+        framework: what it must have been built for.
+
+    Raises:
+        ImportError: it was built for something else.
+    """
+    for with_cuda in (False, True):
+        if built_for(framework, with_cuda).encode() in content:
+            return with_cuda
+    found = re.search(rb"cac_tf ([^ ]+) fused ops for ([\w .+-]+),", content)
+    if found is None:
+        raise ImportError("it does not say what it was built for")
+    release, other = (text.decode() for text in found.groups())
+    raise ImportError(
+        f"it was built for cac_tf {release} and {other}, and here are cac_tf "
+        f"{__version__} and {framework}"
+    )
+
+
 @functools.cache
 def _load(backend):
     path = library_path(backend)
@@ -136,12 +160,7 @@ def _load(backend):
         return None
     try:
         module = importlib.import_module(f"cac_tf.ops.{backend}_binding")
-        framework = module.framework()
-        content = path.read_bytes()
-        has_cuda = built_for(framework, with_cuda=True).encode() in content
-        text = built_for(framework, has_cuda)
-        if text.encode() not in content:
-            raise ImportError(f"it is not {text[:-1]!r}")
+        has_cuda = _has_cuda(path.read_bytes(), module.framework())
         if not module.runs_on_devices(has_cuda):
             return None
         module.load(path, has_cuda)

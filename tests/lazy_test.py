@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modules that load when they are used."""
 
+import inspect
 import pickle
 import sys
+
+import pytest
 
 import cac_tf
 import cac_tf.batch
@@ -15,3 +18,10 @@ def test_modules_go_to_other_processes_by_name():
         assert pickle.loads(pickle.dumps(module)) is module
     fractions = pickle.loads(pickle.dumps(lazy.module("fractions")))
     assert fractions is sys.modules["fractions"]
+
+
+def test_doctest_can_look_at_a_module_that_is_not_installed():
+    absent = lazy.module("no_such_package", extra="demo")
+    assert inspect.unwrap(absent) is absent
+    with pytest.raises(ModuleNotFoundError, match=r"cac-tf\[demo\]"):
+        absent.anything  # noqa: B018

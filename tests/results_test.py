@@ -84,7 +84,8 @@ def test_the_numbers_of_a_run_are_kept(tmp_path):
 def test_released_weights_of_mnist(tmp_path):
     """Imported, as the authors' own network has them, around class means.
 
-    All test images, with class means of a part of the training images.
+    A part of the test images, with class means of a part of the training
+    images.
     """
     benchmark = load_benchmark("released_scores")
     theirs = load_benchmark("authors_network")
@@ -94,8 +95,10 @@ def test_released_weights_of_mnist(tmp_path):
     model, dataset = benchmark.imported(checkpoint, "mnist", tmp_path)
     dataset = dataclasses.replace(
         dataset,
-        train=first(dataset.train, 6_000),
-        validation=first(dataset.validation, 2_000),
+        train=first(dataset.train, 3_000),
+        validation=first(dataset.validation, 1_000),
+        known_test=first(dataset.known_test, 1_000),
+        unknown_test=first(dataset.unknown_test, 700),
     )
     expected = theirs.measure_dataset(checkpoint, "mnist", dataset)
     model, rules = benchmark.fitted(model, dataset)
@@ -103,7 +106,7 @@ def test_released_weights_of_mnist(tmp_path):
     for name in ("gamma", "gamma, anchors", "min_distance", "max_logit"):
         assert measured[name] == pytest.approx(expected[name], abs=1e-4)
     assert measured["accuracy"] == expected["accuracy by the largest logit"]
-    assert measured["true_positive_rate"] == pytest.approx(0.95, abs=0.01)
+    assert measured["true_positive_rate"] == pytest.approx(0.95, abs=0.03)
 
 
 def first(examples, number):

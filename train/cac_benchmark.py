@@ -188,6 +188,9 @@ _FLAGS_OF_THE_PLAN = (
     "unknown_classes",
     "config",
     "devices",
+    "coordinator",
+    "num_processes",
+    "process_id",
     "dump_arrays",
     "overwrite",
 )

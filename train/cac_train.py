@@ -20,6 +20,7 @@ from cac_tf import data
 from cac_tf import experiments
 from cac_tf import lazy
 from cac_tf import methods
+from cac_tf import training
 from cac_tf.experiments.config import PRECISIONS
 from cac_tf.train import command_line
 from cac_tf.train import flag_kinds
@@ -27,6 +28,12 @@ from cac_tf.train import quiet
 from cac_tf.train import terminal
 
 keras = lazy.module("keras")
+
+
+_WITH_CONFIG = (
+    *("output_dir", "overwrite", "tensorboard"),
+    *("devices", "coordinator", "num_processes", "process_id"),
+)
 
 
 def define_flags(values):
@@ -46,7 +53,7 @@ def define_flags(values):
         "config",
         None,
         "A run's config.json: repeats that run. Goes only with --output_dir, "
-        "--overwrite, --devices and --tensorboard.",
+        "--overwrite, --tensorboard and the flags of devices and processes.",
     )
     flag_kinds.define_text(
         values,
@@ -105,6 +112,28 @@ def define_flags(values):
         "where there are none, virtual devices of the CPU. The weights are "
         "those of one device, up to rounding.",
         at_least=1,
+    )
+    flag_kinds.define_text(
+        values,
+        "coordinator",
+        None,
+        "host:port of the first process, where several train together, on one "
+        "host or on several. Each is started by the same command, but for its "
+        "--process_id. Needs JAX.",
+    )
+    flag_kinds.define_whole(
+        values,
+        "num_processes",
+        1,
+        "Number of processes that train together; each has --devices.",
+        at_least=1,
+    )
+    flag_kinds.define_whole(
+        values,
+        "process_id",
+        0,
+        "Number of this process, from 0. The first writes into --output_dir.",
+        at_least=0,
     )
     flags.DEFINE_bool(
         "tensorboard",
@@ -179,7 +208,7 @@ def configure(values):
     if values.config is not None:
         _refuse_others(
             values,
-            {"config", "output_dir", "overwrite", "devices", "tensorboard"},
+            {"config", *_WITH_CONFIG},
             "with --config, which sets everything",
         )
         return experiments.ExperimentConfig.from_dict(
@@ -236,14 +265,23 @@ def main(values):
         return
     config = configure(values)
     quiet.load_keras()
+    processes = training.Processes(
+        values.coordinator, values.num_processes, values.process_id
+    )
+    if processes.num_processes > 1:
+        _say_where(processes)
     trained = experiments.train(
         config,
         values.output_dir or _default_folder(config),
         overwrite=values.overwrite,
         tensorboard=values.tensorboard,
         devices=values.devices,
-        tell=terminal.tell,
+        processes=processes,
+        tell=terminal.tell if processes.is_first else None,
     )
+    if not processes.is_first:
+        print("This process is done; the first one has the results.")
+        return
     folder = trained.folder
     if trained.evaluation is None:
         print(f"{folder.path} holds this run, finished.")
@@ -272,15 +310,32 @@ def main(values):
     terminal.print_results(trained.evaluation.metrics, folder, following)
 
 
+def _say_where(processes):
+    what = f"Process {processes.process_id} of {processes.num_processes}"
+    where = f"at {processes.coordinator}"
+    if processes.is_first:
+        print(f"{what} waits for the others {where}.", flush=True)
+    else:
+        print(f"{what} looks for the first {where}.", flush=True)
+
+
 def run():
     """Entry point of the console script."""
-    command_line.run(
-        define_flags,
-        main,
-        __doc__,
-        when_interrupted="The same command goes on from the last finished "
-        "epoch.",
-    )
+    try:
+        command_line.run(
+            define_flags,
+            main,
+            __doc__,
+            when_interrupted="The same command goes on from the last finished "
+            "epoch.",
+        )
+    except SystemExit as ending:
+        if flags.FLAGS.is_parsed() and flags.FLAGS.num_processes > 1:
+            # JAX would wait for the other processes, which wait for this one.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(ending.code or 0)
+        raise
 
 
 if __name__ == "__main__":

@@ -30,8 +30,21 @@ def say_little():
 
 
 def load_keras():
-    """Imports Keras and its backend, as `load` does."""
-    load("keras")
+    """Imports Keras and its backend, as `load` does.
+
+    Raises:
+        ImportError: the backend is not installed.
+    """
+    try:
+        load("keras")
+        importlib.import_module("keras")
+    except ModuleNotFoundError as error:
+        if error.name != "tensorflow":
+            raise
+        raise ModuleNotFoundError(
+            "TensorFlow is not installed: pip install 'cac-tf[tensorflow]'. "
+            "Or set KERAS_BACKEND=jax, for which there is the extra jax."
+        ) from error
 
 
 def load(name):

@@ -53,7 +53,8 @@ def print_results(measures, folder, following=None):
     """
     _print_measures(measures)
     _print_places(folder)
-    print(_sentence(measures))
+    for sentence in reporting.verdict(measures):
+        print(sentence)
     for what, how in (following or {}).items():
         print(f"{what}: {how}")
 
@@ -149,21 +150,3 @@ def _print_places(folder):
     for name, path in places.items():
         if os.path.exists(path):
             print(f"{name + ':':<16}{path}")
-
-
-def _sentence(measures):
-    """What was measured, in words."""
-    shares = [
-        f"{measures[name]:.0%} of {kind}".replace("%", " %")
-        for name, kind in (
-            ("true_positive_rate", "known"),
-            ("false_positive_rate", "unknown"),
-        )
-        if measures[name] is not None
-    ]
-    if not shares:
-        return (
-            f"It classifies {measures['accuracy']:.1%} of the known test "
-            "images correctly."
-        )
-    return f"It accepts {', '.join(shares)} test images."

@@ -10,13 +10,18 @@ import os
 import re
 import shutil
 import typing
+from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
+from typing import TextIO
 
 from cac_tf import atomic_files
 from cac_tf import lazy
 from cac_tf.batch.classifier import Answer
+from cac_tf.batch.classifier import Classifier
 
-arrow = lazy.module("pyarrow")
-parquet = lazy.module("pyarrow.parquet")
+arrow = lazy.module("pyarrow", extra="parquet")
+parquet = lazy.module("pyarrow.parquet", extra="parquet")
 
 # The key, and the fields of an `Answer` without the probabilities.
 COLUMNS = ("key", *Answer._fields[:-1])
@@ -31,7 +36,7 @@ class Counts(typing.NamedTuple):
     rejected: int = 0
     failed: int = 0
 
-    def and_one(self, answer):
+    def and_one(self, answer: Answer) -> "Counts":
         """The counts with one more `Answer`."""
         if answer.error:
             return self._replace(failed=self.failed + 1)
@@ -39,12 +44,16 @@ class Counts(typing.NamedTuple):
             return self._replace(rejected=self.rejected + 1)
         return self._replace(accepted=self.accepted + 1)
 
-    def and_those(self, others):
+    def and_those(self, others: "Counts") -> "Counts":
         """The sum of two counts."""
         return Counts(*map(sum, zip(self, others, strict=True)))
 
 
-def answers_of(classifier, block, threshold=None):
+def answers_of(
+    classifier: Classifier,
+    block: Any,
+    threshold: float | None = None,
+) -> Iterator[tuple[str, Answer]]:
     """Reads and classifies a block of inputs, a chunk at a time.
 
     An input that cannot be read has an answer with an error. Where the rest of
@@ -71,7 +80,11 @@ def answers_of(classifier, block, threshold=None):
         yield from zip(chunk.keys, answers, strict=True)
 
 
-def answers_of_chunk(classifier, chunk, threshold=None):
+def answers_of_chunk(
+    classifier: Classifier,
+    chunk: Any,
+    threshold: float | None = None,
+) -> list[Answer]:
     """List of an `Answer` for each row of a `Chunk`."""
     answers = classifier.classify(chunk.values, threshold)
     for place, error in chunk.errors.items():
@@ -80,7 +93,7 @@ def answers_of_chunk(classifier, chunk, threshold=None):
 
 
 @contextlib.contextmanager
-def rows_file(path):
+def rows_file(path: str) -> Iterator[Callable[[str, Answer], None]]:
     """Opens a file for rows, which appears when all are written.
 
     Args:
@@ -97,7 +110,7 @@ def rows_file(path):
         yield row
 
 
-def check_ending(path):
+def check_ending(path: str) -> None:
     """Raises ValueError for a path of which `open_rows` makes no file."""
     if os.path.splitext(path)[1][1:] not in FORMATS:
         raise ValueError(
@@ -106,7 +119,7 @@ def check_ending(path):
 
 
 @contextlib.contextmanager
-def open_rows(path):
+def open_rows(path: str) -> Iterator[Callable[[str, Answer], None]]:
     """Opens a file for rows, in place.
 
     Args:
@@ -125,7 +138,7 @@ def open_rows(path):
         yield csv_rows(file) if path.endswith(".csv") else _json_rows(file)
 
 
-def csv_rows(file):
+def csv_rows(file: TextIO) -> Callable[[str, Answer], None]:
     """Writes the header of a CSV file.
 
     Args:
@@ -185,7 +198,7 @@ def _parquet_rows(path):
         flush()
 
 
-def counts_in(path):
+def counts_in(path: str) -> Counts:
     """The `Counts` of the rows in a file of `rows_file`."""
     if path.endswith(".parquet"):
         table = parquet.read_table(path, columns=["is_unknown", "error"])
@@ -212,7 +225,9 @@ def _counts(rows):
     return Counts(accepted, rejected, failed)
 
 
-def copy_by_answer(path, answer, folder):
+def copy_by_answer(  # type: ignore[return]  # The loop has no end.
+    path: str, answer: Answer, folder: str
+) -> str | None:
     """Copies a file into the folder of its answer; nothing is replaced.
 
     Args:

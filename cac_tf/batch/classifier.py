@@ -10,9 +10,15 @@ import json
 import os
 import pathlib
 import typing
+from collections.abc import Callable
+from collections.abc import Mapping
+from typing import Any
+from typing import Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from cac_tf.annotations import Path
 from cac_tf.decision import rule
 from cac_tf.labels import UNKNOWN
 from cac_tf.labels import UNKNOWN_NAME
@@ -61,14 +67,19 @@ class Classifier:
     'no JPEG, PNG or WebP image that can be read, or too large'
     """
 
-    def __init__(self, signature, description, path):
+    def __init__(
+        self,
+        signature: Callable[[str], Callable[..., Any] | None],
+        description: Mapping[str, Any],
+        path: Path,
+    ) -> None:
         self._signature, self._path = signature, pathlib.Path(path)
         self.class_names = tuple(description["class_names"])
         self.input_shape = tuple(description["input_shape"])
         self.input_dtype = description["input_dtype"]
 
     @classmethod
-    def load(cls, path):
+    def load(cls, path: str) -> Self:
         """The classifier of a file or folder.
 
         Args:
@@ -82,16 +93,18 @@ class Classifier:
                 than TensorFlow.
         """
         path = find_model(path)
-        if os.path.basename(path).endswith(".keras"):
-            return cls(*_of_keras(path), path)
-        return cls(*_of_saved_model(path), path)
+        is_file = os.path.basename(path).endswith(".keras")
+        signature, description = (_of_keras if is_file else _of_saved_model)(
+            path
+        )
+        return cls(signature, description, path)
 
     @property
-    def takes_files(self):
+    def takes_files(self) -> bool:
         """Whether inputs may be files of images."""
         return self._signature(_FILES) is not None
 
-    def sha256(self):
+    def sha256(self) -> str:
         """SHA-256 of the model's file, or of all files of the SavedModel."""
         files = [self._path]
         if self._path.is_dir():
@@ -103,7 +116,7 @@ class Classifier:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
         return digest.hexdigest()
 
-    def rows(self, values, what):
+    def rows(self, values: ArrayLike, what: str) -> np.ndarray:
         """An array as the model takes it.
 
         Args:
@@ -132,7 +145,11 @@ class Classifier:
             )
         return values
 
-    def classify(self, values, threshold=None):
+    def classify(
+        self,
+        values: list[bytes] | np.ndarray,
+        threshold: float | None = None,
+    ) -> list[Answer]:
         """Answers for inputs.
 
         Args:
@@ -190,7 +207,9 @@ class Classifier:
         values = tf.constant(values.astype(self.input_dtype))
         return self._signature(_ANY)(images=values)
 
-    def nearest(self, answer, count=3):
+    def nearest(
+        self, answer: Answer, count: int = 3
+    ) -> list[tuple[str, float]]:
         """The likeliest classes of an input.
 
         Args:
@@ -215,7 +234,7 @@ def _decide_again(found, threshold):
     found["threshold"] = np.full(len(predicted), threshold)
 
 
-def find_model(path):
+def find_model(path: str) -> str:
     """Path of the SavedModel's folder or the `.keras` file that is meant.
 
     Raises:

@@ -5,18 +5,26 @@ A block is what one part of a large result answers. Its rows come in chunks, so
 that few of them are in memory at once.
 """
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import itertools
 import os
 import re
 import typing
+from collections.abc import Iterable
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cac_tf import lazy
 
-parquet = lazy.module("pyarrow.parquet")
+if TYPE_CHECKING:
+    from cac_tf.batch.classifier import Classifier
+
+parquet = lazy.module("pyarrow.parquet", extra="parquet")
 
 # Photos that are read at once.
 _FILES = 32
@@ -45,11 +53,11 @@ class Photos:
     files: tuple
 
     @property
-    def num_rows(self):
+    def num_rows(self) -> int:
         """Number of rows, or None where only reading tells."""
         return len(self.files)
 
-    def chunks(self, classifier):
+    def chunks(self, classifier: Classifier) -> Iterator[Chunk]:
         """Yields `Chunk`s of inputs for a `Classifier`.
 
         Raises:
@@ -76,14 +84,14 @@ class NpzArray:
     name: str = ""
 
     @property
-    def files(self):
+    def files(self) -> tuple[str, ...]:
         return (self.path,)
 
     @property
-    def num_rows(self):
+    def num_rows(self) -> int | None:
         return None
 
-    def chunks(self, classifier):
+    def chunks(self, classifier: Classifier) -> Iterator[Chunk]:
         from cac_tf.data.sources.npz_arrays import read_entries
 
         wanted = {self.name} if self.name else {"x", "images"}
@@ -132,27 +140,27 @@ class TFRecords(_Table):
     numbers.
     """
 
-    def chunks(self, classifier):
+    def chunks(self, classifier: Classifier) -> Iterator[Chunk]:
         import tensorflow as tf
 
-        size = _inputs_at_once(classifier)
         records = tf.data.TFRecordDataset(
             self.path, "GZIP" if ".gz" in os.path.basename(self.path) else ""
-        ).as_numpy_iterator()
-        for start in itertools.count(0, size):
-            found = []
-            problem = None
-            try:
-                found.extend(itertools.islice(records, size))
-            except tf.errors.OpError as error:
-                # What was read before it is kept.
-                problem = _first_line(error.message)
+        )
+        start, found = 0, []
+        try:
+            # One at a time, the calls would take longer than the work.
+            for batch in records.batch(
+                _inputs_at_once(classifier)
+            ).as_numpy_iterator():
+                yield self._chunk(batch.tolist(), start, classifier)
+                start += len(batch)
+        except tf.errors.OpError as error:
+            # What comes before the damage is kept.
+            with contextlib.suppress(tf.errors.OpError):
+                found.extend(records.skip(start).as_numpy_iterator())
             if found:
                 yield self._chunk(found, start, classifier)
-            if problem:
-                raise ValueError(problem)
-            if len(found) < size:
-                return
+            raise ValueError(_first_line(error.message)) from error
 
     def _chunk(self, records, start, classifier):
         import tensorflow as tf
@@ -215,13 +223,13 @@ class ParquetRows(_Table):
     """
 
     @property
-    def num_rows(self):
+    def num_rows(self) -> int | None:
         try:
             return parquet.read_metadata(self.path).num_rows
         except (OSError, ValueError):
             return None
 
-    def chunks(self, classifier):
+    def chunks(self, classifier: Classifier) -> Iterator[Chunk]:
         image = self.image or _IMAGE_COLUMN
         columns = [image] if self.key is None else [image, self.key]
         size = _inputs_at_once(classifier)
@@ -287,7 +295,12 @@ def chunk_of_rows(keys, values, classifier, errors):
     return Chunk(keys, rows, errors)
 
 
-def blocks_of(paths, block_size=1024, image=None, key=None):
+def blocks_of(
+    paths: Iterable[str],
+    block_size: int = 1024,
+    image: str | None = None,
+    key: str | None = None,
+) -> list[Photos | NpzArray | TFRecords | ParquetRows]:
     """Groups inputs into blocks, in their order.
 
     Files ending in .npz (or .npz:NAME for one of several arrays), .tfrecord and
@@ -308,7 +321,8 @@ def blocks_of(paths, block_size=1024, image=None, key=None):
     >>> [block.files for block in blocks]
     [('a.png', 'b.png'), ('c.png',), ('d.npz',)]
     """
-    blocks, photos = [], []
+    blocks: list[Photos | NpzArray | TFRecords | ParquetRows] = []
+    photos: list[str] = []
 
     def end_of_photos():
         if photos:

@@ -10,9 +10,16 @@ import contextlib
 import hashlib
 import json
 import os
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from typing import Any
 
 from cac_tf import atomic_files
+from cac_tf.annotations import Path
 from cac_tf.batch import answers
+from cac_tf.batch.classifier import Answer
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -44,7 +51,13 @@ class Parts:
     (False, True, 1)
     """
 
-    def __init__(self, folder, blocks, ending, settings):
+    def __init__(
+        self,
+        folder: Path,
+        blocks: Iterable[Any],
+        ending: str,
+        settings: Mapping[str, Any],
+    ) -> None:
         self.folder, self.blocks = os.fspath(folder), list(blocks)
         self._ending = ending
         os.makedirs(self.folder, exist_ok=True)
@@ -90,26 +103,26 @@ class Parts:
                 "delete this one."
             )
 
-    def of_shard(self, number=1, count=1):
+    def of_shard(self, number: int = 1, count: int = 1) -> range:
         """Positions of the blocks that one of `count` processes answers."""
         return range(number - 1, len(self.blocks), count)
 
-    def path(self, position):
+    def path(self, position: int) -> str:
         """Path of the file for the block at a position."""
         name = f"part-{position + 1:05}-of-{len(self.blocks):05}"
         return os.path.join(self.folder, f"{name}.{self._ending}")
 
-    def is_finished(self, position):
+    def is_finished(self, position: int) -> bool:
         """Whether the part is there."""
         return os.path.exists(self.path(position))
 
-    def counts(self, position):
+    def counts(self, position: int) -> answers.Counts:
         """`Counts` of a finished part."""
         return answers.counts_in(self.path(position))
 
 
 @contextlib.contextmanager
-def writing(path):
+def writing(path: str) -> Iterator[Callable[[str, Answer], None]]:
     """Opens a part, which appears when its rows are written.
 
     Args:

@@ -4,11 +4,13 @@
 import glob
 import os
 import pathlib
+from collections.abc import Iterable
+from collections.abc import Iterator
 
 from cac_tf.data.sources.image_folder import image_files
 
 
-def paths_of(inputs, lines=()):
+def paths_of(inputs: Iterable[str], lines: Iterable[str] = ()) -> Iterator[str]:
     """Paths of files, in the order of the inputs.
 
     Args:

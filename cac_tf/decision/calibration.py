@@ -12,8 +12,10 @@ decision alone, in any batch, in Python and in an exported graph.
 
 import math
 import warnings
+from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 # Some runtimes treat smaller numbers as zero, others do not.
 _SMALLEST_NORMAL = float(np.finfo("float32").tiny)
@@ -57,7 +59,9 @@ def _above(edge, other):
     return _SMALLEST_NORMAL if is_denormal else float(theta)
 
 
-def threshold_for_true_positive_rate(known_scores, rate):
+def threshold_for_true_positive_rate(
+    known_scores: ArrayLike, rate: float
+) -> float:
     """Theta that accepts the share `rate` of known inputs.
 
     Midway between the ceil((n+1) * rate)-th smallest of n scores and the next
@@ -99,7 +103,9 @@ def threshold_for_true_positive_rate(known_scores, rate):
     return _above(accepted, smaller[-1] if smaller.size else accepted)
 
 
-def threshold_for_false_positive_rate(unknown_scores, rate):
+def threshold_for_false_positive_rate(
+    unknown_scores: ArrayLike, rate: float
+) -> float:
     """The largest theta that accepts at most the share `rate` of unknowns.
 
     Midway between the floor((n+1) * rate)-th smallest of n scores, which is
@@ -141,7 +147,13 @@ def threshold_for_false_positive_rate(unknown_scores, rate):
     return -_above(-rejected, -larger[0] if larger.size else -rejected)
 
 
-def thresholds_by_class(rule, scores, class_ids, num_classes, rate):
+def thresholds_by_class(
+    rule: Callable[[np.ndarray, float], float],
+    scores: ArrayLike,
+    class_ids: ArrayLike,
+    num_classes: int,
+    rate: float,
+) -> np.ndarray:
     """One theta for each predicted class.
 
     Args:

@@ -6,15 +6,17 @@ The functions take NumPy arrays and tensors of any framework.
 """
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cac_tf import lazy
+from cac_tf.annotations import Tensor
 from cac_tf.labels import UNKNOWN
 
 # Arrays do without it.
 ops = lazy.module("keras.ops")
 
 
-def accepts(unknown_score, threshold):
+def accepts(unknown_score: Tensor, threshold: Tensor) -> Tensor:
     """Whether inputs are accepted: unknown score <= theta.
 
     Where either is NaN, the input is rejected.
@@ -34,7 +36,7 @@ def accepts(unknown_score, threshold):
     return unknown_score <= threshold
 
 
-def threshold_of_rows(threshold, predicted_class_id):
+def threshold_of_rows(threshold: Tensor, predicted_class_id: Tensor) -> Tensor:
     """The threshold that each input's score is compared with.
 
     Args:
@@ -56,7 +58,12 @@ def threshold_of_rows(threshold, predicted_class_id):
     return take(threshold, predicted_class_id, axis=0)
 
 
-def decide(unknown_score, predicted_class_id, threshold, is_valid=True):
+def decide(
+    unknown_score: Tensor,
+    predicted_class_id: Tensor,
+    threshold: Tensor,
+    is_valid: Tensor = True,
+) -> Tensor:
     """The predicted class of accepted inputs, -1 for rejected ones.
 
     Args:
@@ -84,7 +91,9 @@ def _are_arrays(*values):
     return all(isinstance(value, np.ndarray) for value in values)
 
 
-def check_threshold(threshold, num_classes=None):
+def check_threshold(
+    threshold: ArrayLike, num_classes: int | None = None
+) -> np.ndarray:
     """Theta as float32, checked.
 
     Args:

@@ -1,12 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Does the runs of a benchmark, one by one, and collects their numbers."""
 
+from __future__ import annotations
+
 import os
 import time
 import typing
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cac_tf.annotations import Path
 from cac_tf.experiments import own_process
 from cac_tf.experiments.config import scores_named
 from cac_tf.experiments.evaluate import EvaluationConfig
@@ -21,6 +28,10 @@ from cac_tf.experiments.run_folder import RunFolderError
 from cac_tf.experiments.run_folder import read_config
 from cac_tf.experiments.train import train
 
+if TYPE_CHECKING:
+    from cac_tf.experiments.benchmark_plan import BenchmarkRun
+    from cac_tf.experiments.config import ExperimentConfig
+
 
 class State(typing.NamedTuple):
     """How far the runs of a benchmark are."""
@@ -30,7 +41,12 @@ class State(typing.NamedTuple):
     failed: dict  # from a `BenchmarkRun` to what is wrong, a text
 
 
-def run_benchmark(configs, output_dir, scores=None, tell=None):
+def run_benchmark(
+    configs: Mapping[BenchmarkRun, ExperimentConfig],
+    output_dir: Path,
+    scores: Sequence[str] | None = None,
+    tell: Callable[..., None] | None = None,
+) -> State:
     """Does what is not finished, and writes `results.csv` after every run.
 
     Each run uses its own process, so one that fails does not end the others.
@@ -81,7 +97,7 @@ def run_benchmark(configs, output_dir, scores=None, tell=None):
     return state
 
 
-def state_of(configs):
+def state_of(configs: Mapping[BenchmarkRun, ExperimentConfig]) -> State:
     """The `State` of runs by their `ExperimentConfig`, from their folders."""
     state = State([], [], {})
     for run, config in configs.items():
@@ -243,7 +259,9 @@ def _evaluate(config, path, tell):
     evaluate_saved(config, path, overwrite=True, tell=tell)
 
 
-def arrays_of(runs):
+def arrays_of(
+    runs: Sequence[BenchmarkRun],
+) -> dict[BenchmarkRun, dict[str, np.ndarray]]:
     """What `scores.npz` of finished runs holds.
 
     Args:

@@ -4,8 +4,12 @@
 import dataclasses
 import itertools
 import os
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
 
 from cac_tf import data
+from cac_tf.annotations import Path
 from cac_tf.experiments.config import ExperimentConfig
 from cac_tf.experiments.released_weights import data_of_released_weights
 from cac_tf.experiments.released_weights import find_released_weights
@@ -29,38 +33,38 @@ class BenchmarkRun:
     variant: tuple = ()
 
     @property
-    def data(self):
+    def data(self) -> dict[str, Any]:
         """Arguments of `data.load_open_set_dataset` that the plan decides."""
         if self.checkpoint is not None:
             return data_of_released_weights(self.dataset, self.trial)
-        own = {"dataset": self.dataset}
+        own: dict[str, Any] = {"dataset": self.dataset}
         if self.split_family != "custom":
             own |= {"split_family": self.split_family, "trial": self.trial}
         return own
 
     @property
-    def name(self):
+    def name(self) -> str:
         label = _label(self.method, self.variant)
         if self.split_family not in ("neal", "custom"):
             label = f"{self.split_family} {label}"
         return f"{self.dataset} {label} trial {self.trial}"
 
     @property
-    def folder(self):
+    def folder(self) -> RunFolder:
         return RunFolder(self.path)
 
     @property
-    def scores_folder(self):
+    def scores_folder(self) -> RunFolder:
         """Folder of the evaluation that compares more scores of its model."""
         return RunFolder(self.folder.file("scores"))
 
     @property
-    def imported(self):
+    def imported(self) -> RunFolder:
         """Folder of the authors' weights as a model, around its anchors."""
         return RunFolder(f"{self.path}.imported")
 
     @property
-    def evaluated_model(self):
+    def evaluated_model(self) -> str | None:
         """Path of the model that is evaluated, not trained; None otherwise."""
         if self.shares_model_of is not None:
             return self.model
@@ -69,7 +73,7 @@ class BenchmarkRun:
         return None
 
     @property
-    def model(self):
+    def model(self) -> str:
         """Path of the model that the run's numbers belong to."""
         return (self.shares_model_of or self).folder.file("model.keras")
 
@@ -85,14 +89,14 @@ SHARES_MODEL_OF = {"cifar+50": "cifar+10"}
 
 
 def plan(
-    output_dir,
-    datasets,
-    methods,
-    trials,
-    split_family,
-    released_weights=None,
-    sweep=None,
-):
+    output_dir: Path,
+    datasets: Sequence[str],
+    methods: Sequence[str],
+    trials: Sequence[int],
+    split_family: str,
+    released_weights: Path | None = None,
+    sweep: Any = None,
+) -> list[BenchmarkRun]:
     """The runs of a benchmark, in an order in which shared models come first.
 
     CIFAR+10 and CIFAR+50 have the same known classes, so one model serves
@@ -137,7 +141,7 @@ def plan(
                 f"{dataset!r} is not a data set of the benchmark; there are: "
                 f"{', '.join(known_names)}."
             )
-    runs = {}
+    runs: dict[tuple, BenchmarkRun] = {}
 
     def add(*key):
         if key in runs:
@@ -189,7 +193,12 @@ def plan(
     return list(runs.values())
 
 
-def configurations(runs, data=None, recipe=None, **settings):
+def configurations(
+    runs: Sequence[BenchmarkRun],
+    data: Mapping[str, Any] | None = None,
+    recipe: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> dict[BenchmarkRun, ExperimentConfig]:
     """The `ExperimentConfig` of each run.
 
     Args:

@@ -4,6 +4,10 @@
 import dataclasses
 import inspect
 import os
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Self
 
 from cac_tf import lazy
 from cac_tf import methods
@@ -123,7 +127,7 @@ class ExperimentConfig:
             )
 
     @property
-    def dataset_name(self):
+    def dataset_name(self) -> str:
         """Name of the data set; for dumped arrays, of the original one."""
         name = self.data["dataset"]
         return origin_of(name) or name
@@ -150,14 +154,15 @@ class ExperimentConfig:
         if self.scores is None:
             return tuple(method.scores)
         names = (self.scores,) if isinstance(self.scores, str) else self.scores
-        return scores_named(names)
+        own = method.scores if tuple(names) == (ALL,) else ()
+        return tuple(dict.fromkeys((*scores_named(names), *own)))
 
     @property
-    def recipe_in_force(self):
+    def recipe_in_force(self) -> Any:
         """The method's recipe, from preset and overrides."""
         return self._recipe(methods.get(self.method))
 
-    def settings(self):
+    def settings(self) -> dict[str, Any]:
         """What `config.json` keeps: every value in force, by name.
 
         Two runs with the same settings, data and environment give the same
@@ -167,14 +172,14 @@ class ExperimentConfig:
             **dataclasses.asdict(self),
             "data": data_in_force(self.data),
             "recipe": self.recipe_in_force.in_force,
-            "scores": list(self.scores),
+            "scores": list(self.scores or ()),
             "backend": keras.backend.backend(),
         }
 
     to_dict = settings
 
     @classmethod
-    def from_dict(cls, settings):
+    def from_dict(cls, settings: Mapping[str, Any]) -> Self:
         """The configuration of `settings`, of a run's `config.json`.
 
         Raises:
@@ -210,10 +215,10 @@ class ExperimentConfig:
             and self.settings() == other.settings()
         )
 
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]
 
 
-def data_in_force(data):
+def data_in_force(data: Mapping[str, Any]) -> dict[str, Any]:
     """Options of `load_open_set_dataset` that change something.
 
     Example:
@@ -246,15 +251,20 @@ def _is_whole(value):
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def scores_named(names):
-    """Names of scores, "all" for all of them; each once.
+def scores_named(names: Sequence[str]) -> tuple[str, ...]:
+    """Names of scores, each once.
+
+    Args:
+        names: names; or "all" alone, for all that read nothing but what every
+            classifier may return. Others belong to the methods whose networks
+            have their outputs.
 
     Raises:
         ValueError: a name that is not a score.
     """
-    if tuple(names) == (ALL,):
-        return score_rules.names()
     known = score_rules.names()
+    if tuple(names) == (ALL,):
+        return score_rules.common_names()
     for name in names:
         if name not in known:
             raise ValueError(

@@ -6,6 +6,7 @@ import pathlib
 import platform
 import subprocess
 import time
+from typing import Any
 
 import keras
 import numpy as np
@@ -14,7 +15,7 @@ from cac_tf.training import Runtime
 from cac_tf.version import __version__
 
 
-def environment():
+def environment() -> dict[str, Any]:
     """Versions, hardware and source that a run was made with."""
     packages = {"cac_tf": __version__, "keras": keras.__version__}
     packages["numpy"] = np.__version__

@@ -5,8 +5,12 @@ import dataclasses
 import hashlib
 import os
 import typing
+from collections.abc import Callable
+from typing import Any
 
+from cac_tf import lazy
 from cac_tf import methods
+from cac_tf.annotations import Path
 from cac_tf.data import load_open_set_dataset
 from cac_tf.data import load_unknown_images
 from cac_tf.experiments.config import AUTO
@@ -80,7 +84,13 @@ class Evaluated(typing.NamedTuple):
     evaluation: Evaluation
 
 
-def evaluate_saved(config, output_dir, *, overwrite=False, tell=None):
+def evaluate_saved(
+    config: EvaluationConfig,
+    output_dir: Path,
+    *,
+    overwrite: bool = False,
+    tell: Callable[..., None] | None = None,
+) -> Evaluated:
     """Loads a model and data, evaluates, reports; what `cac-evaluate` does.
 
     Args:
@@ -97,6 +107,7 @@ def evaluate_saved(config, output_dir, *, overwrite=False, tell=None):
         RunFolderError: the folder holds something else.
         ValueError: no data are named, or the data or the model are refused.
     """
+    lazy.require("matplotlib", "report")
     tell = tell or (lambda kind, *values: None)
     beside = os.path.dirname(config.model)
     if os.path.realpath(output_dir) == os.path.realpath(beside):
@@ -105,7 +116,7 @@ def evaluate_saved(config, output_dir, *, overwrite=False, tell=None):
             "would be lost: choose another one."
         )
     model = load_model(config.model)
-    trained = None
+    trained: Any = None
     if os.path.exists(os.path.join(beside, "config.json")):
         trained = read_config(beside)["settings"]
     if config.data is None and trained is None:
@@ -153,7 +164,7 @@ def evaluate_saved(config, output_dir, *, overwrite=False, tell=None):
         if is_changed:
             # So that exactly the evaluated model can be shipped.
             model.save(folder.file("model.keras"))
-        write_results(folder, evaluation, dataset, model.centres)
+        write_results(folder, evaluation, dataset, model)
     return Evaluated(folder, evaluation)
 
 
@@ -190,7 +201,7 @@ def _prepared(config, model, dataset, tell):
     return model, is_changed
 
 
-def file_sha256(path):
+def file_sha256(path: Path) -> str:
     """SHA-256 of a file's bytes."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,16 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a model and test data to numbers (paper, section 4)."""
 
+from __future__ import annotations
+
 import collections
 import dataclasses
 import time
 import warnings
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from cac_tf import metrics
 from cac_tf import scores as score_rules
 from cac_tf.decision import rule
+
+if TYPE_CHECKING:
+    from cac_tf.data.open_set_dataset import OpenSetDataset
+    from cac_tf.models.open_set_classifier import OpenSetClassifier
 
 FALSE_POSITIVE_RATES = (0.01, 0.05, 0.1)
 _TIMED_CALLS = 3
@@ -37,17 +47,17 @@ class Evaluation:
     other_scores: dict = dataclasses.field(default_factory=dict)
 
     @property
-    def is_known(self):
+    def is_known(self) -> np.ndarray:
         """(n,) bool: whether the example's class was trained on."""
         return self.labels >= 0
 
     @property
-    def is_correct(self):
+    def is_correct(self) -> np.ndarray:
         """(n,) bool: whether the predicted class is the example's own."""
         return self.predicted_class_id == self.labels
 
     @property
-    def is_accepted(self):
+    def is_accepted(self) -> np.ndarray | None:
         """(n,) bool: whether theta accepts the example; None without theta."""
         theta = self.metrics["threshold"]
         if theta is None:
@@ -57,7 +67,7 @@ class Evaluation:
         )
         return rule.accepts(self.unknown_score, np.asarray(theta))
 
-    def arrays(self):
+    def arrays(self) -> dict[str, np.ndarray]:
         """The arrays by name, as `scores.npz` holds them."""
         own = {
             field.name: getattr(self, field.name)
@@ -72,13 +82,13 @@ class Evaluation:
 
 
 def evaluate(
-    model,
-    dataset,
-    method="cac",
-    scores=(),
-    batch_size=256,
-    unknown_data=None,
-):
+    model: OpenSetClassifier,
+    dataset: OpenSetDataset,
+    method: str = "cac",
+    scores: Sequence[str] = (),
+    batch_size: int = 256,
+    unknown_data: Mapping[str, Any] | None = None,
+) -> Evaluation:
     """Evaluates a classifier on the test data of an experiment.
 
     One pass over the test data serves all scores, and one over the training

@@ -3,6 +3,9 @@
 
 import os
 import pathlib
+from collections.abc import Callable
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +13,7 @@ from cac_tf import data
 from cac_tf import layers
 from cac_tf import methods
 from cac_tf import models
+from cac_tf.annotations import Path
 from cac_tf.data.class_splits import SPLIT_NAMES
 from cac_tf.experiments.config import data_in_force
 from cac_tf.experiments.evaluate import file_sha256
@@ -30,7 +34,9 @@ _LOWEST_ACCURACY = 0.5
 _IMAGES_TO_CHECK = 1000
 
 
-def find_released_weights(folder, dataset, method, trial):
+def find_released_weights(
+    folder: Path, dataset: str, method: str, trial: int
+) -> str:
     """The file with the weights of one trial of the authors' release.
 
     Args:
@@ -69,7 +75,7 @@ def find_released_weights(folder, dataset, method, trial):
     return str(found[0])
 
 
-def data_of_released_weights(dataset, trial):
+def data_of_released_weights(dataset: str, trial: int) -> dict[str, Any]:
     """Arguments of `data.load_open_set_dataset` for a trial's weights.
 
     The images that the weights were trained on, and no others: of the sets
@@ -91,14 +97,14 @@ def data_of_released_weights(dataset, trial):
 
 
 def import_weights(
-    checkpoint,
-    options,
-    output_dir,
+    checkpoint: Path,
+    options: Mapping[str, Any],
+    output_dir: Path,
     *,
-    statistics=None,
-    overwrite=False,
-    tell=None,
-):
+    statistics: Any = None,
+    overwrite: bool = False,
+    tell: Callable[..., None] | None = None,
+) -> tuple[str, str]:
     """Makes a `model.keras` from a checkpoint; what `cac-import-weights` does.
 
     The model keeps its anchors and has no theta.
@@ -125,8 +131,9 @@ def import_weights(
     # The data may take long, so the file is looked at before.
     models.read_authors_weights(checkpoint)
     dataset = data.load_open_set_dataset(**options)
-    for note in dataset.notes if tell else ():
-        tell("note", note)
+    for note in dataset.notes:
+        if tell is not None:
+            tell("note", note)
     recipe = methods.Recipe(
         **{
             name: value

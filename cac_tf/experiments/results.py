@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files that an evaluation leaves in a run's folder."""
 
+import os
+
 from cac_tf import atomic_files
+from cac_tf.experiments.pictures import kept_pictures
+from cac_tf.experiments.pictures import reconstructions
 from cac_tf.experiments.run_folder import FORMAT
 from cac_tf.experiments.run_folder import read_config
+from cac_tf.reporting import write_model_card
+from cac_tf.reporting import write_predictions
 from cac_tf.reporting import write_report
 
 
-def write_results(folder, evaluation, dataset, centres, run=None):
-    """Writes scores, report, history and metrics into a run's folder.
+def write_results(folder, evaluation, dataset, model, run=None):
+    """Writes all files of an evaluation into a run's folder.
 
     `metrics.json` comes last: with it the run is finished.
 
@@ -16,23 +22,27 @@ def write_results(folder, evaluation, dataset, centres, run=None):
         folder: `RunFolder`.
         evaluation: `Evaluation`.
         dataset: the `OpenSetDataset` that was evaluated on.
-        centres: (N, D) class centres in force.
+        model: `OpenSetClassifier` that was evaluated.
         run: `TrainingRun`, if the model was trained in this run.
     """
     history = run.history if run else []
     folder.write_scores(evaluation)
+    write_predictions(folder.file("predictions.csv"), evaluation, dataset)
     config = read_config(folder.path)
     write_report(
         folder.file("report.html"),
         evaluation,
         dataset,
         config,
-        centres,
+        model.centres,
         history,
+        [*reconstructions(model, dataset), *kept_pictures(folder)],
     )
     measures = {"format": FORMAT, **evaluation.metrics}
     if run:
         atomic_files.write_json(folder.file("history.json"), history)
         measures["epochs"] = len(history)
         measures["seconds"] = round(run.seconds, 1)
+    if os.path.exists(folder.file("model.keras")):
+        write_model_card(folder.file("MODEL_CARD.md"), measures, config)
     atomic_files.write_json(folder.file("metrics.json"), measures)

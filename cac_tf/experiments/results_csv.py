@@ -3,8 +3,12 @@
 
 import csv
 import pathlib
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
 
 from cac_tf import atomic_files
+from cac_tf.annotations import Path
 from cac_tf.experiments.benchmark_plan import SHARES_MODEL_OF
 from cac_tf.experiments.run_folder import FORMAT
 from cac_tf.experiments.run_folder import RunFolderError
@@ -42,7 +46,7 @@ COLUMNS = {
 }
 
 
-def collect_results(output_dir):
+def collect_results(output_dir: Path) -> tuple[list[dict[str, Any]], list[str]]:
     """Rows of all finished runs under a folder, one per score.
 
     Returns:
@@ -110,7 +114,7 @@ def _rows(folder):
     ]
 
 
-def write_results(path, rows):
+def write_results(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Writes `results.csv`, as a whole or not at all."""
     with (
         atomic_files.replacing(path) as temporary,
@@ -121,7 +125,7 @@ def write_results(path, rows):
         writer.writerows(rows)
 
 
-def read_results(path):
+def read_results(path: Path) -> list[dict[str, Any]]:
     """Rows of a `results.csv`.
 
     Returns:

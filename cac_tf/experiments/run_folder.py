@@ -1,19 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """The folder of one run: its settings, its progress, its results."""
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import fnmatch
 import json
 import os
+from collections.abc import Iterator
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+from typing import Any
+from typing import Self
 
 import numpy as np
 
 from cac_tf import atomic_files
+from cac_tf.annotations import Path
 from cac_tf.experiments.environment import environment
 from cac_tf.experiments.folder_lock import FolderIsLockedError
 from cac_tf.experiments.folder_lock import FolderLock
 from cac_tf.experiments.folder_lock import is_lock
+
+if TYPE_CHECKING:
+    from cac_tf.data.open_set_dataset import OpenSetDataset
+    from cac_tf.experiments.evaluation import Evaluation
 
 # Raised when the meaning of config.json or metrics.json changes.
 FORMAT = 4
@@ -25,10 +37,13 @@ FORMAT = 4
 _FILES = (
     "metrics.json",
     "checkpoints/*.npz",
+    "pictures/*.npz",
     "model.keras",
     "history.json",
     "scores.npz",
+    "predictions.csv",
     "report.html",
+    "MODEL_CARD.md",
     "serving/1/*",
     "serving/requests/*.json",
     "serving/README.md",
@@ -53,17 +68,17 @@ class RunFolder:
     # What happened as it was opened, for the user.
     notes: tuple = ()
 
-    def file(self, *names):
+    def file(self, *names: str) -> str:
         """Path of a file in the folder."""
         return os.path.join(self.path, *names)
 
     @property
-    def checkpoints(self):
+    def checkpoints(self) -> str:
         """Folder with one checkpoint for each training of the run."""
         return self.file("checkpoints")
 
     @property
-    def is_finished(self):
+    def is_finished(self) -> bool:
         """Whether all results are there."""
         try:
             read_metrics(self.path)
@@ -73,11 +88,11 @@ class RunFolder:
         return True
 
     @property
-    def serving(self):
+    def serving(self) -> str:
         return self.file("serving")
 
     @classmethod
-    def find(cls, path, settings):
+    def find(cls, path: Path, settings: Mapping[str, Any]) -> Self | None:
         """The folder of exactly this run, begun or finished, or None.
 
         Args:
@@ -94,18 +109,24 @@ class RunFolder:
         folder = cls(os.fspath(path))
         if not folder._holds_a_run():
             return None
-        changes = _changes(read_config(path)["settings"], settings)
-        if changes:
+        differences = changes(read_config(path)["settings"], settings)
+        if differences:
             raise RunFolderError(
-                f"{path} holds a run with another configuration ({changes}). "
-                "Choose another folder, or pass overwrite=True to delete that "
-                "run and start again."
+                f"{path} holds a run with another configuration "
+                f"({differences}). Choose another folder, or pass "
+                "overwrite=True to delete that run and start again."
             )
         return folder
 
     @classmethod
     @contextlib.contextmanager
-    def open(cls, path, settings, data, overwrite=False):
+    def open(
+        cls,
+        path: Path,
+        settings: Mapping[str, Any],
+        data: Mapping[str, Any],
+        overwrite: bool = False,
+    ) -> Iterator[Self]:
         """Starts a run in a folder, or resumes the same one.
 
         A context manager: within it no other process can open the folder.
@@ -161,22 +182,22 @@ class RunFolder:
             folder._clear()
         elif cls.find(path, settings):
             earlier = read_config(path)
-            changes = _changes_of_data(earlier["data"], data)
-            if changes:
+            differences = changes_of_data(earlier["data"], data)
+            if differences:
                 raise RunFolderError(
                     f"{path} holds a run that began with other data "
-                    f"({changes}). Restore them, or pass overwrite=True to "
+                    f"({differences}). Restore them, or pass overwrite=True to "
                     "delete that run and start again."
                 )
             # (A run may last longer than a day.)
-            changes = _changes(
+            differences = changes(
                 {**earlier["environment"], "date": None}, {**now, "date": None}
             )
             atomic_files.remove_leftovers(path)
-            if changes:
+            if differences:
                 note = (
-                    f"This run began in another environment ({changes}), so "
-                    "its numbers may differ from those of an uninterrupted "
+                    f"This run began in another environment ({differences}), "
+                    "so its numbers may differ from those of an uninterrupted "
                     "run."
                 )
                 folder = dataclasses.replace(folder, notes=(note,))
@@ -212,7 +233,7 @@ class RunFolder:
         if self._holds_a_run():
             self.delete_files("*")
 
-    def delete_files(self, pattern):
+    def delete_files(self, pattern: str) -> None:
         """Deletes the files of the run that match a pattern.
 
         Raises:
@@ -221,7 +242,8 @@ class RunFolder:
         """
         patterns = _patterns_of(self.path)
         owned_folders = {p.split("/")[0] for p in patterns if "/" in p}
-        found, foreign = {}, []
+        found: dict[str, list[str]] = {}
+        foreign = []
         for name in _files_under(self.path):
             owner = next(
                 (p for p in patterns if fnmatch.fnmatchcase(name, p)), None
@@ -244,15 +266,16 @@ class RunFolder:
                 os.unlink(self.file(name))
         _remove_empty_folders(self.path, owned_folders)
 
-    def remove_if_nothing_was_trained(self):
+    def remove_if_nothing_was_trained(self) -> None:
         """Deletes the configuration where there is no checkpoint yet."""
         if not os.path.isdir(self.checkpoints):
             self.delete_files("*")
 
-    def write_scores(self, evaluation):
+    def write_scores(self, evaluation: Evaluation) -> None:
         """Writes `scores.npz`."""
+        arrays: dict[str, Any] = evaluation.arrays()
         with atomic_files.replacing(self.file("scores.npz")) as temporary:
-            np.savez_compressed(temporary, **evaluation.arrays())
+            np.savez_compressed(temporary, **arrays)
 
 
 def _files_under(path):
@@ -289,7 +312,7 @@ def _patterns_of(path):
     )
 
 
-def _changes(earlier, now):
+def changes(earlier, now):
     """What differs between two dicts, as a text; empty if nothing does."""
     earlier, now = _flat(earlier), _flat(json.loads(json.dumps(now)))
     return "; ".join(
@@ -299,15 +322,15 @@ def _changes(earlier, now):
     )
 
 
-def _changes_of_data(earlier, now):
-    """As `_changes`, with the names of the parts instead of digests."""
+def changes_of_data(earlier, now):
+    """As `changes`, with the names of the parts instead of digests."""
     before, after = earlier.get("sha256", {}), now.get("sha256", {})
     parts = [name for name in after if before.get(name) != after[name]]
-    changes = _changes({**earlier, "sha256": {}}, {**now, "sha256": {}})
+    differences = changes({**earlier, "sha256": {}}, {**now, "sha256": {}})
     if parts:
         which = f"other images or labels in: {', '.join(parts)}"
-        changes = "; ".join(filter(None, [which, changes]))
-    return changes
+        differences = "; ".join(filter(None, [which, differences]))
+    return differences
 
 
 def _flat(values):
@@ -318,7 +341,7 @@ def _flat(values):
     return flat
 
 
-def read_config(path):
+def read_config(path: Path) -> dict[str, Any]:
     """The `config.json` of a run's folder.
 
     Raises:
@@ -335,7 +358,7 @@ def read_config(path):
     return content
 
 
-def read_metrics(path):
+def read_metrics(path: Path) -> dict[str, Any]:
     """The `metrics.json` of a run's folder.
 
     Raises:
@@ -362,7 +385,7 @@ def _read(path):
     return content
 
 
-def data_summary(dataset):
+def data_summary(dataset: OpenSetDataset) -> dict[str, Any]:
     """Which data a run uses, for `config.json`.
 
     Args:

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chooses a rejection score on known data only (score="auto")."""
 
+from __future__ import annotations
+
 import warnings
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -9,11 +12,18 @@ from cac_tf import metrics
 from cac_tf import scores as score_rules
 from cac_tf.experiments.evaluation import fitted_scores
 
+if TYPE_CHECKING:
+    from cac_tf.data.open_set_dataset import OpenSetDataset
+    from cac_tf.models.open_set_classifier import OpenSetClassifier
+    from cac_tf.scores.score import Score
+
 # The largest number of composites.
 _MOST_COMPOSITES = 3000
 
 
-def choose_score(model, dataset, seed=0):
+def choose_score(
+    model: OpenSetClassifier, dataset: OpenSetDataset, seed: int = 0
+) -> tuple[Score, dict[str, float]]:
     """The score that best separates known images from composites of them.
 
     A composite is the left half of one known validation image beside the

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """How fast this machine trains a network."""
 
+from __future__ import annotations
+
 import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import keras
 import numpy as np
@@ -13,12 +17,18 @@ from cac_tf.losses import CACLoss
 from cac_tf.models import OpenSetClassifier
 from cac_tf.models import networks
 
+if TYPE_CHECKING:
+    from cac_tf.experiments.benchmark_plan import BenchmarkRun
+    from cac_tf.experiments.config import ExperimentConfig
+
 _NUM_CLASSES = 6
 # Of a run that only evaluates a model; a rough guess.
 _SECONDS_OF_EVALUATION = 60.0
 
 
-def estimated_seconds(configs):
+def estimated_seconds(
+    configs: Mapping[BenchmarkRun, ExperimentConfig],
+) -> dict[BenchmarkRun, float | None]:
     """What the runs of a benchmark take, from a few timed training steps.
 
     Args:
@@ -28,7 +38,8 @@ def estimated_seconds(configs):
         Dict from a run to its seconds, if no stage ends early; None for a
         recipe that does not say what would have to be timed.
     """
-    rates, found = {}, {}
+    rates: dict[tuple, float] = {}
+    found: dict[BenchmarkRun, float | None] = {}
     for run, config in configs.items():
         recipe = config.recipe_in_force
         if run.evaluated_model is not None:
@@ -47,7 +58,13 @@ def estimated_seconds(configs):
     return found
 
 
-def images_per_second(network, image_size, batch_size, precision, steps=4):
+def images_per_second(
+    network: str,
+    image_size: int,
+    batch_size: int,
+    precision: str,
+    steps: int = 4,
+) -> float:
     """Times a few training steps on synthetic images, without the first one.
 
     Args:

@@ -1,26 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training run, from data to a served model, in its own folder."""
 
+from __future__ import annotations
+
 import contextlib
-import importlib.util
 import os
 import re
 import typing
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import keras
 
+from cac_tf import lazy
 from cac_tf import methods
+from cac_tf.annotations import Path
 from cac_tf.data import load_open_set_dataset
 from cac_tf.experiments.config import AUTO
 from cac_tf.experiments.evaluation import Evaluation
 from cac_tf.experiments.evaluation import evaluate
 from cac_tf.experiments.results import write_results
 from cac_tf.experiments.run_folder import RunFolder
+from cac_tf.experiments.run_folder import changes
+from cac_tf.experiments.run_folder import changes_of_data
 from cac_tf.experiments.run_folder import data_summary
 from cac_tf.experiments.score_choice import choose_score
 from cac_tf.models import OpenSetClassifier
+from cac_tf.training import Processes
 from cac_tf.training import Runtime
 from cac_tf.training import TrainingRun
+
+if TYPE_CHECKING:
+    from cac_tf.experiments.config import ExperimentConfig
 
 
 class Trained(typing.NamedTuple):
@@ -32,14 +43,15 @@ class Trained(typing.NamedTuple):
 
 
 def train(
-    config,
-    output_dir,
+    config: ExperimentConfig,
+    output_dir: Path,
     *,
-    overwrite=False,
-    tensorboard=False,
-    devices=1,
-    tell=None,
-):
+    overwrite: bool = False,
+    tensorboard: bool = False,
+    devices: int = 1,
+    processes: Processes | None = None,
+    tell: Callable[..., None] | None = None,
+) -> Trained:
     """Trains, calibrates, evaluates and exports; what `cac-train` does.
 
     Called again after an interruption, it resumes after the last finished
@@ -53,6 +65,9 @@ def train(
             `tensorboard/` of the folder. Needs that package, and TensorFlow.
         devices: number of devices that each batch is divided among; see
             `training.Runtime`. A run may go on with another number.
+        processes: `training.Processes` that train together. Each calls this
+            function; only the first writes into `output_dir`. None: this one
+            alone.
         tell: called with a `kind` and its values as things happen: "note"
             (about the data), "chosen" (a score), "callbacks" (may return
             more of them). None: nothing is called.
@@ -63,7 +78,10 @@ def train(
     Raises:
         RunFolderError: the folder holds something else; see `RunFolder`.
         ValueError: data or a configuration that cannot be trained on, fewer
-            devices than wanted, or no TensorBoard to write logs with.
+            devices than wanted, or a process that was started with other
+            settings or data.
+        ImportError: a package that an extra installs is missing.
+        ProcessLostError: another process has failed or was stopped.
 
     Example:
 
@@ -76,28 +94,43 @@ def train(
     0.7
     """
     tell = tell or (lambda kind, *values: None)
+    processes = processes or Processes()
     settings = config.settings()
-    runtime = Runtime(config.seed, devices=devices)
-    if tensorboard:
-        _require_tensorboard()
-    if not overwrite:
-        earlier = RunFolder.find(output_dir, settings)
-        if earlier and earlier.is_finished:
-            return Trained(earlier, None)
-    with _precision(config.precision):
+    runtime = Runtime(config.seed, devices=devices, processes=processes)
+    _require_packages(tensorboard)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(runtime.connected())
+        path = stack.enter_context(processes.own_folder(output_dir))
+        _check_alike(processes, changes, settings)
+        earlier = None if overwrite else RunFolder.find(path, settings)
+        if processes.of_first(bool(earlier and earlier.is_finished)):
+            return Trained(RunFolder(os.fspath(output_dir)), None)
+        stack.enter_context(_precision(config.precision))
         # Errors in the data are found before anything is written.
         dataset = load_open_set_dataset(**config.data)
         for note in dataset.notes:
             tell("note", note)
-        with RunFolder.open(
-            output_dir, settings, data_summary(dataset), overwrite
-        ) as folder:
-            for note in folder.notes:
-                tell("note", note)
-            evaluation = _train_in(
-                folder, config, runtime, dataset, tensorboard, tell
-            )
-    return Trained(folder, evaluation)
+        summary = data_summary(dataset)
+        _check_alike(processes, changes_of_data, summary)
+        folder = stack.enter_context(
+            RunFolder.open(path, settings, summary, overwrite)
+        )
+        for note in folder.notes:
+            tell("note", note)
+        processes.share(folder.checkpoints)
+        evaluation = _train_in(
+            folder, config, runtime, dataset, tensorboard, tell
+        )
+    return Trained(RunFolder(os.fspath(output_dir), folder.notes), evaluation)
+
+
+def _check_alike(processes, differences, value):
+    found = differences(processes.of_first(value), value)
+    if found:
+        raise ValueError(
+            f"process_id={processes.process_id} has other settings or data "
+            f"than the first process (there: the first one's): {found}."
+        )
 
 
 def _train_in(folder, config, runtime, dataset, tensorboard, tell):
@@ -109,6 +142,7 @@ def _train_in(folder, config, runtime, dataset, tensorboard, tell):
         tta=config.tta,
         callbacks=_callbacks(folder, tensorboard, tell),
         after_epoch=_learning_curve(config, dataset),
+        pictures=folder.file("pictures"),
     )
     method = methods.get(config.method)
     try:
@@ -130,18 +164,18 @@ def _train_in(folder, config, runtime, dataset, tensorboard, tell):
     evaluation = evaluate(model, dataset, config.method, config.scores)
     if keras.backend.backend() == "tensorflow":
         _export(model, folder)
-    write_results(folder, evaluation, dataset, model.centres, run)
+    write_results(folder, evaluation, dataset, model, run)
     return evaluation
 
 
-def _require_tensorboard():
-    # Keras would say so after the first epoch.
-    for name in ("tensorboard", "tensorflow"):
-        if importlib.util.find_spec(name) is None:
-            raise ValueError(
-                f"tensorboard=True needs the package {name}, which is not "
-                f"installed: pip install {name}"
-            )
+def _require_packages(tensorboard):
+    """Raises ImportError now rather than after the training."""
+    lazy.require("matplotlib", "report")
+    if keras.backend.backend() == "tensorflow":
+        lazy.require("tensorflow_serving", "serving")
+    if tensorboard:
+        lazy.require("tensorboard", "tensorboard")
+        lazy.require("tensorflow", "tensorflow")
 
 
 @contextlib.contextmanager

@@ -12,23 +12,33 @@ convolutions on a CPU; its scores then change by the rounding of half precision.
 import importlib
 import os
 import tempfile
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 
 from cac_tf import atomic_files
 from cac_tf import ops as fused_ops
+from cac_tf.annotations import Path
 from cac_tf.export.saved_model import answering_of
 from cac_tf.export.signatures import answer
 from cac_tf.export.signatures import input_shape
 from cac_tf.export.signatures import scored
+from cac_tf.models.open_set_classifier import OpenSetClassifier
 
 # ONNX operations as of 2022: `ReduceMin` and friends in their present form.
 _OPSET = 18
 
 
 def write_litert(
-    model, path, *, version=0, quantize=None, allow_uncalibrated=False
-):
+    model: OpenSetClassifier,
+    path: Path,
+    *,
+    version: int = 0,
+    quantize: str | None = None,
+    allow_uncalibrated: bool = False,
+) -> None:
     """Writes a file for LiteRT (formerly TensorFlow Lite).
 
     Args:
@@ -62,10 +72,15 @@ def write_litert(
         raise ValueError(
             f'quantize must be None or "dynamic_range"; got {quantize!r}.'
         )
-    _write(path, litert(*_graph(model, version, allow_uncalibrated), quantize))
+    function, specs = _graph(model, version, allow_uncalibrated)
+    _write(path, litert(function, specs, quantize))
 
 
-def litert(function, specs, quantize=None):
+def litert(
+    function: Callable[..., Any],
+    specs: Sequence[Any],
+    quantize: str | None = None,
+) -> bytes:
     """A function of tensors as the bytes of a LiteRT file.
 
     Args:
@@ -85,7 +100,13 @@ def litert(function, specs, quantize=None):
         return converter.convert()
 
 
-def write_onnx(model, path, *, version=0, allow_uncalibrated=False):
+def write_onnx(
+    model: OpenSetClassifier,
+    path: Path,
+    *,
+    version: int = 0,
+    allow_uncalibrated: bool = False,
+) -> None:
     """Writes a file for ONNX Runtime; needs `pip install cac-tf[onnx]`.
 
     Args:
@@ -105,7 +126,7 @@ def write_onnx(model, path, *, version=0, allow_uncalibrated=False):
     _write(path, onnx(*_graph(model, version, allow_uncalibrated)))
 
 
-def onnx(function, specs):
+def onnx(function: Callable[..., Any], specs: Sequence[Any]) -> bytes:
     """A function of tensors as the bytes of an ONNX file.
 
     Args:

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """From JPEG, PNG and WebP files to pixels, inside a TensorFlow graph."""
 
+from collections.abc import Callable
+
+from cac_tf.annotations import Tensor
 from cac_tf.export.row_by_row import map_rows
 
 # The sizes that three kinds of header claim are in their first bytes.
@@ -13,7 +16,14 @@ _ORIENTATION_TAG = 0x0112
 _GREY_WEIGHTS = (0.299, 0.587, 0.114)
 
 
-def decode_images(encoded, height, width, channels, max_pixels, file_of=None):
+def decode_images(
+    encoded: Tensor,
+    height: int,
+    width: int,
+    channels: int,
+    max_pixels: int,
+    file_of: Callable[[Tensor], Tensor] | None = None,
+) -> tuple[Tensor, Tensor]:
     """Decodes, turns upright and resizes files; never fails on a bad one.
 
     Like the images of a folder in training: bilinear with antialiasing,

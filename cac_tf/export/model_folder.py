@@ -7,10 +7,14 @@ import os
 import re
 import string
 import tempfile
+from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 
 from cac_tf import atomic_files
+from cac_tf import lazy
+from cac_tf.annotations import Path
 from cac_tf.export import warm_up
 from cac_tf.export.defaults import DEFAULT_BATCH_SIZES
 from cac_tf.export.defaults import DEFAULT_MAX_PIXELS
@@ -19,6 +23,7 @@ from cac_tf.export.saved_model import save_into
 from cac_tf.export.signatures import IMAGE_FEATURE
 from cac_tf.export.signatures import VECTOR_FEATURE
 from cac_tf.export.signatures import input_shape
+from cac_tf.models.open_set_classifier import OpenSetClassifier
 
 _README = os.path.join(os.path.dirname(__file__), "model_folder.md")
 # Where the server's image expects models.
@@ -26,15 +31,15 @@ _MOUNTED_AT = "/models"
 
 
 def write_model_folder(
-    model,
-    directory,
-    version,
+    model: OpenSetClassifier,
+    directory: Path,
+    version: int,
     *,
-    name=None,
-    batch_sizes=None,
-    allow_uncalibrated=False,
-    max_image_pixels=DEFAULT_MAX_PIXELS,
-):
+    name: str | None = None,
+    batch_sizes: Sequence[int] | None = None,
+    allow_uncalibrated: bool = False,
+    max_image_pixels: int = DEFAULT_MAX_PIXELS,
+) -> str:
     """Exports a calibrated model as one version of a TF Serving model.
 
     The folder is all that a server needs: `<version>/` with the SavedModel,
@@ -108,6 +113,7 @@ def write_model_folder(
     >>> sorted(os.listdir(folder))
     ['1', 'README.md', 'batching.config', 'models.config', 'requests']
     """
+    lazy.require("tensorflow_serving", "serving")
     check_version(version)
     _check_whole(max_image_pixels, "max_image_pixels")
     directory = os.path.abspath(os.fspath(directory))
@@ -138,7 +144,9 @@ def write_model_folder(
     answering = answering_of(
         model, version, allow_uncalibrated, max_image_pixels
     )
-    shape = input_shape(model)
+    # None is in it only where a network is not built, which answering_of
+    # refuses.
+    shape = cast("tuple[int, ...]", input_shape(model))
     _make_writable(directory)
     with atomic_files.new_folder(target) as temporary:
         signatures = save_into(temporary, model, answering)
@@ -208,7 +216,7 @@ def _text_of(path):
         return file.read()
 
 
-def check_version(version):
+def check_version(version: int) -> None:
     """Raises ValueError unless `version` is a whole number >= 1."""
     _check_whole(version, "version")
 
@@ -276,7 +284,7 @@ def _write_requests(directory, signatures, model):
         atomic_files.write_text(path, text + "\n")
 
 
-def readme_template():
+def readme_template() -> string.Template:
     """The folder's README, with placeholders for what differs."""
     with open(_README, encoding="utf-8") as file:
         return string.Template(file.read())

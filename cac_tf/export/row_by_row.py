@@ -1,8 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """A function of one row, for a batch in which some rows may be bad."""
 
+from collections.abc import Callable
+from typing import Any
 
-def map_rows(function, values, shape, dtype="float32"):
+from cac_tf.annotations import Shape
+from cac_tf.annotations import Tensor
+
+
+def map_rows(
+    function: Callable[..., Any],
+    values: Tensor,
+    shape: Shape,
+    dtype: str = "float32",
+) -> tuple[Tensor, Tensor]:
     """Applies `function` to each row; rows on which it fails are marked.
 
     An operation that raises fails a whole request, and in a served batch the

@@ -3,30 +3,34 @@
 
 import os
 import tempfile
+from typing import Any
 
 import keras
 import numpy as np
 
 from cac_tf import atomic_files
+from cac_tf import lazy
 from cac_tf import ops as fused_ops
+from cac_tf.annotations import Path
 from cac_tf.export.defaults import DEFAULT_MAX_PIXELS
 from cac_tf.export.signatures import LARGEST
 from cac_tf.export.signatures import Answering
 from cac_tf.export.signatures import input_shape
 from cac_tf.export.signatures import signatures
 from cac_tf.labels import UNKNOWN_NAME
+from cac_tf.models.open_set_classifier import OpenSetClassifier
 from cac_tf.version import __version__
 
 
 def write_saved_model(
-    model,
-    path,
+    model: OpenSetClassifier,
+    path: Path,
     *,
-    version=0,
-    allow_uncalibrated=False,
-    max_image_pixels=DEFAULT_MAX_PIXELS,
-    verbose=False,
-):
+    version: int = 0,
+    allow_uncalibrated: bool = False,
+    max_image_pixels: int = DEFAULT_MAX_PIXELS,
+    verbose: bool = False,
+) -> None:
     """Writes a SavedModel with the rejection rule built in.
 
     The graph holds stock TensorFlow operations only. `assets/labels.txt` has
@@ -74,7 +78,12 @@ def write_saved_model(
         save_into(temporary, model, answering, verbose)
 
 
-def save_into(folder, model, answering, verbose=False):
+def save_into(
+    folder: str,
+    model: OpenSetClassifier,
+    answering: Answering,
+    verbose: bool = False,
+) -> list[str]:
     """Writes the files of a SavedModel into an empty folder.
 
     Args:
@@ -133,7 +142,9 @@ def _description(model, answering):
     }
 
 
-def graphs_and_description(model):
+def graphs_and_description(
+    model: OpenSetClassifier,
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a model's SavedModel would hold, without writing it.
 
     Args:
@@ -146,6 +157,7 @@ def graphs_and_description(model):
     Raises:
         ValueError, RuntimeError: as `write_saved_model`.
     """
+    lazy.require("tensorflow", "tensorflow")
     import tensorflow as tf
 
     answering = answering_of(model, 0, False)
@@ -157,8 +169,11 @@ def graphs_and_description(model):
 
 
 def answering_of(
-    model, version, allow_uncalibrated, max_image_pixels=DEFAULT_MAX_PIXELS
-):
+    model: OpenSetClassifier,
+    version: int,
+    allow_uncalibrated: bool,
+    max_image_pixels: int = DEFAULT_MAX_PIXELS,
+) -> Answering:
     """`Answering` of a model that can be exported.
 
     Raises:
@@ -172,6 +187,7 @@ def answering_of(
             "KERAS_BACKEND=tensorflow and export it there. (Keras now "
             f"runs on {keras.backend.backend()}.)"
         )
+    theta: Any
     if model.threshold is None and allow_uncalibrated:
         theta = LARGEST
     else:

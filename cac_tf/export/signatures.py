@@ -7,17 +7,23 @@ number in it finite (JSON has no infinity and no NaN).
 """
 
 import typing
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from keras import ops
 
 from cac_tf import scores
+from cac_tf.annotations import Outputs
+from cac_tf.annotations import Shape
+from cac_tf.annotations import Tensor
 from cac_tf.decision import rule
 from cac_tf.export.image_decoding import decode_images
 from cac_tf.export.row_by_row import map_rows
 from cac_tf.labels import UNKNOWN
 from cac_tf.labels import UNKNOWN_NAME
 from cac_tf.layers.rejection_score import softmin
+from cac_tf.models.open_set_classifier import OpenSetClassifier
 
 # Stands for "infinitely far" where an answer must be finite.
 LARGEST = float(np.finfo("float32").max)
@@ -31,13 +37,13 @@ VECTOR_FEATURE = "features"
 class Answering(typing.NamedTuple):
     """How a served model answers, apart from its weights."""
 
-    theta: np.ndarray  # float32, () or (N,), one for each class
+    theta: np.ndarray | np.floating  # float32, () or (N,), one for each class
     distance_formula: typing.Callable  # of `AnchoredDistance`, traceable
     version: int  # echoed in every row
     max_pixels: int  # of an encoded image
 
 
-def input_shape(model):
+def input_shape(model: OpenSetClassifier) -> Shape:
     """(H, W, C) of served images; the network's size where theirs is free.
 
     For inputs that are not images: their shape.
@@ -52,12 +58,17 @@ def input_shape(model):
     return shape
 
 
-def takes_encoded_images(shape):
+def takes_encoded_images(shape: Shape) -> bool:
     """Whether files can be decoded to inputs of this shape."""
     return len(shape) == 3 and None not in shape and shape[-1] in (1, 3)
 
 
-def scored(model, images, answering, is_allowed=None):
+def scored(
+    model: OpenSetClassifier,
+    images: Tensor,
+    answering: Answering,
+    is_allowed: Tensor | None = None,
+) -> dict[str, Tensor]:
     """The values that an answer is made of, from raw inputs.
 
     A row with a pixel, or a distance, that is not finite is as far from every
@@ -116,7 +127,12 @@ def scored(model, images, answering, is_allowed=None):
     }
 
 
-def answer(model, outputs, answering, threshold=None):
+def answer(
+    model: OpenSetClassifier,
+    outputs: Outputs,
+    answering: Answering,
+    threshold: Tensor | None = None,
+) -> dict[str, Tensor]:
     """The answer to inputs, as graph operations.
 
     Args:
@@ -153,7 +169,9 @@ def answer(model, outputs, answering, threshold=None):
     }
 
 
-def signatures(model, answering):
+def signatures(
+    model: OpenSetClassifier, answering: Answering
+) -> dict[str, tuple[Callable[..., Any], list[Any]]]:
     """The functions of a served model, by the names of their signatures.
 
     Args:
@@ -231,7 +249,9 @@ def signatures(model, answering):
             rows = _vectors_of(inputs, shape, spec.dtype)
         return _classification(ask(*rows), model.class_names)
 
-    offered = {"serving_default": (serving_default, [spec])}
+    offered: dict[str, tuple[Callable[..., Any], list[Any]]] = {
+        "serving_default": (serving_default, [spec])
+    }
     if len(shape) == 3:
         as_bytes = tf.TensorSpec(spec.shape, tf.uint8, name="images")
         offered["uint8_images"] = (uint8_images, [as_bytes])

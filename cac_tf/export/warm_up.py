@@ -9,6 +9,8 @@ size of a batch that it will form, while clients still get the old version.
 import base64
 import io
 import os
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import PIL.Image
@@ -25,8 +27,13 @@ _GREY = 127
 
 
 def write_warm_up_requests(
-    folder, names, shape, model_name, batch_sizes, dtype="float32"
-):
+    folder: str,
+    names: Iterable[str],
+    shape: tuple[int, ...],
+    model_name: str,
+    batch_sizes: Iterable[int],
+    dtype: str = "float32",
+) -> int:
     """Writes the requests into the folder of a SavedModel.
 
     Args:
@@ -55,7 +62,13 @@ def write_warm_up_requests(
     return len(logs)
 
 
-def request_log(signature, shape, model_name, batch_size, dtype="float32"):
+def request_log(
+    signature: str,
+    shape: tuple[int, ...],
+    model_name: str,
+    batch_size: int,
+    dtype: str = "float32",
+) -> Any:
     """A `PredictionLog` with a request to one signature.
 
     All rows are the same. A `TensorProto` repeats its last value as often as
@@ -77,7 +90,9 @@ def request_log(signature, shape, model_name, batch_size, dtype="float32"):
     return log
 
 
-def example_json(signature, shape, dtype="float32"):
+def example_json(
+    signature: str, shape: tuple[int, ...], dtype: str = "float32"
+) -> dict[str, Any]:
     """A request with one row, as TF Serving's REST API takes it."""
     spec = {"signature_name": signature}
     if signature == "classify":
@@ -97,7 +112,7 @@ def example_json(signature, shape, dtype="float32"):
     return {**spec, "instances": [row if len(row) > 1 else row["images"]]}
 
 
-def example_file(shape):
+def example_file(shape: tuple[int, ...]) -> bytes:
     """A grey PNG file, as bytes."""
     file = io.BytesIO()
     mode = "L" if shape[-1] == 1 else "RGB"

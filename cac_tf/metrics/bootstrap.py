@@ -2,13 +2,18 @@
 """How far the open-set measures would vary with other test data."""
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cac_tf.metrics.open_set import finite_scores
 
 
 def bootstrap_intervals(
-    known_scores, unknown_scores, confidence=0.95, resamples=1000, seed=0
-):
+    known_scores: ArrayLike,
+    unknown_scores: ArrayLike,
+    confidence: float = 0.95,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> dict[str, tuple[float, float]]:
     """Percentile intervals of AUROC, FPR@95 and AUPR by the bootstrap.
 
     Known and unknown test inputs are drawn anew separately (stratified), with

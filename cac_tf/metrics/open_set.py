@@ -6,13 +6,14 @@ accepted (taken to be known) at a threshold t if its score is <= t.
 """
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cac_tf import lazy
 
 sklearn_metrics = lazy.module("sklearn.metrics")
 
 
-def finite_scores(values, name):
+def finite_scores(values: ArrayLike, name: str) -> np.ndarray:
     """Scores as a float64 vector; raises ValueError if it cannot be used."""
     values = np.asarray(values, dtype="float64").ravel()
     if values.size == 0:
@@ -22,7 +23,7 @@ def finite_scores(values, name):
     return values
 
 
-def openness(num_known, num_unknown):
+def openness(num_known: int, num_unknown: int) -> float:
     r"""\\(1 - \sqrt{2 N_{train} / (N_{test} + N_{target})}\\), equation 10.
 
     With N_train = N_target = the known classes and N_test = all classes.
@@ -47,7 +48,7 @@ def openness(num_known, num_unknown):
     return 1.0 - float(np.sqrt(2 * num_known / (2 * num_known + num_unknown)))
 
 
-def accuracy(labels, predicted):
+def accuracy(labels: ArrayLike, predicted: ArrayLike) -> float:
     """Share of known inputs whose predicted class is their own.
 
     Args:
@@ -65,7 +66,7 @@ def accuracy(labels, predicted):
     return float(sklearn_metrics.accuracy_score(labels, predicted))
 
 
-def auroc(known_scores, unknown_scores):
+def auroc(known_scores: ArrayLike, unknown_scores: ArrayLike) -> float:
     """Area under the ROC curve: known against unknown inputs.
 
     The chance that an unknown input scores higher than a known one, ties
@@ -94,7 +95,9 @@ def auroc(known_scores, unknown_scores):
     )
 
 
-def roc_curve(known_scores, unknown_scores):
+def roc_curve(
+    known_scores: ArrayLike, unknown_scores: ArrayLike
+) -> tuple[np.ndarray, np.ndarray]:
     """Accepted shares of unknown and known inputs over all thresholds.
 
     Args:
@@ -119,7 +122,11 @@ def roc_curve(known_scores, unknown_scores):
     return fpr, tpr
 
 
-def fpr_at_tpr(known_scores, unknown_scores, true_positive_rate=0.95):
+def fpr_at_tpr(
+    known_scores: ArrayLike,
+    unknown_scores: ArrayLike,
+    true_positive_rate: float = 0.95,
+) -> float:
     """False-positive rate at a true-positive rate, FPR@95 by default.
 
     The share of unknown inputs accepted at the smallest threshold that
@@ -146,7 +153,11 @@ def fpr_at_tpr(known_scores, unknown_scores, true_positive_rate=0.95):
     return float(fpr[np.argmax(tpr >= true_positive_rate - 1e-12)])
 
 
-def aupr(known_scores, unknown_scores, positive="unknown"):
+def aupr(
+    known_scores: ArrayLike,
+    unknown_scores: ArrayLike,
+    positive: str = "unknown",
+) -> float:
     """Area under the precision-recall curve, as average precision.
 
     Unlike AUROC it depends on the ratio of known to unknown inputs.
@@ -180,7 +191,9 @@ def aupr(known_scores, unknown_scores, positive="unknown"):
     return float(sklearn_metrics.average_precision_score(is_unknown, scores))
 
 
-def oscr_curve(known_scores, is_correct, unknown_scores):
+def oscr_curve(
+    known_scores: ArrayLike, is_correct: ArrayLike, unknown_scores: ArrayLike
+) -> tuple[np.ndarray, np.ndarray]:
     """Correct classification rate over the false-positive rate.
 
     Args:
@@ -211,7 +224,9 @@ def oscr_curve(known_scores, is_correct, unknown_scores):
     return fpr, tpr * is_correct.mean()
 
 
-def oscr(known_scores, is_correct, unknown_scores):
+def oscr(
+    known_scores: ArrayLike, is_correct: ArrayLike, unknown_scores: ArrayLike
+) -> float:
     """Open-set classification rate: the area under `oscr_curve`.
 
     Example:
@@ -223,7 +238,12 @@ def oscr(known_scores, is_correct, unknown_scores):
     return float(sklearn_metrics.auc(fpr, ccr))
 
 
-def ccr_at_fpr(known_scores, is_correct, unknown_scores, false_positive_rate):
+def ccr_at_fpr(
+    known_scores: ArrayLike,
+    is_correct: ArrayLike,
+    unknown_scores: ArrayLike,
+    false_positive_rate: float,
+) -> float:
     """Correct classification rate at a false-positive rate.
 
     At the largest threshold that accepts at most that share of the unknown
@@ -252,7 +272,9 @@ def ccr_at_fpr(known_scores, is_correct, unknown_scores, false_positive_rate):
     return float(ccr[fpr <= false_positive_rate + 1e-12].max())
 
 
-def bhattacharyya(known_values, unknown_values, bins=20):
+def bhattacharyya(
+    known_values: ArrayLike, unknown_values: ArrayLike, bins: int = 20
+) -> float:
     r"""Bhattacharyya coefficient of two histograms, \\(\sum\sqrt{p_i q_i}\\).
 
     The paper (table 2) compares the distance to the closest centre of known

@@ -6,12 +6,17 @@ class indices; -1 stands for an unknown input, which only `OpenSetAUROC`
 counts.
 """
 
+from typing import Any
+from typing import Self
+
 import keras
 import numpy as np
 from keras import ops
 
 from cac_tf import keras_private
 from cac_tf import scores
+from cac_tf.annotations import Config
+from cac_tf.annotations import Tensor
 from cac_tf.labels import UNKNOWN
 from cac_tf.layers.open_set_decision import nearest_class
 from cac_tf.losses.cac import anchor_loss
@@ -61,7 +66,7 @@ class NearestCentreAccuracy(_MeanOverKnown):
 
     _values = staticmethod(_is_nearest)
 
-    def __init__(self, name="accuracy", dtype=None):
+    def __init__(self, name: str = "accuracy", dtype: Any = None) -> None:
         super().__init__(name=name, dtype=dtype)
         keras_private.set_direction(self, "up")
 
@@ -81,7 +86,7 @@ class AnchorLoss(_MeanOverKnown):
 
     _values = staticmethod(anchor_loss)
 
-    def __init__(self, name="anchor_loss", dtype=None):
+    def __init__(self, name: str = "anchor_loss", dtype: Any = None) -> None:
         super().__init__(name=name, dtype=dtype)
         keras_private.set_direction(self, "down")
 
@@ -101,7 +106,7 @@ class TupletLoss(_MeanOverKnown):
 
     _values = staticmethod(tuplet_loss)
 
-    def __init__(self, name="tuplet_loss", dtype=None):
+    def __init__(self, name: str = "tuplet_loss", dtype: Any = None) -> None:
         super().__init__(name=name, dtype=dtype)
         keras_private.set_direction(self, "down")
 
@@ -121,7 +126,7 @@ class LargestLogitAccuracy(_MeanOverKnown):
 
     READS = ("logits",)
 
-    def __init__(self, name="accuracy", dtype=None):
+    def __init__(self, name: str = "accuracy", dtype: Any = None) -> None:
         super().__init__(name=name, dtype=dtype)
         keras_private.set_direction(self, "up")
 
@@ -146,7 +151,7 @@ class CrossEntropy(_MeanOverKnown):
     READS = ("logits",)
     _values = staticmethod(cross_entropy)
 
-    def __init__(self, name="cross_entropy", dtype=None):
+    def __init__(self, name: str = "cross_entropy", dtype: Any = None) -> None:
         super().__init__(name=name, dtype=dtype)
         keras_private.set_direction(self, "down")
 
@@ -188,8 +193,12 @@ class OpenSetAUROC(keras.metrics.AUC):
     _LOWEST, _HIGHEST = 1e-8, 1e4
 
     def __init__(
-        self, score="gamma", num_thresholds=4000, name="auroc", dtype=None
-    ):
+        self,
+        score: str | scores.Score = "gamma",
+        num_thresholds: int = 4000,
+        name: str = "auroc",
+        dtype: Any = None,
+    ) -> None:
         super().__init__(num_thresholds=num_thresholds, name=name, dtype=dtype)
         self.score = scores.get(score)
         if self.score.IS_FITTED_TO_DATA:
@@ -199,10 +208,15 @@ class OpenSetAUROC(keras.metrics.AUC):
             )
 
     @property
-    def READS(self):
+    def READS(self) -> tuple[str, ...]:
         return self.score.READS
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
+    def update_state(
+        self,
+        y_true: Tensor,
+        y_pred: Tensor,
+        sample_weight: Tensor | None = None,
+    ) -> Any:
         is_unknown = is_label(ops.reshape(y_true, (-1,)), UNKNOWN)
         values = [y_pred]
         if isinstance(y_pred, dict):
@@ -216,7 +230,7 @@ class OpenSetAUROC(keras.metrics.AUC):
         )
         return super().update_state(is_unknown, position, sample_weight)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             "score": keras.saving.serialize_keras_object(self.score),
             "num_thresholds": self.num_thresholds,
@@ -225,6 +239,6 @@ class OpenSetAUROC(keras.metrics.AUC):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: Config) -> Self:
         score = keras.saving.deserialize_keras_object(config["score"])
         return cls(**{**config, "score": score})

@@ -1,15 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Weights that the paper's authors released, as an `OpenSetClassifier`."""
 
+from __future__ import annotations
+
 import os
 import pickle
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cac_tf.annotations import Path
 from cac_tf.hyperparameters import MAGNITUDE
 from cac_tf.layers.image_preprocessing import ImagePreprocessing
 from cac_tf.models.networks.openset_cnn import openset_cnn
 from cac_tf.models.open_set_classifier import OpenSetClassifier
+
+if TYPE_CHECKING:
+    import keras
 
 _CONVOLUTIONS = range(1, 10)
 _LAST_CHANNELS = 128
@@ -17,8 +25,14 @@ _DOWNSAMPLING = 8
 
 
 def import_authors_weights(
-    path, class_names, image_shape, mean, std, augmentation=None, dropout=0.2
-):
+    path: Path,
+    class_names: Sequence[str],
+    image_shape: tuple[int, ...],
+    mean: float | Sequence[float] | np.ndarray,
+    std: float | Sequence[float] | np.ndarray,
+    augmentation: keras.layers.Layer | None = None,
+    dropout: float = 0.2,
+) -> OpenSetClassifier:
     """Makes a classifier from a checkpoint that the paper's authors released.
 
     They are at github.com/dimitymiller/cac-openset. Only the benchmark's
@@ -80,7 +94,9 @@ def import_authors_weights(
     return model
 
 
-def read_authors_weights(path):
+def read_authors_weights(
+    path: Path,
+) -> tuple[dict[str, np.ndarray], float | None]:
     """The arrays of a checkpoint, without looking at any data.
 
     Args:

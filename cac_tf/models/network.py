@@ -1,11 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """From raw inputs to named outputs: preprocessing, backbone, augmentation."""
 
+from __future__ import annotations
+
 import types
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+from typing import Any
+from typing import Self
 
 import keras
 from keras import ops
 
+from cac_tf.annotations import Config
+from cac_tf.annotations import Outputs
+from cac_tf.annotations import Shape
+from cac_tf.annotations import Tensor
 from cac_tf.models.backbone_checks import by_name
 from cac_tf.models.backbone_checks import has_graph
 from cac_tf.models.backbone_checks import named_tensors
@@ -13,6 +23,9 @@ from cac_tf.models.features import flat
 from cac_tf.models.features import last_layer_of
 from cac_tf.models.features import with_features
 from cac_tf.models.raw_inputs import dtype_taken_by
+
+if TYPE_CHECKING:
+    from cac_tf.scores.score import LastLayer
 
 # Values of the argument `tta`.
 TTA = (None, "flip")
@@ -61,13 +74,13 @@ class Network(keras.Model):
 
     def __init__(
         self,
-        backbone,
-        preprocessing=None,
-        augmentation=None,
-        features_layer=None,
-        tta=None,
-        **kwargs,
-    ):
+        backbone: keras.Model,
+        preprocessing: keras.layers.Layer | None = None,
+        augmentation: keras.layers.Layer | None = None,
+        features_layer: str | None = None,
+        tta: str | None = None,
+        **kwargs: Any,
+    ) -> None:
         # Not the global policy: it would cast raw pixels to half precision.
         kwargs["dtype"] = kwargs.get("dtype") or "float32"
         if tta not in TTA:
@@ -79,8 +92,8 @@ class Network(keras.Model):
         self.features_layer = features_layer
         self.tta = tta
 
-    def build(self, input_shape):
-        if self.built:
+    def build(self, input_shape: Shape) -> None:
+        if self.built:  # type: ignore[has-type]
             return
         self._raw_shape = tuple(input_shape)
         x = keras.Input((*input_shape[1:],), dtype=self.raw_input_dtype)
@@ -130,7 +143,9 @@ class Network(keras.Model):
         self.names_of_outputs = tuple(sorted(outputs))
         self.width = outputs["logits"].shape[-1]
 
-    def call(self, inputs, training=False, single_view=False):
+    def call(
+        self, inputs: Tensor, training: bool = False, single_view: bool = False
+    ) -> Outputs:
         """Outputs by name.
 
         Args:
@@ -174,7 +189,7 @@ class Network(keras.Model):
             outputs["features"] = flat(outputs["features"])
         return outputs
 
-    def outputs_seen(self):
+    def outputs_seen(self) -> tuple[str, ...]:
         """Names of the outputs, as far as known before building; or ()."""
         if self.built:
             return self.names_of_outputs
@@ -182,7 +197,7 @@ class Network(keras.Model):
             return ()
         return tuple(sorted({*named_tensors(self.backbone), "features"}))
 
-    def require_output(self, name, what):
+    def require_output(self, name: str, what: str) -> None:
         """Raises ValueError unless there is an output of this name.
 
         Args:
@@ -200,12 +215,12 @@ class Network(keras.Model):
         )
 
     @property
-    def last_layer(self):
+    def last_layer(self) -> LastLayer | None:
         """`scores.LastLayer` with the current weights, or None."""
         return last_layer_of(self._found.last_layer)
 
     @property
-    def raw_input_dtype(self):
+    def raw_input_dtype(self) -> str:
         """Type of raw inputs: "float32", or that of a model on whole numbers.
 
         A model on token ids has e.g. "int32". (Floats, and the whole numbers
@@ -215,13 +230,13 @@ class Network(keras.Model):
         return dtype_taken_by(self.backbone if is_first else self.preprocessing)
 
     @property
-    def raw_input_shape(self):
+    def raw_input_shape(self) -> Shape:
         """Shape of one raw input, e.g. (height, width, channels)."""
         if not self.built:
             raise ValueError("The model is not built yet: fit or call it.")
         return self._raw_shape[1:]
 
-    def get_config(self):
+    def get_config(self) -> Config:
         serialize = keras.saving.serialize_keras_object
         return {
             "name": self.name,
@@ -233,7 +248,9 @@ class Network(keras.Model):
         }
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(
+        cls, config: Config, custom_objects: Mapping[str, Any] | None = None
+    ) -> Self:
         config = dict(config)
         for key in ("backbone", "preprocessing", "augmentation"):
             config[key] = keras.saving.deserialize_keras_object(
@@ -241,7 +258,7 @@ class Network(keras.Model):
             )
         return cls(**config)
 
-    def get_build_config(self):
+    def get_build_config(self) -> Config | None:
         return {"input_shape": self._raw_shape} if self.built else None
 
 

@@ -4,13 +4,26 @@
 import os
 import types
 import warnings
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Self
 
 import keras
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cac_tf import atomic_files
 from cac_tf import keras_private
 from cac_tf import scores as score_rules
+from cac_tf.annotations import Config
+from cac_tf.annotations import Outputs
+from cac_tf.annotations import Path
+from cac_tf.annotations import Shape
+from cac_tf.annotations import Tensor
 from cac_tf.decision import calibration
 from cac_tf.decision import rule
 from cac_tf.hyperparameters import MAGNITUDE
@@ -108,17 +121,17 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
 
     def __init__(
         self,
-        backbone,
-        class_names,
-        magnitude=MAGNITUDE,
-        preprocessing=None,
-        augmentation=None,
-        score="gamma",
-        features_layer=None,
-        tta=None,
-        head=None,
-        **kwargs,
-    ):
+        backbone: keras.Layer,
+        class_names: Sequence[str],
+        magnitude: float = MAGNITUDE,
+        preprocessing: keras.Layer | None = None,
+        augmentation: keras.Layer | None = None,
+        score: str | score_rules.Score = "gamma",
+        features_layer: str | None = None,
+        tta: str | None = None,
+        head: AnchoredDistance | None = None,
+        **kwargs: Any,
+    ) -> None:
         # Not the global policy: it would cast raw pixels to half precision.
         kwargs["dtype"] = kwargs.get("dtype") or "float32"
         class_names = check_class_names(class_names, reserved=UNKNOWN_NAME)
@@ -163,61 +176,61 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
     # ---- parts ------------------------------------------------------------
 
     @property
-    def backbone(self):
+    def backbone(self) -> keras.Layer:
         """The model that gives the logits."""
         return self.network.backbone
 
     @property
-    def preprocessing(self):
+    def preprocessing(self) -> keras.Layer | None:
         """The layer before the backbone, or None."""
         return self.network.preprocessing
 
     @property
-    def augmentation(self):
+    def augmentation(self) -> keras.Layer | None:
         """The layer that augments in training, or None."""
         return self.network.augmentation
 
     @property
-    def features_layer(self):
+    def features_layer(self) -> str | None:
         """Name of the layer whose output is the features, or None."""
         return self.network.features_layer
 
     @property
-    def tta(self):
+    def tta(self) -> str | None:
         """Test-time augmentation: None or "flip"."""
         return self.network.tta
 
     @property
-    def raw_input_shape(self):
+    def raw_input_shape(self) -> Shape:
         """Shape of one raw input, e.g. (height, width, channels)."""
         return self.network.raw_input_shape
 
     @property
-    def raw_input_dtype(self):
+    def raw_input_dtype(self) -> str:
         """Type of raw inputs: "float32", or e.g. "int32" for token ids."""
         return self.network.raw_input_dtype
 
     @property
-    def centres(self):
+    def centres(self) -> np.ndarray:
         """(N, D) float32 array: the class centres in force."""
         if not self.built:
             raise ValueError("The model is not built yet: fit or call it.")
         return self.distance_head.centres
 
     @property
-    def names_of_outputs(self):
+    def names_of_outputs(self) -> tuple[str, ...]:
         """Names of the outputs that a call returns."""
         return (*self.network.names_of_outputs, *_OF_HEAD)
 
     @property
-    def has_features(self):
+    def has_features(self) -> bool:
         """Whether scores that need features can be used with this model."""
         return "features" in self.network.names_of_outputs
 
     # ---- forward pass -----------------------------------------------------
 
-    def build(self, input_shape):
-        if self.built:
+    def build(self, input_shape: Shape) -> None:
+        if self.built:  # type: ignore[has-type]
             return
         self.network.build(input_shape)
         if (self.network.width, self.distance_head.width) == (1, 2):
@@ -243,7 +256,7 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
             self.require_output(name, reader)
         self.built = True
 
-    def require_output(self, name, what):
+    def require_output(self, name: str, what: str) -> None:
         """Raises ValueError unless there is an output of this name.
 
         Args:
@@ -253,7 +266,7 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
         if name not in _OF_HEAD:
             self.network.require_output(name, what)
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: Tensor, training: bool = False) -> dict[str, Tensor]:
         return self._with_head(self.network(inputs, training=training))
 
     def _with_head(self, outputs):
@@ -261,7 +274,9 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
         gamma = self.rejection_score(distances)
         return {**outputs, "distances": distances, "gamma": gamma}
 
-    def outputs_of(self, inputs, names, *, single_view=False):
+    def outputs_of(
+        self, inputs: Tensor, names: Iterable[str], *, single_view: bool = False
+    ) -> dict[str, Tensor]:
         """Some of the outputs at inference, as tensors by name.
 
         Args:
@@ -275,7 +290,9 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
         outputs = self.with_score_outputs(self._with_head(outputs), names)
         return {name: outputs[name] for name in names}
 
-    def with_score_outputs(self, outputs, names=prediction.OF_SCORE):
+    def with_score_outputs(
+        self, outputs: Outputs, names: Iterable[str] = prediction.OF_SCORE
+    ) -> dict[str, Tensor]:
         """The outputs, together with those of the score that `names` has.
 
         Args:
@@ -294,14 +311,14 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
 
     def compile(
         self,
-        optimizer="rmsprop",
-        loss=None,
-        metrics=None,
-        loss_weights=None,
-        weighted_metrics=None,
-        auto_scale_loss=True,
-        **kwargs,
-    ):
+        optimizer: Any = "rmsprop",
+        loss: Any = None,
+        metrics: Any = None,
+        loss_weights: Sequence[float] | None = None,
+        weighted_metrics: Any = None,
+        auto_scale_loss: bool = True,
+        **kwargs: Any,
+    ) -> None:
         """Like `keras.Model.compile`, with losses that say what they read.
 
         Args:
@@ -365,17 +382,17 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
             )
 
     @property
-    def metrics(self):
+    def metrics(self) -> list[Any]:
         compiled = self._compiled
         if compiled.loss is None:
             return []
         return [compiled.loss, *(w.metric for w in compiled.watched)]
 
-    def get_compile_config(self):
+    def get_compile_config(self) -> Config | None:
         serialize = keras.saving.serialize_keras_object
         return {k: serialize(v) for k, v in self._compiled.arguments.items()}
 
-    def compile_from_config(self, config):
+    def compile_from_config(self, config: Config) -> None:
         # Keras does not compile a loaded model whose compile() is overridden.
         self.compile(
             **{
@@ -386,15 +403,15 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
         if self.built and self.optimizer is not None:
             self.optimizer.build(self.trainable_variables)
 
-    def make_train_function(self, force=False):
+    def make_train_function(self, force: bool = False) -> Any:
         self._forget_functions_of_other_weights()
         return super().make_train_function(force)
 
-    def make_test_function(self, force=False):
+    def make_test_function(self, force: bool = False) -> Any:
         self._forget_functions_of_other_weights()
         return super().make_test_function(force)
 
-    def make_predict_function(self, force=False):
+    def make_predict_function(self, force: bool = False) -> Any:
         self._forget_functions_of_other_weights()
         return super().make_predict_function(force)
 
@@ -407,8 +424,13 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
             self.predict_function = None
 
     def compute_loss(
-        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
-    ):
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Tensor = None,
+        sample_weight: Tensor | None = None,
+        training: bool = True,
+    ) -> Tensor:
         """The total loss of the outputs of a batch.
 
         Args:
@@ -438,28 +460,34 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
         loss = compilation.part_of_whole(parts) if training else sum_of_parts
         return loss + of_weights
 
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+    def compute_metrics(
+        self,
+        x: Any,
+        y: Any,
+        y_pred: Outputs,
+        sample_weight: Tensor | None = None,
+    ) -> dict[str, Any]:
         for watched in self._compiled.watched:
             watched.update(y, y_pred, sample_weight)
         return self.get_metrics_result()
 
     @property
-    def takes_negatives(self):
+    def takes_negatives(self) -> bool:
         """Whether a loss trains on inputs labelled -1."""
         return any(term.takes_negatives for term in self._compiled.terms)
 
     def fit(
         self,
-        x=None,
-        y=None,
-        batch_size=None,
-        epochs=1,
-        verbose="auto",
-        callbacks=None,
-        validation_split=0.0,
-        validation_data=None,
-        **kwargs,
-    ):
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        verbose: str | int = "auto",
+        callbacks: Any = None,
+        validation_split: float = 0.0,
+        validation_data: Any = None,
+        **kwargs: Any,
+    ) -> keras.callbacks.History:
         """Trains as `keras.Model.fit` does, with anchors as centres.
 
         Labels and images are checked first: arrays as a whole, data sets
@@ -510,7 +538,13 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
             )
         return history
 
-    def train_on_batch(self, x, y=None, sample_weight=None, **kwargs):
+    def train_on_batch(
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Tensor | None = None,
+        **kwargs: Any,
+    ) -> Any:
         if y is None:
             raise ValueError("Training needs labels: pass y.")
         input_checks.check_labels(
@@ -533,7 +567,9 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
 
     # ---- after training ---------------------------------------------------
 
-    def predict_scores(self, x, batch_size=None):
+    def predict_scores(
+        self, x: Any, batch_size: int | None = None
+    ) -> prediction.OpenSetScores:
         """Distances and scores of inputs; needs no threshold.
 
         Args:
@@ -557,8 +593,14 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
         )
 
     def iterate_outputs(
-        self, x, y=None, batch_size=None, *, names, single_view=False
-    ):
+        self,
+        x: Any,
+        y: Any = None,
+        batch_size: int | None = None,
+        *,
+        names: Iterable[str],
+        single_view: bool = False,
+    ) -> Iterator[Any]:
         """The outputs of the model for inputs, batch by batch.
 
         Args:
@@ -580,7 +622,13 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
             x, y, batch_size, tuple(names), single_view
         )
 
-    def fit_centres(self, x, y=None, batch_size=None, with_score=True):
+    def fit_centres(
+        self,
+        x: Any,
+        y: Any = None,
+        batch_size: int | None = None,
+        with_score: bool = True,
+    ) -> np.ndarray:
         """Replaces the anchors by class means of the logits.
 
         Means are taken over the training examples that are classified
@@ -624,7 +672,9 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
         estimate.warn_of_absent_classes()
         return estimate.counts
 
-    def fit_score(self, x, y=None, batch_size=None):
+    def fit_score(
+        self, x: Any, y: Any = None, batch_size: int | None = None
+    ) -> None:
         """Fits the score to known data, if it learns from them.
 
         `fit_centres` does this with the training data. This method does it
@@ -648,7 +698,13 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
             if problems:
                 raise problems[self.score.name]
 
-    def fit_scores(self, scores, x, y=None, batch_size=None):
+    def fit_scores(
+        self,
+        scores: Sequence[score_rules.Score],
+        x: Any,
+        y: Any = None,
+        batch_size: int | None = None,
+    ) -> dict[str, ValueError]:
         """Fits any scores to this model's outputs on known data, in one pass.
 
         Args:
@@ -669,14 +725,14 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
 
     def calibrate(
         self,
-        known=None,
+        known: Any = None,
         *,
-        true_positive_rate=None,
-        unknown=None,
-        false_positive_rate=None,
-        by_class=False,
-        batch_size=None,
-    ):
+        true_positive_rate: float | None = None,
+        unknown: Any = None,
+        false_positive_rate: float | None = None,
+        by_class: bool = False,
+        batch_size: int | None = None,
+    ) -> float | np.ndarray:
         """Sets theta from data that was not used for training.
 
         Args:
@@ -700,17 +756,18 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
             ValueError: not exactly one rate, a rate outside (0, 1), or no
                 example of the kind that the rate needs.
         """
-        if (true_positive_rate is None) == (false_positive_rate is None):
+        threshold: Callable[[ArrayLike, float], float]
+        if true_positive_rate is not None and false_positive_rate is None:
+            data, rate = known, true_positive_rate
+            threshold = calibration.threshold_for_true_positive_rate
+        elif false_positive_rate is not None and true_positive_rate is None:
+            data, rate = unknown, false_positive_rate
+            threshold = calibration.threshold_for_false_positive_rate
+        else:
             raise ValueError(
                 "Give exactly one of true_positive_rate (accepted known "
                 "inputs) and false_positive_rate (accepted unknown inputs)."
             )
-        if true_positive_rate is not None:
-            data, rate = known, true_positive_rate
-            threshold = calibration.threshold_for_true_positive_rate
-        else:
-            data, rate = unknown, false_positive_rate
-            threshold = calibration.threshold_for_false_positive_rate
         self.require_fitted_score()
         scores, class_ids = prediction.calibration_scores(
             ()
@@ -720,6 +777,7 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
             ),
             known_only=true_positive_rate is not None,
         )
+        theta: float | np.ndarray
         if by_class:
             theta = calibration.thresholds_by_class(
                 threshold, scores, class_ids, len(self.class_names), rate
@@ -729,7 +787,7 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
         self.decision.threshold = theta
         return theta
 
-    def require_fitted_score(self):
+    def require_fitted_score(self) -> None:
         """Raises ValueError while the score lacks statistics."""
         if not self.score.is_fitted:
             raise ValueError(
@@ -739,7 +797,7 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
             )
 
     @property
-    def threshold(self):
+    def threshold(self) -> float | np.ndarray | None:
         """Theta: a number, (N,) numbers by class, or None while there is none.
 
         Setting it is `set_threshold`.
@@ -747,10 +805,10 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
         return self.decision.threshold
 
     @threshold.setter
-    def threshold(self, value):
+    def threshold(self, value: ArrayLike | None) -> None:
         self.set_threshold(value)
 
-    def set_threshold(self, threshold):
+    def set_threshold(self, threshold: ArrayLike | None) -> None:
         """Sets theta by hand.
 
         Args:
@@ -770,7 +828,7 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
                 )
         self.decision.threshold = threshold
 
-    def require_threshold(self):
+    def require_threshold(self) -> float | np.ndarray:
         """Theta; raises ValueError while the model has no valid one."""
         theta = self.threshold
         if theta is None:
@@ -782,7 +840,9 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
             )
         return theta
 
-    def predict_open_set(self, x, batch_size=None):
+    def predict_open_set(
+        self, x: Any, batch_size: int | None = None
+    ) -> prediction.OpenSetPrediction:
         """Classes of inputs, or "unknown" (equation 9).
 
         Args:
@@ -800,7 +860,9 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
         scores = self.predict_scores(x, batch_size)
         return prediction.decisions_of(scores, theta, self.class_names)
 
-    def with_score(self, score, tta="same"):
+    def with_score(
+        self, score: str | score_rules.Score, tta: str | None = "same"
+    ) -> Self:
         """The same classifier with another score, without a threshold.
 
         The score is copied, with what it has learnt. Backbone, preprocessing
@@ -834,14 +896,14 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
     @classmethod
     def from_classifier(
         cls,
-        classifier,
-        class_names,
-        score=None,
+        classifier: keras.Layer,
+        class_names: Sequence[str],
+        score: str | score_rules.Score | None = None,
         *,
-        features_layer=None,
-        tta=None,
-        preprocessing=None,
-    ):
+        features_layer: str | None = None,
+        tta: str | None = None,
+        preprocessing: keras.Layer | None = None,
+    ) -> Self:
         """Makes a trained Keras classifier able to reject unknown inputs.
 
         Nothing is trained. A softmax at the classifier's end is taken off; all
@@ -905,7 +967,9 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
 
     # ---- keeping ----------------------------------------------------------
 
-    def save(self, filepath, overwrite=True, **kwargs):
+    def save(
+        self, filepath: Path, overwrite: bool = True, **kwargs: Any
+    ) -> Any:
         """Saves the whole model: weights, centres, theta, names, statistics.
 
         The file is written under a temporary name and then renamed, so a full
@@ -919,7 +983,12 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
         with atomic_files.replacing(filepath) as temporary:
             super().save(temporary, overwrite=True, **kwargs)
 
-    def export(self, filepath, format="tf_saved_model", verbose=None):
+    def export(
+        self,
+        filepath: Path,
+        format: str = "tf_saved_model",
+        verbose: bool | None = None,
+    ) -> None:
         """Writes a SavedModel with the rejection rule built in.
 
         Its signatures are `serving_default` (float32 images, or other raw
@@ -954,19 +1023,19 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
             )
         write_saved_model(self, filepath, verbose=bool(verbose))
 
-    def save_own_variables(self, store):
+    def save_own_variables(self, store: Any) -> None:
         super().save_own_variables(store)
         weight_files.save_record(self.score, store)
 
-    def load_own_variables(self, store):
+    def load_own_variables(self, store: Any) -> None:
         # Before the score's own weights.
         super().load_own_variables(weight_files.load_record(self.score, store))
 
-    def set_weights(self, weights):
+    def set_weights(self, weights: Sequence[Any]) -> None:
         weight_files.check_number(self, weights)
         super().set_weights(weights)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         serialize = keras.saving.serialize_keras_object
         return {
             "format": _FORMAT,
@@ -982,7 +1051,9 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
         }
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(
+        cls, config: Config, custom_objects: Mapping[str, Any] | None = None
+    ) -> Self:
         config = dict(config)
         found = config.pop("format", None)
         if found != _FORMAT:
@@ -1005,7 +1076,7 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
             )
         return cls(**config)
 
-    def get_build_config(self):
+    def get_build_config(self) -> Config | None:
         if not self.built:
             return None
         return {"input_shape": (None, *self.raw_input_shape)}

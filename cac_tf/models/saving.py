@@ -6,6 +6,7 @@ import zipfile
 
 import keras
 
+from cac_tf.annotations import Path
 from cac_tf.models.open_set_classifier import OpenSetClassifier
 
 # Keras stores the members of its files as they are, and weights hardly shrink
@@ -15,7 +16,7 @@ _LARGEST_EXPANSION = 20
 _ALWAYS_ALLOWED = 2**26
 
 
-def load_model(path):
+def load_model(path: Path) -> OpenSetClassifier:
     """Loads an `OpenSetClassifier` from the file that `save` wrote.
 
     Args:

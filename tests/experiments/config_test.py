@@ -215,9 +215,15 @@ def test_what_an_evaluation_refuses():
 
 
 def test_names_of_scores():
-    assert config_module.scores_named(["all"]) == tuple(
-        config_module.score_rules.names()
-    )
+    # Those of other outputs belong to the methods that have them.
+    common = config_module.scores_named(["all"])
+    assert {"gamma", "vim"} <= set(common)
+    assert "min_reconstruction_error" not in common
+    assert set(common) < set(config_module.score_rules.names())
+    every = config_module.ExperimentConfig(
+        {"dataset": "digits"}, method="c2ae", scores="all"
+    ).scores
+    assert set(every) == {*common, "min_reconstruction_error"}
     assert config_module.scores_named(("vim", "gamma", "vim")) == (
         "vim",
         "gamma",

@@ -67,7 +67,9 @@ def test_every_score_in_one_file(tmp_path, rng, suffix, num_classes):
     """Its scores and its classes, of outputs that are given."""
     if suffix == ".onnx":
         pytest.importorskip("tf2onnx")
-    rules = [fitted(n, rng, num_classes).score for n in cac_tf.scores.names()]
+    rules = [
+        fitted(n, rng, num_classes).score for n in cac_tf.scores.common_names()
+    ]
     names = sorted({name for one in rules for name in one.reads_for_prediction})
 
     def scores(*values):

@@ -87,7 +87,7 @@ def test_one_output_becomes_two_logits(kind, rng):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "score", scores.names() if ON_TENSORFLOW else ["vim", "gamma"]
+    "score", scores.common_names() if ON_TENSORFLOW else ["vim", "gamma"]
 )
 def test_a_binary_classifier_all_the_way(score, tmp_path):
     x, y = blobs(np.random.default_rng(0), num_classes=2)

@@ -18,13 +18,15 @@ from tests.conftest import small_classifier
 # Compiling takes seconds on JAX: there, one of each kind of score.
 IS_TENSORFLOW = execution.BACKEND == "tensorflow"
 NAMES = (
-    scores.names() if IS_TENSORFLOW else ("class_z_score", "gamma", "nnguide")
+    scores.common_names()
+    if IS_TENSORFLOW
+    else ("class_z_score", "gamma", "nnguide")
 )
 # What does not depend on the backend.
 no_backend = pytest.mark.skipif(
     not IS_TENSORFLOW, reason="tested on TensorFlow, the same everywhere"
 )
-FITTED = [n for n in scores.names() if scores.get(n).IS_FITTED_TO_DATA]
+FITTED = [n for n in scores.common_names() if scores.get(n).IS_FITTED_TO_DATA]
 
 
 def network(width=5, num_classes=3):
@@ -300,7 +302,7 @@ def test_a_class_with_one_example_leaves_the_model_as_it_was():
 
 def test_scores_that_cannot_be_fitted_leave_the_others_alone():
     model, x, y = trained("gamma")
-    rules = [scores.get(name) for name in scores.names()]
+    rules = [scores.get(name) for name in scores.common_names()]
     rules.append(scores.KNN(10**6, 10**6, name="too many"))
     problems = model.fit_scores(rules, x, y)
     assert list(problems) == ["too many"]
@@ -609,7 +611,7 @@ def test_from_classifier_bad_input():
 @pytest.mark.skipif(
     execution.BACKEND != "tensorflow", reason="export needs TensorFlow"
 )
-@pytest.mark.parametrize("name", scores.names())
+@pytest.mark.parametrize("name", scores.common_names())
 def test_export(name, tmp_path):
     import tensorflow as tf
 

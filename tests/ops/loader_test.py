@@ -111,8 +111,31 @@ def test_a_library_for_another_release_is_warned_about_once(
     other = tmp_path / "other.so"
     other.write_bytes(content.replace(text, b"cac_tf 9.9.9 fused ops", 1))
     (message,) = unusable(fresh, other)
-    assert "it is not 'cac_tf " in message
+    framework, here = built.framework(), loader.__version__
+    assert (
+        f"it was built for cac_tf 9.9.9 and {framework}, and here are "
+        f"cac_tf {here} and {framework}. Stock operations take their place."
+    ) in message
     assert "python -m cac_tf.ops.build" in message
+
+
+def test_a_library_for_another_framework_is_warned_about(
+    built, fresh, tmp_path
+):
+    content = loader.library_path(execution.BACKEND).read_bytes()
+    other = tmp_path / "other.so"
+    other.write_bytes(content)
+    fresh.setattr(built, "framework", lambda: "TensorFlow 2.99.0-rc1")
+    (message,) = unusable(fresh, other)
+    assert "and here are cac_tf" in message
+    assert message.count("TensorFlow 2.99.0-rc1") == 1
+
+
+def test_a_library_that_says_nothing_is_warned_about(fresh, tmp_path):
+    other = tmp_path / "other.so"
+    other.write_bytes(b"no library.")
+    (message,) = unusable(fresh, other)
+    assert "it does not say what it was built for. Stock" in message
 
 
 def test_a_broken_library_is_warned_about_once(built, fresh, tmp_path):

@@ -4,14 +4,13 @@
 import ast
 import pathlib
 import re
-import shutil
 import subprocess
-import sys
 import sysconfig
 
 import pytest
 
 from tests.conftest import ROOT
+from tests.packaging.conftest import python
 
 IMPORT = (
     "import cac_tf, cac_tf.train.cac_train, cac_tf.data, cac_tf.ops, sys; "
@@ -20,44 +19,16 @@ IMPORT = (
     "table.published('neal'); "
     "import cac_tf.export.model_folder as folder; "
     "folder.readme_template(); "
+    "import cac_tf.demo.page as page; "
+    "page.file_text('canvas.js'); page.file_text('page.css'); "
     "print(cac_tf.__file__); print(cac_tf.train.__file__)"
 )
-
-
-def python(*arguments, cwd):
-    result = subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout.split()
-
-
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory):
-    """Site-packages of a plain `pip install .` from a copy of the tree."""
-    copy = tmp_path_factory.mktemp("copy") / "source"
-    ignore = shutil.ignore_patterns(
-        *(".git", ".venv", "runs", "build", "*.egg-info", "__pycache__"),
-        *("*.so", "bazel-*"),
-    )
-    shutil.copytree(ROOT, copy, ignore=ignore)
-    target = tmp_path_factory.mktemp("site-packages")
-    python(
-        *("-m", "pip", "install", "--quiet", "--no-deps", "--target", target),
-        copy,
-        cwd=copy,
-    )
-    return target
 
 
 def test_only_cac_tf_gets_into_site_packages(installed):
     names = {path.name for path in installed.iterdir()}
     names = {name for name in names if not name.endswith(".dist-info")}
-    assert names == {"bin", "cac_tf"}
+    assert names == {"bin", "cac_tf", "share"}
     assert {path.name for path in (installed / "bin").iterdir()} == {
         "cac-train",
         "cac-evaluate",
@@ -65,6 +36,8 @@ def test_only_cac_tf_gets_into_site_packages(installed):
         "cac-export",
         "cac-predict",
         "cac-import-weights",
+        "cac-report",
+        "cac-demo",
     }
     assert (installed / "cac_tf" / "train" / "cac_train.py").exists()
     assert (installed / "cac_tf" / "ops" / "core" / "anchored_cac.cc").exists()
@@ -112,8 +85,8 @@ def test_editable_install(tmp_path):
 
 ROOMS = [
     # Lower rooms first; a room may import itself and those of lines before.
-    {"version"},
-    {"beside_keras", "file_lock", "lazy"},
+    {"annotations", "version"},
+    {"beside_keras", "cores", "file_lock", "lazy"},
     {
         "atomic_files",
         "hyperparameters",
@@ -127,8 +100,9 @@ ROOMS = [
     {"losses", "scores"},
     {"metrics"},
     {"data", "models", "training"},
-    {"export", "methods", "reporting"},
+    {"export", "methods", "reporting", "sklearn"},
     {"batch", "experiments"},
+    {"demo"},
     {"train"},
 ]
 LEVELS = {room: i for i, rooms in enumerate(ROOMS) for room in rooms}
@@ -198,7 +172,7 @@ def test_the_decision_knows_nothing_but_labels():
         if room_of(file) == "decision"
         for other, _ in imported_rooms(ast.parse((ROOT / file).read_text()))
     }
-    assert found - {"decision"} == {"labels", "lazy"}
+    assert found - {"decision"} == {"annotations", "labels", "lazy"}
 
 
 def texts_in(tree):

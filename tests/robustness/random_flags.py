@@ -25,6 +25,7 @@ _BINARIES = (
     "cac_benchmark",
     "cac_import_weights",
     "cac_predict",
+    "cac_report",
 )
 # What would take long. Where it is reached, the command line was accepted.
 _WORK = (
@@ -80,7 +81,7 @@ def case(rng, folder, prepared):
             contextlib.redirect_stderr(said),
         ):
             inputs = values(["binary", *line])[1:]
-            takes_inputs = name == "cac_predict"
+            takes_inputs = name in ("cac_predict", "cac_report")
             binary.main(*((values, inputs) if takes_inputs else (values,)))
     except _WorkBeginsError:
         pass
@@ -116,6 +117,7 @@ _USUAL = {
     "cac_export": ("--model={model}", "--output_dir=out"),
     "cac_benchmark": ("--datasets=digits", "--output_dir=out"),
     "cac_predict": ("--model={model}", "photo.jpg"),
+    "cac_report": ("--compare={model}", "runs/other"),
     "cac_import_weights": (
         *("--checkpoint=a.pth", "--dataset=mnist", "--output_dir=out"),
     ),

@@ -16,8 +16,10 @@ BINARIES = (
     "cac_evaluate",
     "cac_benchmark",
     "cac_export",
+    "cac_demo",
     "cac_predict",
     "cac_import_weights",
+    "cac_report",
 )
 HEAVY = {"tensorflow", "keras", "sklearn", "scipy", "matplotlib", "jax"}
 # Says after the end of a program what it has loaded.
@@ -67,7 +69,11 @@ def test_help_and_wrong_flags_load_nothing_heavy(
     if status == 0:
         assert not result.stderr
         assert (
-            cac_tf.__version__ if "--version" in arguments else "--output"
+            cac_tf.__version__
+            if "--version" in arguments
+            else "--model"
+            if binary == "cac_demo"
+            else "--output"
         ) in result.stdout
 
 

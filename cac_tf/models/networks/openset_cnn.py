@@ -18,13 +18,13 @@ _BLOCKS = (
 
 @register
 def openset_cnn(
-    num_classes,
-    input_shape=(32, 32, 3),
-    dropout=0.2,
-    weight_decay=0.0,
-    seed=None,
-    name="openset_cnn",
-):
+    num_classes: int,
+    input_shape: tuple[int, int, int] = (32, 32, 3),
+    dropout: float = 0.2,
+    weight_decay: float = 0.0,
+    seed: int | None = None,
+    name: str = "openset_cnn",
+) -> keras.Model:
     """The network that the paper's benchmark trains, ending in logits.
 
     Nine 3x3 convolutions without bias, each followed by batch normalisation

@@ -13,13 +13,13 @@ _STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
 
 @register
 def resnet18(
-    num_classes,
-    input_shape=(32, 32, 3),
-    dropout=0.0,
-    weight_decay=0.0,
-    seed=None,
-    name="resnet18",
-):
+    num_classes: int,
+    input_shape: tuple[int, int, int] = (32, 32, 3),
+    dropout: float = 0.0,
+    weight_decay: float = 0.0,
+    seed: int | None = None,
+    name: str = "resnet18",
+) -> keras.Model:
     """ResNet-18 as it is used for 32x32 images, ending in logits.
 
     A 3x3 convolution at full resolution instead of the 7x7 one with pooling;

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A batch job: answers for a folder of images, in one table.
+
+    python examples/batch/score_folder.py --model=runs/photos \
+        --output=answers.parquet photos/
+
+Writes a row for every image, also for those that cannot be read, and prints
+how many there are of each answer. Those accepted with a score close to the
+threshold come last: a person should look at them first.
+
+`cac-predict` does the same on the command line, and many machines at once. Use
+this where the answers go elsewhere, such as into a database.
+"""
+
+import argparse
+import collections
+import heapq
+
+from cac_tf import batch
+
+
+def score(model, inputs, output, num_close=5):
+    """Classifies images and writes the table.
+
+    Args:
+        model: folder of a run, `.keras` file or SavedModel.
+        inputs: files, folders and patterns.
+        output: path that ends in .csv, .jsonl or .parquet. The file appears
+            when all rows are there.
+        num_close: how many accepted images to return.
+
+    Returns:
+        A `Counter` of labels and errors, and a list of pairs of a path and
+        how far below the threshold its score is, the closest first.
+    """
+    classifier = batch.Classifier.load(model)
+    counts, close = collections.Counter(), []
+    with batch.rows_file(output) as write_row:
+        for block in batch.blocks_of(batch.paths_of(inputs)):
+            for path, answer in batch.answers_of(classifier, block):
+                write_row(path, answer)
+                counts[answer.error or answer.label] += 1
+                if not answer.error and not answer.is_unknown:
+                    margin = answer.threshold - answer.unknown_score
+                    close.append((path, margin))
+            # Of any number of images, only these are kept.
+            close = heapq.nsmallest(num_close, close, key=lambda one: one[1])
+    return counts, close
+
+
+def main(arguments=None):
+    """Scores what the command line names."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--output", required=True)
+    parser.add_argument("inputs", nargs="+")
+    flags = parser.parse_args(arguments)
+    counts, close = score(flags.model, flags.inputs, flags.output)
+    for label, count in counts.most_common():
+        print(f"{count:6} {label}")
+    for path, margin in close:
+        print(f"{path}: {margin:.3g} below the threshold")
+    return counts
+
+
+if __name__ == "__main__":
+    main()

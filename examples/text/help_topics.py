@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Texts as token ids: what is a help text about, or is it about none of these?
+
+    python examples/text/help_topics.py
+
+The texts are the docstrings of packages that are installed with this one, so
+nothing is downloaded. Three topics are known; help on files, processes and
+networks, from Python's standard library, is unknown. The network averages the
+embeddings of a text's words.
+
+A classifier takes numbers. So the layer that turns texts into token ids is
+applied to the data, and its vocabulary is saved beside the model.
+"""
+
+import argparse
+import importlib
+import os
+
+import keras
+import numpy as np
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import train_test_split
+
+import cac_tf
+
+KNOWN = {
+    "statistics": ["scipy.stats"],
+    "signals": ["scipy.signal", "scipy.fft", "scipy.ndimage"],
+    "neural networks": ["keras.layers", "keras.losses", "keras.optimizers"],
+}
+UNKNOWN = ["os", "shutil", "subprocess", "socket", "asyncio", "pathlib"]
+WORDS, LENGTH = 4000, 50
+
+
+def help_texts(modules):
+    """The docstrings of the public names of modules, without repetitions."""
+    texts = {}
+    for module in map(importlib.import_module, modules):
+        for name in dir(module):
+            text = getattr(getattr(module, name), "__doc__", None) or ""
+            if not name.startswith("_") and len(text.split()) >= 10:
+                texts[text] = None
+    return list(texts)
+
+
+def token_ids(vocabulary=None):
+    """The layer from texts to token ids, with a saved vocabulary or none."""
+    return keras.layers.TextVectorization(
+        WORDS, output_sequence_length=LENGTH, vocabulary=vocabulary
+    )
+
+
+def make_model(names):
+    """From token ids to one of the topics, or unknown."""
+    backbone = keras.Sequential(
+        [
+            keras.Input([LENGTH], dtype="int32"),
+            keras.layers.Embedding(WORDS, 32, mask_zero=True),
+            keras.layers.GlobalAveragePooling1D(),
+            keras.layers.Dropout(0.3),
+            keras.layers.Dense(len(names)),
+        ]
+    )
+    model = cac_tf.OpenSetClassifier(backbone, names, score="gamma")
+    model.compile(keras.optimizers.Adam(0.01), cac_tf.losses.CACLoss())
+    return model
+
+
+def main(arguments=None):
+    """Trains on three topics, and tests on these and on another."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--epochs", type=int, default=15)
+    parser.add_argument("--output_dir", default="runs/help_topics")
+    flags = parser.parse_args(arguments)
+    keras.utils.set_random_seed(0)
+
+    by_topic = [help_texts(modules) for modules in KNOWN.values()]
+    labels = np.repeat(range(len(by_topic)), list(map(len, by_topic)))
+    x_train, x_rest, y_train, y_rest = train_test_split(
+        *(np.concatenate(by_topic), labels),
+        test_size=0.4,
+        stratify=labels,
+        random_state=0,
+    )
+    to_ids = token_ids()
+    to_ids.adapt(x_train)
+    x_train, x_rest, x_unknown = (
+        np.asarray(to_ids(np.asarray(texts)))
+        for texts in (x_train, x_rest, help_texts(UNKNOWN))
+    )
+    x_val, x_test, _, y_test = train_test_split(
+        x_rest, y_rest, test_size=0.5, stratify=y_rest, random_state=0
+    )
+
+    model = make_model(list(KNOWN))
+    model.fit(x_train, y_train, epochs=flags.epochs, verbose=0)
+    model.fit_centres(x_train, y_train)
+    model.calibrate(x_val, true_positive_rate=0.9)
+    os.makedirs(flags.output_dir, exist_ok=True)
+    model.save(os.path.join(flags.output_dir, "model.keras"))
+    path = os.path.join(flags.output_dir, "vocabulary.txt")
+    with open(path, "w", encoding="utf-8") as file:
+        # The layer adds the first two by itself: padding and other words.
+        file.writelines(f"{word}\n" for word in to_ids.get_vocabulary()[2:])
+
+    known = model.predict_open_set(x_test)
+    unknown = model.predict_open_set(x_unknown)
+    scores = np.concatenate([known.unknown_score, unknown.unknown_score])
+    found = {
+        "accuracy": np.mean(known.predicted_class_id == y_test),
+        "auroc": roc_auc_score(np.arange(len(scores)) >= len(x_test), scores),
+        "known texts rejected": known.is_unknown.mean(),
+        "unknown texts rejected": unknown.is_unknown.mean(),
+    }
+    print(f"{len(x_train)} texts to train on; tested on {len(scores)} others:")
+    for name, value in found.items():
+        print(f"{name}: {value:.3f}")
+    return found
+
+
+if __name__ == "__main__":
+    main()
