@@ -201,10 +201,12 @@ class OpenMax(Score):
         shape, place, scale = ops.unstack(self.statistic("weibull"), 3, axis=-1)
         beyond = ops.maximum((distances - place) / scale, -1.0)
         power = ops.exp(shape * _log1p(beyond))
-        tail_probability = 1.0 - ops.exp(-power)
+        # Beyond all tails, the largest logit still tells the class.
+        beyond_tail = ops.maximum(ops.exp(-power), 1e-30)
+        tail_probability = 1.0 - beyond_tail
         if self.rank is None:
             unknown = ops.sum(logits * tail_probability, axis=-1, keepdims=True)
-            return logits * (1.0 - tail_probability), unknown
+            return logits * beyond_tail, unknown
         # The number of classes with a larger logit; ties in class order.
         order = ops.argsort(ops.argsort(-logits, axis=-1), axis=-1)
         weight = 1.0 - ops.cast(order, "float32") / self.rank

@@ -6,10 +6,11 @@ from cac_tf import lazy
 lazy.package(
     __name__,
     {
-        "loop": ["Stage", "TrainingRecord", "fit_resumable"],
+        "loop": ["TrainingRecord", "fit_resumable"],
         "pictures": ["add_rows", "read_rows"],
         "processes": ["ProcessLostError", "Processes"],
         "run": ["TrainingRun"],
         "runtime": ["Runtime"],
+        "stage": ["Stage"],
     },
 )

@@ -5,7 +5,7 @@ from cac_tf.training import pictures as pictures
 from cac_tf.training import processes as processes
 from cac_tf.training import run as run
 from cac_tf.training import runtime as runtime
-from cac_tf.training.loop import Stage as Stage
+from cac_tf.training import stage as stage
 from cac_tf.training.loop import TrainingRecord as TrainingRecord
 from cac_tf.training.loop import fit_resumable as fit_resumable
 from cac_tf.training.pictures import add_rows as add_rows
@@ -14,3 +14,4 @@ from cac_tf.training.processes import ProcessLostError as ProcessLostError
 from cac_tf.training.processes import Processes as Processes
 from cac_tf.training.run import TrainingRun as TrainingRun
 from cac_tf.training.runtime import Runtime as Runtime
+from cac_tf.training.stage import Stage as Stage

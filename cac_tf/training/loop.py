@@ -15,22 +15,7 @@ from cac_tf.annotations import Path
 from cac_tf.training.batches import Batches
 from cac_tf.training.callback_states import CallbackStates
 from cac_tf.training.checkpoint import Checkpoint
-
-
-@dataclasses.dataclass(frozen=True)
-class Stage:
-    """A part of the training with its own learning rate.
-
-    Each stage starts with fresh optimizer state; all but the first start
-    from the best weights so far.
-    """
-
-    epochs: int  # at most
-    # None: the optimizer's own (a schedule, say) is left alone.
-    learning_rate: float | None = None
-    # The stage ends when the monitored value has not improved for this many
-    # epochs. None: it ends after `epochs`.
-    patience: int | None = None
+from cac_tf.training.stage import Stage
 
 
 @dataclasses.dataclass

@@ -20,8 +20,8 @@ from cac_tf.training.runtime import Runtime
 if TYPE_CHECKING:
     import keras
 
-    from cac_tf.training.loop import Stage
     from cac_tf.training.loop import TrainingRecord
+    from cac_tf.training.stage import Stage
 
 
 # So often, samples of a training are kept.

@@ -567,7 +567,7 @@ def test_bad_class_names(names, message):
 def test_unknown_score_name():
     with pytest.raises(
         ValueError,
-        match="no score 'maximum'.* There are: .*gamma, gen, knn, maha",
+        match="no score 'maximum'.* There are: .*gamma, gen, knn, .*vim",
     ):
         small_classifier(score="maximum")
     with pytest.raises(ValueError, match="did you mean 'max_logit'"):

@@ -475,6 +475,18 @@ def test_openmax_has_the_weights_of_libmr(shift):
     )
 
 
+def test_openmax_beyond_all_tails(rng):
+    """The class is that of the largest logit; "unknown" is certain."""
+    labels = np.arange(300) % 3
+    logits = 10 * np.eye(3)[labels] + rng.normal(0, 1, (300, 3))
+    rule = scores.OpenMax(rank=None)
+    rule.fit(labels, logits=logits)
+    far = np.float32([[500, 900, 100], [300, 100, 200], [1e4, 1e4, 2e4]])
+    classes = rule.predicted_class({"logits": far})
+    np.testing.assert_array_equal(classes, [1, 0, 2])
+    np.testing.assert_allclose(rule(far), 1.0)
+
+
 def test_openmax_bad_input(rng):
     for options in (
         {"tail_size": 2},
