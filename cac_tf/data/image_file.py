@@ -59,6 +59,21 @@ def as_pixels(array, image_size=None, channels=3):
     return _converted(image, image_size, channels)
 
 
+def png_bytes(array):
+    """A uint8 array, as in `as_pixels`, as the bytes of a PNG file.
+
+    Example:
+
+    >>> pixels = np.arange(12, dtype="uint8").reshape(2, 2, 3)
+    >>> bool((read_image(png_bytes(pixels))[0] == pixels).all())
+    True
+    """
+    image = PIL.Image.fromarray(array.squeeze(-1) if _is_grey(array) else array)
+    file = io.BytesIO()
+    image.save(file, format="png")
+    return file.getvalue()
+
+
 def _is_grey(array):
     return array.ndim == 3 and array.shape[-1] == 1
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cac_tf.data.image_facts import look_at
+from cac_tf.data.image_file import png_bytes
 from cac_tf.data.image_file import read_image
 
 if TYPE_CHECKING:
@@ -110,6 +111,17 @@ class StreamedImages:
             self._image_size,
             self._channels,
             self.facts.joined(other.facts),
+        )
+
+    def of_array(self, images: np.ndarray) -> StreamedImages:
+        """`StreamedImages` of a uint8 array, (n, H, W, C) of the same size.
+
+        Kept as PNG files in memory, without loss.
+        """
+        return StreamedImages(
+            [png_bytes(image) for image in images],
+            self._image_size,
+            self._channels,
         )
 
     def dataset(self, labels: np.ndarray, batch_size: int) -> Any:

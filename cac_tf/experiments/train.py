@@ -98,6 +98,7 @@ def train(
     settings = config.settings()
     runtime = Runtime(config.seed, devices=devices, processes=processes)
     _require_packages(tensorboard)
+    _check_devices(config.method, devices)
     with contextlib.ExitStack() as stack:
         stack.enter_context(runtime.connected())
         path = stack.enter_context(processes.own_folder(output_dir))
@@ -176,6 +177,18 @@ def _require_packages(tensorboard):
     if tensorboard:
         lazy.require("tensorboard", "tensorboard")
         lazy.require("tensorflow", "tensorflow")
+
+
+def _check_devices(name, devices):
+    if (
+        devices > 1
+        and keras.backend.backend() == "tensorflow"
+        and not methods.get(name).takes_several_devices
+    ):
+        raise ValueError(
+            f"On TensorFlow, the method {name} trains on one device: leave "
+            "devices out, or use JAX (KERAS_BACKEND=jax)."
+        )
 
 
 @contextlib.contextmanager

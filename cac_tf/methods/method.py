@@ -77,6 +77,9 @@ class Method:
     # Names of `cac_tf.scores` that an evaluation compares by default; the
     # first is the method's own.
     scores: tuple[str, ...] = ("gamma",)
+    # Whether its losses and networks are those of the whole batch where
+    # TensorFlow divides it among devices. (On JAX, everything is.)
+    takes_several_devices: bool = True
 
     def preset(self, dataset: str) -> dict[str, Any]:
         """Values of the recipe for a data set's name, as a dict.

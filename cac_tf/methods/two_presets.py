@@ -34,13 +34,24 @@ _PUBLISHED = {
 
 @dataclasses.dataclass(frozen=True)
 class TwoPresetRecipe(Recipe):
-    """The common recipe with an optimizer to choose, and two presets."""
+    """The common recipe with an optimizer to choose, and two presets.
+
+    The network of the published code is that of CAC's authors (`openset_cnn`),
+    but for its dropout, which is at the start of each block, on the image too,
+    and for the initial values of its last layer. It keeps the last weights;
+    with the schedule "two_stage", those with the best validation value are
+    kept here. Its images have 32x32 pixels: for TinyImageNet, give
+    `image_size=32`.
+
+    The values of a preset are those of `of_preset`; a `Recipe` that is made
+    directly has the defaults of its fields.
+    """
 
     preset: str = field(
         "fair",
         "fair: the classifier is trained like that of all methods here. paper: "
         "as by the code behind the published figures, as far as it is known, "
-        "with its network and learning rates, and without augmentation.",
+        "with its optimizers and numbers of epochs, and without augmentation.",
         choices=("fair", "paper"),
     )
     algorithm: str = field(

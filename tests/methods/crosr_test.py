@@ -336,7 +336,7 @@ def test_published_values():
     preset = method.preset("cifar10")
     paper = method.recipe.of_preset(preset, {"preset": "paper"})
     assert (paper.epochs, paper.learning_rate, paper.batch_size) == (
-        500,
+        30,
         0.05,
         128,
     )

@@ -9,14 +9,19 @@ import pytest
 from keras import ops
 from scipy import special
 
+import cac_tf
+from cac_tf import experiments
 from cac_tf import losses
 from cac_tf import methods
 from cac_tf import scores
 from cac_tf.data import Examples
 from cac_tf.data import load_open_set_dataset
+from cac_tf.data.image_file import png_bytes
+from cac_tf.data.streamed_images import StreamedImages
 from cac_tf.methods.generated_unknowns import adversarial_auto_encoder as gan
 from cac_tf.methods.generated_unknowns import gradients
 from cac_tf.methods.generated_unknowns import image_networks
+from cac_tf.methods.generated_unknowns import method
 from cac_tf.methods.osrci import counterfactuals
 from cac_tf.training import Runtime
 from cac_tf.training import TrainingRun
@@ -288,21 +293,29 @@ def linear(rng):
     return encoder, generator, classifier, one @ two
 
 
-def numpy_loss(z, start, logits, weight, distance):
+def numpy_losses(z, start, logits, weight, distance, step):
+    axis = None if step == "batch" else -1
     apart = (
         ((z - start) ** 2).sum(axis=-1)
         if distance == "squared"
-        else (z.mean(axis=-1) - start.mean(axis=-1)) ** 2
+        else (z.mean(axis=axis) - start.mean(axis=axis)) ** 2
     )
     return -np.log(one_more_class(logits)[:, -1]) + weight * apart
 
 
+def of_unit_length(z, length):
+    chunks = z.reshape(len(z), -1, length)
+    chunks = chunks / np.linalg.norm(chunks, axis=-1, keepdims=True)
+    return chunks.reshape(z.shape)
+
+
 @pytest.mark.parametrize("distance", counterfactuals.DISTANCES)
-@pytest.mark.parametrize("times_loss", [False, True])
-def test_steps_in_latent_space(linear, rng, distance, times_loss):
+@pytest.mark.parametrize("step", counterfactuals.STEPS)
+def test_steps_in_latent_space(linear, rng, distance, step):
     *networks, product = linear
-    start = rng.standard_normal((3, WIDTH))
-    start /= np.linalg.norm(start, axis=1, keepdims=True)
+    # The released code has four spheres whatever the latents' width is.
+    length = WIDTH // 4 if step == "batch" else WIDTH
+    start = of_unit_length(rng.standard_normal((3, WIDTH)), length)
 
     def search(steps):
         return counterfactuals.CounterfactualSearch(
@@ -312,23 +325,35 @@ def test_steps_in_latent_space(linear, rng, distance, times_loss):
             steps=steps,
             distance_weight=0.7,
             distance=distance,
-            times_loss=times_loss,
+            step=step,
         )
 
-    def loss(z):
-        return numpy_loss(z, start, z @ product, 0.7, distance)
+    def losses_at(z):
+        return numpy_losses(z, start, z @ product, 0.7, distance, step)
 
     z = start
     for _ in range(3):
-        slope = central_differences(lambda z: loss(z).sum(), z)
-        if times_loss:
-            slope = slope * loss(z)[:, None]
-        last, z = loss(z), z - 0.1 * slope
-        z /= np.linalg.norm(z, axis=1, keepdims=True)
+        last = losses_at(z)
+        if step == "batch":
+            # Half the square of the batch's loss descends.
+            slope = central_differences(
+                lambda z: losses_at(z).mean() ** 2 / 2, z
+            )
+        else:
+            slope = central_differences(lambda z: losses_at(z).sum(), z)
+        z = of_unit_length(z - 0.1 * slope, length)
     latents, values = search(3).search(ops.convert_to_tensor(np.float32(start)))
     np.testing.assert_allclose(latents, z, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(values, last, rtol=1e-4)
-    assert (loss(z) < loss(start)).all()
+    assert losses_at(z).mean() < losses_at(start).mean()
+
+
+def test_a_search_refuses_what_it_does_not_know(linear):
+    for name in ("distance", "step"):
+        with pytest.raises(ValueError, match=f"{name} must be one of .* 'x'"):
+            counterfactuals.CounterfactualSearch(
+                *linear[:2], None, linear[2], **{name: "x"}
+            )
 
 
 def test_the_paper_s_distance_binds_and_the_code_s_does_not(linear, rng):
@@ -387,10 +412,11 @@ def test_presets():
     paper = osrci.recipe.of_preset(
         osrci.preset("mnist"), {"preset": "paper", "gan_epochs": 2}
     )
-    assert (paper.latent_distance, paper.generation_mode) == (
-        "means",
-        "training",
-    )
+    assert (
+        paper.latent_distance,
+        paper.search_step,
+        paper.generation_mode,
+    ) == ("means", "batch", "training")
     assert (paper.epochs, paper.scale, paper.gan_epochs) == (30, 1.0, 2)
     adam = paper.optimizer(10)
     assert float(adam.learning_rate) == pytest.approx(1e-4)
@@ -399,3 +425,65 @@ def test_presets():
     # With a schedule too.
     rate = dataclasses.replace(paper, schedule="cosine").optimizer(10)
     assert float(rate.learning_rate) == pytest.approx(1e-4)
+
+
+def test_generated_images_join_streamed_ones(digits, rng):
+    images = StreamedImages(
+        [png_bytes(image) for image in digits.train.images[:7]], 8, channels=1
+    )
+    train = Examples(images, digits.train.labels[:7])
+    made = np.float32(rng.uniform(0, 1, (3, 8, 8, 1)))
+    joined = train.joined(method._negatives(made, train))
+    np.testing.assert_array_equal(joined.images[:7], digits.train.images[:7])
+    repeated = np.rint(255 * made)[np.arange(7) % 3]
+    np.testing.assert_array_equal(joined.images[7:], repeated)
+    np.testing.assert_array_equal(joined.labels[7:], -1)
+
+
+def test_counterfactual_images_and_their_origins(digits, trained):
+    """Those of a search without steps are reconstructions: they look known."""
+    osrci = methods.get("osrci")
+    recipe = osrci.recipe(
+        **{**osrci.preset("digits"), "search_speed": 1e-9, "search_steps": 1},
+    )
+    recipe = dataclasses.replace(recipe, generated_unknowns=20)
+    model = cac_tf.OpenSetClassifier(
+        keras.Sequential(
+            [
+                keras.Input((8, 8, 1)),
+                keras.layers.Flatten(),
+                keras.layers.Dense(6, bias_initializer="ones"),
+            ]
+        ),
+        digits.class_names,
+        score="unknown_class",
+    )
+    with pytest.warns(UserWarning, match="of 20 counterfactual images still"):
+        images, origins = osrci.unknowns(
+            model, trained, digits, recipe, np.random.default_rng(0)
+        )
+    again = trained.predict(digits.train.images[origins], verbose=0)
+    np.testing.assert_allclose(images, again, atol=1e-4)
+    rows = method._beside_origins(images, origins, digits)
+    for name, row in rows.items():
+        class_id = digits.class_names.index(name.split(":")[0])
+        of_class = digits.train.labels[origins] == class_id
+        expected = (
+            digits.train.images[origins[of_class]]
+            if name.endswith("training images")
+            else 255 * images[of_class]
+        )
+        np.testing.assert_allclose(row, expected[:12])
+    assert len(rows) == 2 * len(set(digits.train.labels[origins]))
+
+
+def test_several_devices_are_refused_at_the_start(tmp_path):
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("on JAX, several devices are allowed")
+    for name in ("osrci", "g_openmax", "c2ae", "gfror"):
+        config = experiments.ExperimentConfig(
+            {"dataset": "digits"}, method=name
+        )
+        with pytest.raises(ValueError, match=f"{name} trains on one device"):
+            experiments.train(config, tmp_path / "run", devices=2)
+    assert not (tmp_path / "run").exists()

@@ -86,6 +86,7 @@ class C2AE(SupervisedMethod):
     name = "c2ae"
     recipe = Recipe
     scores = ("min_reconstruction_error", "max_softmax", "max_logit")
+    takes_several_devices = False
 
     def preset(self, dataset):
         values = super().preset(dataset)

@@ -8,16 +8,16 @@ of OpenMax with this class.
 
 There is no code of the authors. `generator="interpolation"` is the form of
 Neal et al. (ECCV 2018), likely the one behind Table 1: images between two
-training images in the latent space of an auto-encoder. That its score was
-OpenMax, see `scores.UnknownClassOpenMax`, is inferred; that each pair has its
-own place between its latents, and that these are not scaled to length 1 again,
-is a choice here.
+training images in the latent space of an auto-encoder, of which those are kept
+that look like no class, until there are enough. That its score was OpenMax, see
+`scores.UnknownClassOpenMax`, is inferred.
 
 `generator="conditional"` is nearer to the paper: a conditional generator makes
 images of mixed classes. Its networks are those of a public re-implementation.
 """
 
 import dataclasses
+import warnings
 
 import numpy as np
 
@@ -38,6 +38,9 @@ conditional_networks = lazy.module(
 _CONDITIONAL_LEARNING_RATE = 2e-4
 # At most so many images are looked at to see whether a generator collapsed.
 _LOOKED_AT = 256
+# So many times as many as wanted are generated at most. (The code of Neal et
+# al. goes on until it has enough.)
+_MOST_DRAWN = 50
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +66,10 @@ class Recipe(GeneratedUnknownsRecipe):
     @classmethod
     def of_preset(cls, preset, given):
         if given.get("generator") == "conditional":
-            rate = preset.get("gan_learning_rate", _CONDITIONAL_LEARNING_RATE)
+            is_published = given.get("preset") == "paper"
+            rate = (not is_published and preset.get("gan_learning_rate")) or (
+                _CONDITIONAL_LEARNING_RATE
+            )
             given = {"gan_learning_rate": rate, **given}
         return super().of_preset(preset, given)
 
@@ -113,23 +119,27 @@ class GOpenMax(GeneratedUnknowns):
         return gan
 
     def unknowns(self, model, generator, dataset, recipe, rng):
+        largest = recipe.largest_known_probability
         if recipe.generator == "interpolation":
-            inputs = _between_training_images(
-                generator.encoder, dataset, recipe, rng
-            )
-            largest = recipe.largest_known_probability
             seen = f"a known class has a probability of {largest:g} or more"
-            others = ", or largest_known_probability"
+            others = "Raise largest_known_probability, or"
 
-            def is_unknown(logits):
+            def draw(count):
+                return _between_training_images(
+                    generator.encoder, dataset, recipe, count, rng
+                )
+
+            def is_unknown(logits, inputs):
                 return generated_images.shows_no_class(logits, largest)
 
         else:
-            inputs = _of_mixed_classes(dataset, recipe, rng)
             seen = "the classifier sees the class that it was generated for"
-            others = ""
+            others = "You may"
 
-            def is_unknown(logits):
+            def draw(count):
+                return _of_mixed_classes(len(dataset.class_names), count, rng)
+
+            def is_unknown(logits, inputs):
                 return generated_images.shows_another_class(logits, inputs[1])
 
         classified = generated_images.ClassifiedImages(
@@ -138,42 +148,50 @@ class GOpenMax(GeneratedUnknowns):
             model.backbone,
             in_training_mode=recipe.generation_mode == "training",
         )
-        images, logits = classified.predict(
-            inputs, batch_size=recipe.gan_batch_size, verbose=0
-        )
-        kept = images[is_unknown(logits)]
+        wanted, drawn, kept = recipe.generated_unknowns, 0, []
+        while sum(map(len, kept)) < wanted and drawn < _MOST_DRAWN * wanted:
+            inputs = draw(wanted)
+            images, logits = classified.predict(
+                inputs, batch_size=recipe.gan_batch_size, verbose=0
+            )
+            kept.append(images[is_unknown(logits, inputs)])
+            drawn += wanted
+        kept = np.concatenate(kept)[:wanted]
         if not len(kept):
             raise ValueError(
-                f"None of the {len(images)} generated images is of use as "
-                f"unknown: in each, {seen}. Raise generated_unknowns{others}, "
-                "or lower epochs for a classifier that is less certain."
+                f"None of {drawn} generated images is of use as unknown: in "
+                f"each, {seen}. {others} lower epochs for a classifier that is "
+                "less certain."
             )
-        return kept
+        if len(kept) < wanted:
+            warnings.warn(
+                f"Of {drawn} generated images, {len(kept)} are of use as "
+                f"unknown, fewer than generated_unknowns={wanted}: in the "
+                f"others, {seen}.",
+                stacklevel=2,
+            )
+        return kept, None
 
 
-def _between_training_images(encoder, dataset, recipe, rng):
+def _between_training_images(encoder, dataset, recipe, count, rng):
     """Latents at a random place between those of two training images."""
-    count = recipe.generated_unknowns
     latents = [
         encoder.predict(
             np.float32(dataset.train.images[rows]) / 255.0,
             batch_size=recipe.gan_batch_size,
             verbose=0,
         )
-        for rows in rng.integers(dataset.train.size, size=(2, count))
+        for rows in rng.integers(0, dataset.train.size, size=(2, count))
     ]
     return generated_images.interpolated(*latents, rng.random(count))
 
 
-def _of_mixed_classes(dataset, recipe, rng):
+def _of_mixed_classes(num_classes, count, rng):
     """Noise and random class vectors."""
-    count = recipe.generated_unknowns
     noise = rng.standard_normal((count, conditional_networks.NOISE))
     return [
         np.float32(noise),
-        generated_images.random_class_vectors(
-            count, len(dataset.class_names), rng
-        ),
+        generated_images.random_class_vectors(count, num_classes, rng),
     ]
 
 

@@ -2,9 +2,9 @@
 """An auto-encoder whose generator a discriminator teaches (Neal et al., 2018).
 
 Encoder, generator and discriminator are one Keras model with one loss, the sum
-of their own. What belongs to one network only is kept from the others by
+of their own. What the discriminator learns by is kept from the others by
 stopping gradients. So the training is the stock one of Keras, and checkpoints,
-exact resume, devices and both backends are those of every other training.
+exact resume and both backends are those of every other training.
 """
 
 import keras
@@ -87,8 +87,9 @@ class AdversarialAutoEncoder(AdversarialTraining):
     G makes of noise, with a gradient penalty between the two.
 
     Deviations from the released code: the networks learn in one step, not one
-    after another; D has one output, where the code's has several and penalises
-    the gradient of their sum.
+    after another; what D says of reconstructions teaches E too, not only G; D
+    has one output, where the code's has several and penalises the gradient of
+    their sum.
 
     Args:
         image_shape: (height, width, channels).

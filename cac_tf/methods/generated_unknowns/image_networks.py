@@ -26,10 +26,14 @@ _SHRINKS = 8
 
 @keras.saving.register_keras_serializable(package="CacTf")
 class UnitChunks(layers.Layer):
-    """Divides each `CHUNK` of consecutive values by its Euclidean length.
+    """Divides each chunk of consecutive values by its Euclidean length.
 
     The latent vectors of the released code lie on such products of spheres:
     1024 values, 16 chunks, for images of 32x32.
+
+    Args:
+        length: number of values of a chunk.
+        **kwargs: passed to `keras.layers.Layer`.
 
     Example:
 
@@ -39,12 +43,20 @@ class UnitChunks(layers.Layer):
     [0.125, 0.125]
     """
 
+    def __init__(self, length=CHUNK, **kwargs):
+        super().__init__(**kwargs)
+        self.length = length
+
     def call(self, inputs):
         # Batch sizes may be unknown, lengths are not.
-        chunks = ops.reshape(inputs, (-1, inputs.shape[-1] // CHUNK, CHUNK))
+        chunks = inputs.shape[-1] // self.length
+        chunks = ops.reshape(inputs, (-1, chunks, self.length))
         squared = ops.sum(ops.square(chunks), axis=-1, keepdims=True)
         chunks = chunks * ops.rsqrt(ops.maximum(squared, 1e-30))
         return ops.reshape(chunks, (-1, inputs.shape[-1]))
+
+    def get_config(self):
+        return {**super().get_config(), "length": self.length}
 
 
 @keras.saving.register_keras_serializable(package="CacTf")

@@ -7,6 +7,7 @@ from cac_tf import lazy
 from cac_tf import losses
 from cac_tf import metrics
 from cac_tf.data import Examples
+from cac_tf.data.streamed_images import StreamedImages
 from cac_tf.labels import UNKNOWN
 from cac_tf.methods.generated_unknowns.recipe import GeneratedUnknownsRecipe
 from cac_tf.methods.known_data import fit_to_known_data
@@ -54,6 +55,8 @@ class GeneratedUnknowns(SupervisedMethod):
     """
 
     recipe = GeneratedUnknownsRecipe
+    # The discriminator compares images of a batch.
+    takes_several_devices = False
 
     def preset(self, dataset):
         values = super().preset(dataset)
@@ -76,7 +79,8 @@ class GeneratedUnknowns(SupervisedMethod):
             rng: `numpy.random.Generator`, for what is chosen.
 
         Returns:
-            (n, H, W, C) float32 images in [0, 1], n at least 1.
+            (n, H, W, C) float32 images in [0, 1], n at least 1; and (n,) the
+            positions of the training images that they are made of, or None.
 
         Raises:
             ValueError: there are none; the message says what to change.
@@ -95,16 +99,19 @@ class GeneratedUnknowns(SupervisedMethod):
         )
         generator = self.train_generator(dataset, recipe, run)
         rng = np.random.default_rng([run.seed, 1])
-        images = np.asarray(
-            self.unknowns(model, generator, dataset, recipe, rng)
-        )
+        images, origins = self.unknowns(model, generator, dataset, recipe, rng)
         if not np.isfinite(images).all():
             raise FloatingPointError(
                 f"{int((~np.isfinite(images)).any(axis=(1, 2, 3)).sum())} of "
                 f"{len(images)} generated images hold NaN or infinity. Lower "
                 "gan_learning_rate, or the search's step if there is one."
             )
-        run.keep_pictures("generated_unknowns", _by_class(images, model))
+        run.keep_pictures(
+            "generated_unknowns",
+            _taken_for(images, model)
+            if origins is None
+            else _beside_origins(images, origins, dataset),
+        )
         model.compile(
             recipe.adam(recipe.unknown_class_learning_rate),
             loss=losses.UnknownClassLoss(),
@@ -158,15 +165,29 @@ class GeneratedUnknowns(SupervisedMethod):
         return auto_encoder
 
 
-def _by_class(images, model):
-    """Some images of each class whose logit is the largest."""
-    pixels = 255.0 * images
+def logits_of(model, images):
+    """(n, N) logits of a classifier, for images in [0, 1]."""
     # The score has no statistics yet.
-    logits = [
-        outputs["logits"]
-        for outputs, *_ in model.iterate_outputs(pixels, names=["logits"])
-    ]
-    class_id = np.concatenate(logits).argmax(axis=-1)
+    parts = model.iterate_outputs(255.0 * images, names=["logits"])
+    return np.concatenate([outputs["logits"] for outputs, *_ in parts])
+
+
+def _beside_origins(images, origins, dataset):
+    """Some images of each class, and the training images that they are of."""
+    labels, rows = np.asarray(dataset.train.labels)[origins], {}
+    for index, name in enumerate(dataset.class_names):
+        shown = np.flatnonzero(labels == index)[:_SHOWN]
+        if len(shown):
+            training = dataset.train.images[origins[shown]]
+            rows[f"{name}: training images"] = training
+            rows[f"{name}: made of them"] = 255.0 * images[shown]
+    return rows
+
+
+def _taken_for(images, model):
+    """Some images of each class whose logit is the largest."""
+    class_id = logits_of(model, images).argmax(axis=-1)
+    pixels = 255.0 * images
     return {
         f"taken for {name}": pixels[class_id == index][:_SHOWN]
         for index, name in enumerate(model.class_names)
@@ -177,7 +198,9 @@ def _by_class(images, model):
 def _negatives(images, train):
     """Generated images, as many as training images, labelled -1."""
     images = np.rint(255.0 * np.clip(images, 0.0, 1.0))
-    kind = getattr(train.images, "dtype", np.dtype("uint8"))
-    images = images.astype(kind)
     rows = np.arange(train.size) % len(images)
-    return Examples(images[rows], np.full(train.size, UNKNOWN))
+    if isinstance(train.images, StreamedImages):
+        repeated = train.images.of_array(images.astype("uint8")).subset(rows)
+    else:
+        repeated = images.astype(train.images.dtype)[rows]
+    return Examples(repeated, np.full(train.size, UNKNOWN))

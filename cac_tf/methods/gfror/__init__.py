@@ -91,6 +91,7 @@ class GFROR(SupervisedMethod):
     name = "gfror"
     recipe = Recipe
     scores = ("max_logit", "max_softmax", "energy")
+    takes_several_devices = False
 
     def preset(self, dataset):
         values = super().preset(dataset)

@@ -7,18 +7,22 @@ the classifier sees no known class in it (section 3.2); then the classifier
 learns these images as one more class (section 3.3), and an input's unknown
 score is P(unknown) - max P(known) (section 3.4).
 
-By default, latents stay close by the squared distance of the paper, and
-networks are in evaluation mode. `preset="paper"` has what the released code
-does instead: the squared difference of the two latents' means, a single number;
-training mode; steps multiplied by the loss; and a gradient penalty by pixel.
+By default, latents stay close by the squared distance of the paper, each image
+follows its own loss, and networks are in evaluation mode. `preset="paper"` has
+what the released code does instead: the squared difference of two mean values
+of all latents of a batch, which hardly binds; steps by the batch's loss
+(`counterfactuals.CounterfactualSearch`); training mode; and a gradient penalty
+by pixel.
 """
 
 import dataclasses
+import warnings
 
 import numpy as np
 
 from cac_tf import lazy
 from cac_tf.methods.generated_unknowns.method import GeneratedUnknowns
+from cac_tf.methods.generated_unknowns.method import logits_of
 from cac_tf.methods.generated_unknowns.recipe import GeneratedUnknownsRecipe
 from cac_tf.methods.method import register
 from cac_tf.methods.recipe import field
@@ -48,8 +52,11 @@ class Recipe(GeneratedUnknownsRecipe):
         "means: of their mean values (its code's), which hardly binds.",
         choices=("squared", "means"),
     )
-    times_loss: bool = field(
-        False, "Multiply each step by the loss, as the paper's code does."
+    search_step: str = field(
+        "image",
+        "image: each image follows its own loss. batch: the mean loss of "
+        "gan_batch_size images, multiplied by this loss (the paper's code).",
+        choices=("image", "batch"),
     )
 
     @classmethod
@@ -57,7 +64,7 @@ class Recipe(GeneratedUnknownsRecipe):
         return {
             **super().published(),
             "latent_distance": "means",
-            "times_loss": True,
+            "search_step": "batch",
         }
 
 
@@ -75,8 +82,9 @@ class OSRCI(GeneratedUnknowns):
         return {**values, **few}
 
     def unknowns(self, model, auto_encoder, dataset, recipe, rng):
-        count = min(recipe.generated_unknowns, 100 * dataset.train.size)
-        rows = rng.permutation(np.arange(count) % dataset.train.size)
+        rows = rng.permutation(
+            np.arange(recipe.generated_unknowns) % dataset.train.size
+        )
         search = counterfactuals.CounterfactualSearch(
             auto_encoder.encoder,
             auto_encoder.generator,
@@ -86,14 +94,25 @@ class OSRCI(GeneratedUnknowns):
             speed=recipe.search_speed,
             distance_weight=recipe.distance_weight,
             distance=recipe.latent_distance,
-            times_loss=recipe.times_loss,
+            step=recipe.search_step,
             in_training_mode=recipe.generation_mode == "training",
         )
-        return search.predict(
+        images = search.predict(
             dataset.train.images[rows],
             batch_size=recipe.gan_batch_size,
             verbose=0,
         )
+        # The logit of "unknown" is 0.
+        known = int((logits_of(model, images).max(axis=-1) > 0.0).sum())
+        if 2 * known > len(images):
+            warnings.warn(
+                f"{known} of {len(images)} counterfactual images still show a "
+                'known class to the classifier; the class "unknown" learns '
+                "them too. Raise search_steps or search_speed, or lower "
+                "distance_weight.",
+                stacklevel=2,
+            )
+        return images, rows
 
 
 register(OSRCI())

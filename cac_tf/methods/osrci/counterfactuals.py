@@ -6,12 +6,18 @@ from keras import ops
 
 from cac_tf.methods.generated_unknowns.gradients import values_and_gradient
 from cac_tf.methods.generated_unknowns.gradients import with_frozen
+from cac_tf.methods.generated_unknowns.image_networks import CHUNK
 from cac_tf.methods.generated_unknowns.image_networks import UnitChunks
 
 DISTANCES = ("squared", "means")
+STEPS = ("image", "batch")
+# The released code projects latents to spheres of a quarter of their values.
+_QUARTERS = 4
 
 
-def search_loss(logits, latents, start, distance_weight, distance):
+def search_loss(
+    logits, latents, start, distance_weight, distance, step="image"
+):
     r"""What the search makes small, per image.
 
     \\(-\log p_{N+1} + w \, d(z, z_0)\\), where p is the softmax of the logits
@@ -23,6 +29,8 @@ def search_loss(logits, latents, start, distance_weight, distance):
         distance_weight: w.
         distance: "squared", |z - z_0|^2 (the paper's), or "means", the squared
             difference of their mean values (the released code's).
+        step: "image", or "batch": then those means are taken over all values
+            of the batch, as in the released code.
 
     Returns:
         (B,) losses.
@@ -41,8 +49,9 @@ def search_loss(logits, latents, start, distance_weight, distance):
     if distance == "squared":
         apart = ops.sum(ops.square(latents - start), axis=-1)
     else:
+        axis = None if step == "batch" else -1
         apart = ops.square(
-            ops.mean(latents, axis=-1) - ops.mean(start, axis=-1)
+            ops.mean(latents, axis=axis) - ops.mean(start, axis=axis)
         )
     return of_unknown + distance_weight * apart
 
@@ -53,8 +62,12 @@ class CounterfactualSearch(keras.Model):
     Each begins with the latents of a real image, takes steps against the
     gradient of `search_loss`, and returns to the unit spheres after each.
 
-    The gradient is that of each image's own loss. (What the released code does
-    by batch is not stated in words; there, the loss is multiplied in.)
+    With `step="image"`, each image follows the gradient of its own loss. With
+    `step="batch"`, which is what the released code does, a step is the gradient
+    of the batch's mean loss, multiplied by this loss. So each image moves by a
+    share of it, and an image's result depends on the others of its batch. And
+    the spheres are then those of four quarters of the latents, though encoder
+    and generator have one for each `image_networks.CHUNK` values.
 
     Args:
         encoder, generator: trained networks, see `image_networks`.
@@ -62,11 +75,10 @@ class CounterfactualSearch(keras.Model):
         classifier: Keras model from images to (B, N) logits.
         steps, speed: number of the steps, and the factor of the gradient.
         distance_weight, distance: see `search_loss`.
-        times_loss: whether each step is multiplied by the loss, so that half
-            the squared loss descends.
-        in_training_mode: whether generator and classifier behave as in
-            training: dropout, and statistics of the batch. Their running means
-            and random states stay as they are.
+        step: "image" or "batch".
+        in_training_mode: whether the networks behave as in training: dropout,
+            and statistics of the batch. Their running means and random states
+            stay as they are.
 
     Call arguments:
         images: (B, H, W, C), 0...255.
@@ -86,21 +98,31 @@ class CounterfactualSearch(keras.Model):
         speed=0.1,
         distance_weight=1.0,
         distance="squared",
-        times_loss=False,
+        step="image",
         in_training_mode=False,
     ):
         super().__init__(name="counterfactual_search", dtype="float32")
-        if distance not in DISTANCES:
-            raise ValueError(
-                f"distance must be one of {', '.join(DISTANCES)}; got "
-                f"{distance!r}."
-            )
+        for name, value, allowed in (
+            ("distance", distance, DISTANCES),
+            ("step", step, STEPS),
+        ):
+            if value not in allowed:
+                raise ValueError(
+                    f"{name} must be one of {', '.join(allowed)}; got "
+                    f"{value!r}."
+                )
         self.encoder, self.generator = encoder, generator
         self.preprocessing, self.classifier = preprocessing, classifier
-        self.unit = UnitChunks(dtype="float32", name="unit")
+        width = encoder.output_shape[-1]
+        self.unit = UnitChunks(
+            width // _QUARTERS if step == "batch" else CHUNK,
+            dtype="float32",
+            name="unit",
+        )
         self._steps, self._speed = steps, speed
-        self._distance = (distance_weight, distance)
-        self._times_loss, self._in_training = times_loss, in_training_mode
+        self._loss = (distance_weight, distance, step)
+        self._by_batch = step == "batch"
+        self._in_training = in_training_mode
 
     def build(self, input_shape):
         """The networks are built when they are made."""
@@ -113,7 +135,11 @@ class CounterfactualSearch(keras.Model):
 
     def start(self, images):
         """(B, L) latents of (B, H, W, C) images, 0...255."""
-        return self.encoder(ops.cast(images, "float32") / 255.0, training=False)
+        return with_frozen(
+            self.encoder,
+            ops.cast(images, "float32") / 255.0,
+            training=self._in_training,
+        )
 
     def search(self, start):
         """The latents after all steps.
@@ -137,8 +163,10 @@ class CounterfactualSearch(keras.Model):
                 latents,
                 [*zip(changing, values, strict=True), *fixed],
             )
-            if self._times_loss:
-                gradient = gradient * ops.expand_dims(losses, -1)
+            if self._by_batch:
+                # The gradient is that of the sum.
+                count = ops.cast(ops.shape(losses)[0], "float32")
+                gradient = gradient * ops.mean(losses) / count
             latents = self.unit(latents - self._speed * gradient)
             return latents, losses, after[: len(changing)]
 
@@ -154,5 +182,5 @@ class CounterfactualSearch(keras.Model):
             images = self.preprocessing.normalise(images)
         logits = self.classifier(images, training=self._in_training)
         return search_loss(
-            ops.cast(logits, "float32"), latents, start, *self._distance
+            ops.cast(logits, "float32"), latents, start, *self._loss
         )
