@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains the benchmark by a fast recipe, one run after another.
 
-    TFDS_DATA_DIR=... nice -n 19 python benchmarks/training_queue.py [PREFIX ...]
+    TFDS_DATA_DIR=... nice -n 19 python benchmarks/training_queue.py [NAME ...]
 
 Resumes after an interruption, by the same command. The numbers of each run go
 to benchmarks/results/training as soon as it ends; a run that fails is reported,
-and the next one begins. Prefixes choose among the runs.
+and the next one begins. Names, or their beginnings, choose among the runs.
 
 "search" runs compare recipes without any test image: known are four of the six
 known CIFAR10 classes of `miller2020` trial 0, unknown the other two, and all

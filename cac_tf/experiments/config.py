@@ -90,8 +90,8 @@ class ExperimentConfig:
         object.__setattr__(self, "data", _plain(self.data))
         method = methods.get(self.method)
         recipe = self._recipe(method)
-        method.check(recipe, self.dataset_name, self.tta)
         object.__setattr__(self, "score", self.score or method.scores[0])
+        method.check(recipe, self.dataset_name, self.tta, self.score)
         object.__setattr__(self, "scores", self._compared(method))
         if self.score != AUTO:
             score_rules.check(self.score)
@@ -140,14 +140,17 @@ class ExperimentConfig:
             method.preset(self.dataset_name), self.recipe
         )
         for name, why in sorted(recipe.unused.items()):
-            if name in self.recipe:
+            if name in self.recipe or (
+                name == "true_positive_rate"
+                and self.true_positive_rate != type(self).true_positive_rate
+            ):
                 self._has_no_effect(name, why)
         return recipe
 
     def _has_no_effect(self, name, why):
+        value = self.recipe.get(name, self.true_positive_rate)
         raise ValueError(
-            f"{name}={self.recipe[name]} has no effect with {why}; leave it "
-            "out."
+            f"{name}={value} has no effect with {why}; leave it out."
         )
 
     def _compared(self, method):

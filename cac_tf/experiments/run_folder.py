@@ -37,6 +37,7 @@ FORMAT = 4
 _FILES = (
     "metrics.json",
     "checkpoints/*.npz",
+    "checkpoints/*.npy",
     "pictures/*.npz",
     "model.keras",
     "history.json",

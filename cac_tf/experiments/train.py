@@ -145,10 +145,10 @@ def _train_in(folder, config, runtime, dataset, tensorboard, tell):
         after_epoch=_learning_curve(config, dataset),
         pictures=folder.file("pictures"),
     )
-    method = methods.get(config.method)
+    method, recipe = methods.get(config.method), config.recipe_in_force
     try:
         with runtime.scope():
-            model = method.train(dataset, config.recipe_in_force, run)
+            model = method.train(dataset, recipe, run)
     except ValueError:
         # If the method refuses the recipe, nothing is left behind.
         folder.remove_if_nothing_was_trained()
@@ -157,10 +157,7 @@ def _train_in(folder, config, runtime, dataset, tensorboard, tell):
         chosen, separations = choose_score(model, dataset)
         tell("chosen", chosen.name, separations)
         model = model.with_score(chosen)
-    model.calibrate(
-        dataset.validation.images,
-        true_positive_rate=config.true_positive_rate,
-    )
+    method.calibrate(model, dataset, recipe, config.true_positive_rate)
     model.save(folder.file("model.keras"))
     evaluation = evaluate(model, dataset, config.method, config.scores)
     if keras.backend.backend() == "tensorflow":

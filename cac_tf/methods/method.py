@@ -113,12 +113,33 @@ class Method:
         """
         raise NotImplementedError
 
-    def check(self, recipe: Any, dataset_name: str, tta: str | None) -> None:
+    def calibrate(
+        self,
+        model: OpenSetClassifier,
+        dataset: OpenSetDataset,
+        recipe: Any,
+        true_positive_rate: float,
+    ) -> None:
+        """Sets theta of a trained model, from known validation images.
+
+        Args:
+            model: of `train`; its score may be another than the method's.
+            dataset, recipe: as of `train`.
+            true_positive_rate: share of these images to accept.
+        """
+        model.calibrate(
+            dataset.validation.images, true_positive_rate=true_positive_rate
+        )
+
+    def check(
+        self, recipe: Any, dataset_name: str, tta: str | None, score: str
+    ) -> None:
         """Raises ValueError for a recipe that does not fit the rest.
 
         Args:
             recipe: of this method's recipe class.
             dataset_name: name of the data set.
             tta: the wanted test-time augmentation, or None.
+            score: name of the wanted score, or "auto".
         """
         presets.check_tta(tta, dataset_name, getattr(recipe, "flip", None))

@@ -209,11 +209,19 @@ def test_threshold_from_the_tails_is_the_best_one(rng):
         assert theta == pytest.approx(wanted, abs=0.03)
 
 
-def test_threshold_of_a_model(finished, digits):
+def test_threshold_of_a_model(finished, digits, monkeypatch):
     model, _ = finished
     match, other = errors_of(model, digits.validation)
     assert len(other) == 2 * len(match) == 2 * digits.validation.size
     theta = extreme_value_threshold(match, other, tail_share=0.3)
+    # A tenth of these few images is no tail.
+    monkeypatch.setattr(extreme_value_threshold, "__defaults__", (0.5, 0.3))
+    method = methods.get("c2ae")
+    recipe = method.recipe(threshold="extreme_values")
+    method.calibrate(model, digits, recipe, 0.95)
+    assert model.threshold == pytest.approx(theta)
+    method.calibrate(model, digits, method.recipe(), 0.95)
+    assert model.threshold != pytest.approx(theta)
     model.threshold = theta
     prediction = model.predict_open_set(digits.known_test.images)
     np.testing.assert_array_equal(
@@ -233,6 +241,19 @@ def test_threshold_of_a_model(finished, digits):
 def test_thresholds_that_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         extreme_value_threshold(*arguments)
+
+
+def test_which_threshold(finished):
+    data = {"dataset": "digits"}
+    for recipe in ({"threshold": "extreme_values"}, {"preset": "paper"}):
+        with pytest.raises(ValueError, match="true_positive_rate=0.9 has no"):
+            experiments.ExperimentConfig(
+                data, method="c2ae", recipe=recipe, true_positive_rate=0.9
+            )
+        with pytest.raises(ValueError, match="is for score=min_reconstruct"):
+            experiments.ExperimentConfig(
+                data, method="c2ae", recipe=recipe, score="max_softmax"
+            )
 
 
 def test_pictures_of_test_images_and_of_the_training(digits, tmp_path):

@@ -2,6 +2,7 @@
 """Losses, gradients and searches against NumPy, on tiny networks."""
 
 import dataclasses
+import shutil
 
 import keras
 import numpy as np
@@ -220,6 +221,56 @@ def test_the_generator_goes_on_where_it_was_interrupted(resumed):
     # Weights, running means, momenta, and the states of random generators.
     assert len(before) > 200
     for one, other in zip(before, after, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+class _Copy(keras.callbacks.Callback):
+    """Copies a run's folder at the start of the second epoch."""
+
+    def __init__(self, folder, copy):
+        super().__init__()
+        self._paths = folder, copy
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == 1:
+            shutil.copytree(*self._paths)
+
+
+@pytest.mark.slow
+def test_osrci_goes_on_where_it_was_interrupted(
+    digits, network, tmp_path, monkeypatch
+):
+    """Its images are not generated anew, and its weights are the same."""
+    osrci = methods.get("osrci")
+    recipe = osrci.recipe(
+        **{
+            **osrci.preset("digits"),
+            "network": network,
+            "epochs": 2,
+            "gan_epochs": 2,
+            "gan_width": 4,
+            "search_steps": 3,
+            "generated_unknowns": 16,
+            "unknown_class_epochs": 3,
+        }
+    )
+    folder, copy = tmp_path / "run", tmp_path / "copy"
+
+    def callbacks(name, epochs, steps):
+        return [_Copy(folder, copy)] if name == "unknown_class" else []
+
+    def train(path, **options):
+        path.mkdir(exist_ok=True)
+        run = TrainingRun(Runtime(seed=5), str(path / "kept"), **options)
+        return osrci.train(digits, recipe, run), run
+
+    whole, run = train(folder, callbacks=callbacks)
+    monkeypatch.setattr(type(osrci), "unknowns", None)
+    resumed, again = train(copy)
+    assert again.history == run.history
+    for one, other in zip(
+        resumed.get_weights(), whole.get_weights(), strict=True
+    ):
         np.testing.assert_array_equal(one, other)
 
 

@@ -16,8 +16,9 @@ Where it differs from the paper: the decoder is that of Neal et al. (ECCV 2018);
 errors are means over pixels in [0, 1], not sums; with `preset="fair"`, the
 classifier is trained with augmentation (the decoder never is: on augmented
 digits it reconstructed validation images much worse). The threshold is
-calibrated like that of every score; that of the paper, from
-generalised Pareto distributions, is `extreme_values.extreme_value_threshold`.
+calibrated like that of every score; with `threshold="extreme_values"` it is the
+paper's, from generalised Pareto distributions
+(`extreme_values.extreme_value_threshold`).
 """
 
 import dataclasses
@@ -32,6 +33,7 @@ from cac_tf.methods.supervised import SupervisedMethod
 from cac_tf.methods.two_presets import TwoPresetRecipe
 from cac_tf.training import Stage
 
+extreme_values = lazy.module("cac_tf.methods.c2ae.extreme_values")
 conditioned = lazy.module("cac_tf.methods.c2ae.conditioned_training")
 
 # scikit-learn's digits are few and small. Chosen by how much better validation
@@ -75,9 +77,32 @@ class Recipe(TwoPresetRecipe):
         64, "An eighth of the decoder's first filters.", at_least=1
     )
 
+    threshold: str = field(
+        "accepted_share",
+        "accepted_share: theta accepts a share of the known validation images, "
+        "as with all methods. extreme_values: theta has the smallest "
+        "probability of a wrong decision, by the tails of the errors (C2AE's "
+        "paper).",
+        choices=("accepted_share", "extreme_values"),
+    )
+
     @classmethod
     def published(cls):
-        return {"algorithm": "adam", "learning_rate": 3e-4}
+        return {
+            "algorithm": "adam",
+            "learning_rate": 3e-4,
+            "threshold": "extreme_values",
+        }
+
+    @property
+    def unused(self):
+        found = super().unused
+        if self.threshold == "extreme_values":
+            found = {
+                **found,
+                "true_positive_rate": "threshold=extreme_values",
+            }
+        return found
 
 
 class C2AE(SupervisedMethod):
@@ -126,6 +151,21 @@ class C2AE(SupervisedMethod):
             )
         fit_to_known_data(model, dataset)
         return model
+
+    def calibrate(self, model, dataset, recipe, true_positive_rate):
+        if recipe.threshold == "accepted_share":
+            super().calibrate(model, dataset, recipe, true_positive_rate)
+            return
+        errors = extreme_values.errors_of(model, dataset.validation)
+        model.threshold = extreme_values.extreme_value_threshold(*errors)
+
+    def check(self, recipe, dataset_name, tta, score):
+        super().check(recipe, dataset_name, tta, score)
+        if recipe.threshold == "extreme_values" and score != self.scores[0]:
+            raise ValueError(
+                f"threshold=extreme_values is for score={self.scores[0]}; got "
+                f"score={score}: choose threshold=accepted_share."
+            )
 
 
 register(C2AE())

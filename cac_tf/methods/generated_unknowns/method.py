@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The common course of methods that generate unknown images to train on."""
 
+import os
+
 import numpy as np
 
+from cac_tf import atomic_files
 from cac_tf import lazy
 from cac_tf import losses
 from cac_tf import metrics
@@ -89,29 +92,9 @@ class GeneratedUnknowns(SupervisedMethod):
 
     def train(self, dataset, recipe, run):
         model = self.build_model(dataset, recipe, run)
-        run.fit(
-            model,
-            dataset.train,
-            dataset.validation,
-            stages=recipe.stages,
-            batch_size=recipe.batch_size,
-            monitor=f"val_{self.monitor().name}" if recipe.keeps_best else None,
-        )
+        self.fit_classifier(model, dataset, recipe, run)
         generator = self.train_generator(dataset, recipe, run)
-        rng = np.random.default_rng([run.seed, 1])
-        images, origins = self.unknowns(model, generator, dataset, recipe, rng)
-        if not np.isfinite(images).all():
-            raise FloatingPointError(
-                f"{int((~np.isfinite(images)).any(axis=(1, 2, 3)).sum())} of "
-                f"{len(images)} generated images hold NaN or infinity. Lower "
-                "gan_learning_rate, or the search's step if there is one."
-            )
-        run.keep_pictures(
-            "generated_unknowns",
-            _taken_for(images, model)
-            if origins is None
-            else _beside_origins(images, origins, dataset),
-        )
+        images = self.kept_unknowns(model, generator, dataset, recipe, run)
         model.compile(
             recipe.adam(recipe.unknown_class_learning_rate),
             loss=losses.UnknownClassLoss(),
@@ -127,6 +110,33 @@ class GeneratedUnknowns(SupervisedMethod):
         )
         fit_to_known_data(model, dataset)
         return model
+
+    def kept_unknowns(self, model, generator, dataset, recipe, run):
+        """What `unknowns` gave, now or before an interruption.
+
+        Raises:
+            FloatingPointError: they hold NaN or infinity.
+        """
+        path = os.path.join(run.checkpoints, "generated_unknowns.npy")
+        if os.path.exists(path):
+            return np.load(path)
+        rng = np.random.default_rng([run.seed, 1])
+        images, origins = self.unknowns(model, generator, dataset, recipe, rng)
+        if not np.isfinite(images).all():
+            raise FloatingPointError(
+                f"{int((~np.isfinite(images)).any(axis=(1, 2, 3)).sum())} of "
+                f"{len(images)} generated images hold NaN or infinity. Lower "
+                "gan_learning_rate, or the search's step if there is one."
+            )
+        run.keep_pictures(
+            "generated_unknowns",
+            _taken_for(images, model)
+            if origins is None
+            else _beside_origins(images, origins, dataset),
+        )
+        with atomic_files.replacing(path) as temporary:
+            np.save(temporary, images)
+        return images
 
     def train_generator(self, dataset, recipe, run):
         """The generator's training.
