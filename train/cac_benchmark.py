@@ -346,6 +346,8 @@ def _print_plan(configs):
         f"{terminal.duration(total)} if no stage ends early (from a few timed "
         "steps on this machine)."
     )
+    if unknown := sum(seconds is None for seconds in estimates.values()):
+        print(f"Not counted: {unknown} of them, whose time is unknown.")
 
 
 def run():

@@ -14,6 +14,7 @@ from cac_tf import data
 from cac_tf import methods
 from cac_tf.experiments.benchmark_plan import training_images
 from cac_tf.losses import CACLoss
+from cac_tf.methods.two_presets import TwoPresetRecipe
 from cac_tf.models import OpenSetClassifier
 from cac_tf.models import networks
 
@@ -36,7 +37,8 @@ def estimated_seconds(
 
     Returns:
         Dict from a run to its seconds, if no stage ends early; None for a
-        recipe that does not say what would have to be timed.
+        recipe that does not say what would have to be timed, or that trains
+        more than a classifier.
     """
     rates: dict[tuple, float] = {}
     found: dict[BenchmarkRun, float | None] = {}
@@ -45,7 +47,9 @@ def estimated_seconds(
         if run.evaluated_model is not None:
             found[run] = _SECONDS_OF_EVALUATION
             continue
-        if not isinstance(recipe, methods.Recipe):
+        if not isinstance(recipe, methods.Recipe) or isinstance(
+            recipe, TwoPresetRecipe
+        ):
             found[run] = None
             continue
         benchmark_set = data.BENCHMARK_SETS.get(run.dataset)
