@@ -194,7 +194,9 @@ def test_a_loss_that_is_no_number_ends_the_training(digits, tmp_path):
         training.compile(conditioned_training.adam(1e-3))
         for weight in training.trainable_variables:
             weight.assign(np.nan * weight)
-        with pytest.raises(FloatingPointError, match="became nan in epoch 1"):
+        with pytest.raises(
+            FloatingPointError, match="became nan .*Lower decoder"
+        ):
             training.fit(*digits.train, verbose=0)
 
 

@@ -99,6 +99,8 @@ class DecoderTraining(ImageTraining):
         ValueError: match_weight out of range.
     """
 
+    RATE = "decoder_learning_rate"
+
     def __init__(self, model, match_weight=0.9, seed=None):
         super().__init__(model.preprocessing, None, name="decoder_training")
         if not 0.0 <= match_weight <= 1.0:

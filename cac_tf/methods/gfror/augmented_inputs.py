@@ -93,6 +93,8 @@ class AutoEncoderTraining(ImageTraining):
         seed: seed of the dropout.
     """
 
+    RATE = "auto_encoder_learning_rate"
+
     def __init__(self, model, dropout=0.2, seed=None):
         super().__init__(
             model.preprocessing,

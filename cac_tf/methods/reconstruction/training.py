@@ -5,8 +5,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from cac_tf.methods.reconstruction.failed_training import StopOnNonFiniteLoss
 from cac_tf.models import compilation
-from cac_tf.models import training_checks
 
 
 class ImageTraining(keras.Model):
@@ -15,13 +15,15 @@ class ImageTraining(keras.Model):
     A subclass has `call(images, training)`, which gives what the loss needs
     besides images and labels, and `losses_of(images, labels, outputs,
     training)`, a list of pairs: (B,) losses and their (B,) weights. Their
-    weighted means are added.
+    weighted means are added. `RATE` is the recipe's field of its learning rate.
 
     Args:
         preprocessing: `ImagePreprocessing`.
         augmentation: layer or None.
         **kwargs: passed to `keras.Model`.
     """
+
+    RATE = "learning_rate"
 
     def __init__(self, preprocessing, augmentation, **kwargs):
         super().__init__(dtype="float32", **kwargs)
@@ -82,15 +84,13 @@ class ImageTraining(keras.Model):
 
         return samples
 
-    def fit(self, *args, callbacks=None, **kwargs):
+    def fit(self, *args, callbacks=(), **kwargs):
         """Like `keras.Model.fit`.
 
         Raises:
             FloatingPointError: the loss became NaN or infinite.
         """
-        callbacks = training_checks.with_check_of_loss(
-            callbacks, inputs_are_checked=True
-        )
+        callbacks = [StopOnNonFiniteLoss(f"Lower {self.RATE}."), *callbacks]
         return super().fit(*args, callbacks=callbacks, **kwargs)
 
 

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trainings of networks that make images: whether they failed, and how."""
+
+import keras
+import numpy as np
+
+# The spread of the generator's images, as a share of that of real images,
+# below which nobody could tell them apart.
+_SMALLEST_SPREAD = 0.02
+
+
+class StopOnNonFiniteLoss(keras.callbacks.Callback):
+    """Ends the training of a network that makes images.
+
+    Args:
+        advice: what to change, for the message of its FloatingPointError.
+    """
+
+    def __init__(self, advice):
+        super().__init__()
+        self._advice = advice
+
+    def on_train_batch_end(self, batch, logs=None):
+        loss = (logs or {}).get("loss")
+        if loss is not None and not np.isfinite(float(loss)):
+            raise FloatingPointError(
+                f"The loss of the training of {self.model.name} became "
+                f"{float(loss)} in batch {batch}. {self._advice}"
+            )
+
+
+def check_not_collapsed(made, images, what, advice):
+    """Raises ValueError if generated images hardly differ from each other.
+
+    Args:
+        made: (n, H, W, C) generated images in [0, 1].
+        images: (m, H, W, C) real images, 0...255.
+        what: what they are, for the message.
+        advice: what to change, for the message.
+
+    Example:
+
+    >>> images = np.arange(8).reshape(2, 2, 2, 1)
+    >>> check_not_collapsed(images / 255, images, "", "")
+    >>> check_not_collapsed(  # doctest: +ELLIPSIS
+    ...     0 * images, images, "two images", "Raise gan_epochs.")
+    Traceback (most recent call last):
+    ...
+    ValueError: The generator has collapsed: over two images a pixel ...
+    """
+    spread = np.float64(made).std(axis=0).mean()
+    wanted = (np.float64(images) / 255.0).std(axis=0).mean()
+    if not spread >= _SMALLEST_SPREAD * wanted:
+        raise ValueError(
+            f"The generator has collapsed: over {what} a pixel varies by "
+            f"{spread:.2g}, over the images by {wanted:.2g}. {advice}"
+        )
