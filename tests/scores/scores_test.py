@@ -400,6 +400,20 @@ def test_openmax(tail_size, rank, shift, form, mode, rng):
     np.testing.assert_allclose(actual, expected, rtol=2e-4, atol=1e-6)
 
 
+def test_openmax_as_in_table_1(rng):
+    labels = np.arange(300) % 3
+    logits = np.float32(6 * np.eye(3)[labels] + rng.standard_normal((300, 3)))
+    inputs = np.float32(4 * rng.standard_normal((40, 3)))
+    rule = scores.get("openmax_log_sum_exp")
+    rule.fit(labels, logits=logits)
+    expected = openmax_oracle(
+        logits, labels, inputs, 20, None, form="log_sum_exp"
+    )
+    np.testing.assert_allclose(
+        np.asarray(rule(inputs)), expected, rtol=2e-4, atol=1e-6
+    )
+
+
 def eucos(one, other):
     return spatial.distance.euclidean(one, other) / 200 + (
         spatial.distance.cosine(one, other)
