@@ -315,8 +315,24 @@ def _show(values, folder, rows, finished):
         _write_figure(folder.file("sweep.png"), figure)
     if values.figure is not None:
         trials = [run for run in finished if run.trial == min(_trials(values))]
-        figure = _figure(values.figure, rows, trials)
+        figure = _figure(values.figure, _rows_of(values, rows), trials)
         _write_figure(folder.file(f"figure_{values.figure}.png"), figure)
+
+
+def _rows_of(values, rows):
+    """Those of the data sets, methods and splits that the flags name.
+
+    A folder may hold the runs of several tables and figures.
+    """
+    # A set with fixed classes has this family.
+    families = (*values.split_family, "custom")
+    return [
+        row
+        for row in rows
+        if row["dataset"] in values.datasets
+        and row["method"] in values.methods
+        and row["split_family"] in families
+    ]
 
 
 def _figure(name, rows, first_trials):

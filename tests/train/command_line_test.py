@@ -1182,6 +1182,25 @@ def test_benchmark_of_a_sweep(tmp_path, capsys):
     assert (out / "sweep.png").read_bytes()[:4] == b"\x89PNG"
 
 
+def test_a_figure_shows_its_own_runs_of_a_folder():
+    values = flags.FlagValues()
+    cac_benchmark.define_flags(values)
+    values(["cac-benchmark", "--figure=3", "--output_dir=out"])
+    cac_benchmark._paper_decides(values)
+    rows = [
+        {"dataset": dataset, "method": method, "split_family": family}
+        for dataset, method, family in (
+            ("mnist", "cac", "miller2020"),
+            ("mnist", "cac", "neal"),
+            ("mnist", "tuplet", "miller2020"),
+            ("digits", "cac", "miller2020"),
+            ("cifar10", "cross_entropy", "miller2020"),
+        )
+    ]
+    shown = cac_benchmark._rows_of(values, rows)
+    assert shown == [rows[0], rows[4]]
+
+
 def test_a_table_of_released_weights_has_what_was_released(tmp_path, capsys):
     """Of Table 4, CAC alone, and the data sets that the folder has."""
     weights = tmp_path / "weights"
