@@ -107,6 +107,8 @@ def _print_trials(rows, family, file):
     measures = {
         "auroc": "auroc",
         "fpr_at_95_tpr": "fpr@95%",
+        "aupr_known": "aupr known",
+        "aupr_unknown": "aupr unknown",
         "accuracy": "accuracy",
         "ccr@1%": "ccr@1%",
         "ccr@5%": "ccr@5%",
@@ -130,7 +132,7 @@ def _print_trials(rows, family, file):
     ]
     for dataset in dict.fromkeys(row["dataset"] for row in rows):
         for name, values in published_ccr(dataset).items():
-            cells = ["", "", "", "", *map(_number, values), "", "", ""]
+            cells = [*[""] * 6, *map(_number, values), "", "", ""]
             lines.append(([f"{dataset}, published: {name}", *cells], True))
     print_table(
         ["data, method, score"],
