@@ -11,9 +11,10 @@ convolutions, no bias, batch norm, leaky ReLU. Writes
 benchmarks/results/authors_network.json: AUROC by
 the smallest rejection score around class means (as published) and around
 anchors, by the distance to the closest class mean, and by the largest logit;
-the accuracy in two ways, because the authors' evaluation takes the largest
-logit for the class, and the paper's rule the smallest rejection score around
-class means. About two minutes a checkpoint on two cores. Needs PyTorch.
+the accuracy in two ways: by the smallest rejection score around class means, as
+in the authors' evaluation and the paper's rule, and by the largest logit. (In
+the authors' code, the largest logit decides which training images count for the
+class means.) About two minutes a checkpoint on two cores. Needs PyTorch.
 """
 
 import argparse

@@ -94,10 +94,18 @@ def pairs(data):
             lambda: detector.Mahalanobis(None),
             in_our_units=None,
         ),
+        "mahalanobis, no shrinkage": Pair(
+            lambda: scores.Mahalanobis(shrinkage=None),
+            lambda: detector.Mahalanobis(None),
+        ),
         "relative_mahalanobis": Pair(
             scores.RelativeMahalanobis,
             lambda: detector.RMD(None),
             in_our_units=None,
+        ),
+        "relative_mahalanobis, no shrinkage": Pair(
+            lambda: scores.RelativeMahalanobis(shrinkage=None),
+            lambda: detector.RMD(None),
         ),
         "knn": Pair(
             lambda: scores.KNN(_NEIGHBOURS, _BANK),

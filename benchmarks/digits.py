@@ -6,6 +6,7 @@
 Writes benchmarks/results/digits.json; docs/benchmarks.md has the table.
 """
 
+import dataclasses
 import pathlib
 import tempfile
 import time
@@ -29,7 +30,7 @@ def run_trial(trial, seed):
     """Trains, calibrates and evaluates one trial, as `cac-train` does.
 
     Returns:
-        The metrics, with `seed` and the training's `seconds`.
+        The metrics, with `seed`, the training's `seconds` and `recipe`.
     """
     dataset = load_open_set_dataset("digits", trial=trial)
     method = methods.get("cac")
@@ -44,6 +45,7 @@ def run_trial(trial, seed):
         **evaluate(model, dataset).metrics,
         "seed": seed,
         "seconds": round(seconds, 1),
+        "recipe": dataclasses.asdict(recipe),
     }
 
 

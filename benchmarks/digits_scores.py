@@ -8,6 +8,7 @@ benchmarks/results/digits_scores.json; docs/benchmarks.md has the table. For
 each model it also says which score `--score=auto` would have chosen.
 """
 
+import dataclasses
 import pathlib
 import tempfile
 
@@ -34,7 +35,7 @@ def run_trial(name, trial):
 
     Returns:
         Dict: `scores` (measures by name), `microseconds_per_image`, `chosen`
-        by `--score=auto`.
+        by `--score=auto`, `recipe`.
     """
     dataset = load_open_set_dataset("digits", trial=trial)
     method = methods.get(name)
@@ -47,6 +48,7 @@ def run_trial(name, trial):
         "scores": metrics["scores"],
         "microseconds_per_image": metrics["microseconds_per_image"],
         "chosen": choose_score(model, dataset)[0].name,
+        "recipe": dataclasses.asdict(recipe),
     }
 
 

@@ -5,8 +5,9 @@
 
 Writes benchmarks/results/small_calls.json: CPU seconds of `cac-train --help`
 and of imports, each in processes of their own that take turns; the time of
-`predict_open_set` of one image beside that of the compiled network alone; and
-that of 60,000 rows of numbers by batch size.
+`predict_open_set` of one image beside that of the compiled network alone; that
+of 60,000 rows of numbers by batch size; and that of bootstrap intervals of
+10,000 scores.
 """
 
 import os
@@ -105,6 +106,15 @@ def many_rows():
     return dict(zip(map(str, sizes), taken, strict=True))
 
 
+def intervals():
+    """Milliseconds of `metrics.bootstrap_intervals` of 10,000 scores."""
+    rng = np.random.default_rng(0)
+    known, unknown = rng.normal(0, 1, 5000), rng.normal(1, 1, 5000)
+    call = cac_tf.metrics.bootstrap_intervals
+    (taken,) = _median_ms(lambda: call(known, unknown), repeats=10)
+    return taken
+
+
 def main():
     """Measures and writes."""
     small = keras.Sequential(
@@ -126,6 +136,7 @@ def main():
             ),
         },
         "rows_60000_ms": many_rows(),
+        "intervals_of_10000_scores_ms": intervals(),
     }
     atomic_files.write_json(RESULT, result)
     print({k: v for k, v in result.items() if k != "environment"})

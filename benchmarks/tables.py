@@ -40,6 +40,14 @@ def digits_table():
         mean = result["mean_by_seed"][str(seed)]
         cells.append(f"{mean['auroc']:.3f} / {mean['accuracy']:.3f}")
         lines.append(f"| {seed} | {' | '.join(cells)} |")
+    # By how much one recipe differs on the same data.
+    variances = [
+        np.var([runs[seed, trial]["auroc"] for seed in seeds], ddof=1)
+        for trial in trials
+    ]
+    cells = [f"{value:.4f}" for value in np.sqrt(variances)]
+    cells.append(f"{np.sqrt(np.mean(variances)):.4f}")
+    lines.append(f"| AUROC's deviation between seeds | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -66,16 +74,21 @@ def released_weights_table():
         json.loads((RESULTS / f"{name}.json").read_text())["runs"]
         for name in ("released_scores", "authors_network")
     )
-    # The authors' evaluation takes the class of the largest logit.
     names = {
         "accuracy": "accuracy by the largest logit",
+        # As the authors' evaluation takes the class.
+        "accuracy, gamma": "accuracy by the smallest gamma",
         "gamma": "gamma",
         "gamma, anchors": "gamma, anchors",
         "min_distance": "min_distance",
         "max_logit": "max_logit",
     }
+    titles = [
+        their if name.startswith("accuracy") else name
+        for name, their in names.items()
+    ]
     lines = [
-        f"| trial 0 | {' | '.join(names)} |",
+        f"| trial 0 | {' | '.join(titles)} |",
         "| --- |" + " --- |" * len(names),
     ]
     ours = {
@@ -84,10 +97,13 @@ def released_weights_table():
         for dataset, columns in runs[run]["columns"].items()
     }
     for dataset in ("mnist", "cifar10", "cifar+10", "cifar+50"):
-        cells = [
-            f"{ours[dataset][name]:.4f} ({theirs[f'{dataset} 0'][their]:.4f})"
-            for name, their in names.items()
-        ]
+        cells = []
+        for name, their in names.items():
+            own = ours[dataset].get(name)
+            cells.append(
+                f"{'–' if own is None else f'{own:.4f}'} "
+                f"({theirs[f'{dataset} 0'][their]:.4f})"
+            )
         lines.append(f"| {dataset} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -115,9 +131,9 @@ def readme_table():
         if (training, name) not in values:
             continue
         row = values[training, name]
-        # The deviations are in docs/benchmarks.md.
+        # Each has five trials, as the text says.
         cells = [
-            mean_of_trials(row.get(column), with_spread=False)
+            mean_of_trials(row.get(column), with_number=False)
             for column in columns
         ]
         label = training.replace("_", "-")
@@ -337,6 +353,7 @@ def overlap_table():
 # What the table has besides AUROC, and what it says of it.
 _NO_SCORES = {
     "accuracy": "(accuracy)",
+    "accuracy, gamma": "(accuracy, gamma)",
     "true_positive_rate": "(known images accepted)",
 }
 
@@ -438,15 +455,22 @@ def near_far_table():
     """AUROC, near and far unknown images, in Markdown."""
     runs = json.loads((RESULTS / "near_far.json").read_text())["runs"]
     lines = [
-        "| weights, unknown images | gamma | max_logit | max_softmax | vim "
-        "| knn | accepted at theta |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| weights, unknown images | gamma | max_logit | max_softmax | energy "
+        "| vim | knn, k = 1 | accepted at theta |",
+        "| --- |" + " ---: |" * 7,
     ]
     for key, run in runs.items():
         for name, found in run["unknown"].items():
             cells = [
                 f"{found['auroc'][score]:.3f}"
-                for score in ("gamma", "max_logit", "max_softmax", "vim", "knn")
+                for score in (
+                    "gamma",
+                    "max_logit",
+                    "max_softmax",
+                    "energy",
+                    "vim",
+                    "knn",
+                )
             ]
             accepted = f"{found['accepted at theta']:.0%}".replace("%", " %")
             lines.append(
@@ -493,6 +517,20 @@ def serving_scores_table():
         lines.append(
             f"| {name} | {more['p50']:+.1f} % | {more['p99']:+.1f} % |"
         )
+    return "\n".join(lines)
+
+
+def far_away_table():
+    """The share of inputs far from everything known that is rejected."""
+    result = json.loads((RESULTS / "far_away.json").read_text())
+    radii = [f"{radius:,}" for radius in result["radii"]]
+    lines = [
+        f"| score | {' | '.join(radii)} |",
+        "| --- |" + " ---: |" * len(radii),
+    ]
+    for name, shares in result["rejected"].items():
+        cells = [f"{100 * share:.0f} %" for share in shares]
+        lines.append(f"| `{name}` | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -551,6 +589,7 @@ TABLES = {
     "digits": digits_table,
     "digits_scores": digits_scores_table,
     "edge_formats": edge_formats_table,
+    "far_away": far_away_table,
     "fused_core": fused_core_table,
     "fused_op": fused_op_table,
     "readme": readme_table,

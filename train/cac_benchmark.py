@@ -130,6 +130,7 @@ def _paper_decides(values):
         shown = reporting.FIGURES[values.figure]
     else:
         return
+    decided = set()
     for name, value in (
         ("datasets", shown.datasets),
         ("methods", shown.methods),
@@ -137,6 +138,27 @@ def _paper_decides(values):
     ):
         if not values[name].present:
             values[name].value = value
+            decided.add(name)
+    if values.released_weights is not None:
+        _leave_out_what_was_not_released(values, decided)
+
+
+def _leave_out_what_was_not_released(values, decided):
+    """Restricts what a table or figure decided to the released weights."""
+    folder = values.released_weights
+    datasets, methods_found = experiments.parts_with_released_weights(
+        folder, values.datasets, values.methods, _trials(values)
+    )
+    for name, found in (("datasets", datasets), ("methods", methods_found)):
+        left_out = [one for one in values[name].value if one not in found]
+        # Nothing at all, or what was asked for by name, is an error later.
+        if name in decided and found and left_out:
+            print(
+                f"Left out of --{name}, as {folder} has no weights of "
+                f"{'it' if len(left_out) == 1 else 'them'}: "
+                f"{', '.join(left_out)}."
+            )
+            values[name].value = found
 
 
 def _sweep(text, flags_for_all):
@@ -293,8 +315,24 @@ def _show(values, folder, rows, finished):
         _write_figure(folder.file("sweep.png"), figure)
     if values.figure is not None:
         trials = [run for run in finished if run.trial == min(_trials(values))]
-        figure = _figure(values.figure, rows, trials)
+        figure = _figure(values.figure, _rows_of(values, rows), trials)
         _write_figure(folder.file(f"figure_{values.figure}.png"), figure)
+
+
+def _rows_of(values, rows):
+    """Those of the data sets, methods and splits that the flags name.
+
+    A folder may hold the runs of several tables and figures.
+    """
+    # A set with fixed classes has this family.
+    families = (*values.split_family, "custom")
+    return [
+        row
+        for row in rows
+        if row["dataset"] in values.datasets
+        and row["method"] in values.methods
+        and row["split_family"] in families
+    ]
 
 
 def _figure(name, rows, first_trials):

@@ -90,6 +90,9 @@ def _print_scores(measures):
         ["score"],
         [
             "AUROC",
+            "FPR@95%",
+            "AUPR known",
+            "AUPR unknown",
             *(f"CCR@{float(rate):.0%}" for rate in measures["ccr"]),
             "OSCR",
             "accuracy",
@@ -100,6 +103,9 @@ def _print_scores(measures):
                 [
                     name,
                     f"{one['auroc']:.4f}",
+                    f"{one['fpr_at_95_tpr']:.4f}",
+                    f"{one['aupr_known']:.4f}",
+                    f"{one['aupr_unknown']:.4f}",
                     *(f"{value:.4f}" for value in one["ccr"].values()),
                     f"{one['oscr']:.4f}",
                     f"{one['accuracy']:.4f}",

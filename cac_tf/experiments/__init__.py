@@ -22,6 +22,7 @@ lazy.package(
             "data_of_released_weights",
             "find_released_weights",
             "import_weights",
+            "parts_with_released_weights",
         ],
         "run_folder": [
             "FORMAT",

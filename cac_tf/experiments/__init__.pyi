@@ -31,6 +31,7 @@ from cac_tf.experiments.evaluation import evaluate as evaluate
 from cac_tf.experiments.released_weights import data_of_released_weights as data_of_released_weights
 from cac_tf.experiments.released_weights import find_released_weights as find_released_weights
 from cac_tf.experiments.released_weights import import_weights as import_weights
+from cac_tf.experiments.released_weights import parts_with_released_weights as parts_with_released_weights
 from cac_tf.experiments.results_csv import collect_results as collect_results
 from cac_tf.experiments.results_csv import read_results as read_results
 from cac_tf.experiments.results_csv import write_results as write_results

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 FALSE_POSITIVE_RATES = (0.01, 0.05, 0.1)
 _TIMED_CALLS = 3
+_TIMED_SECONDS = 1
 # Rows of outputs that are scored together.
 _BLOCK = 2048
 
@@ -363,10 +364,11 @@ def _joined(outputs):
 def _seconds(function, *arrays):
     """Seconds per row of arrays that were computed before.
 
-    The median of a few calls, as the first one may have compiled something.
+    The median of a few calls, as the first one may have compiled something;
+    slow ones, which search large banks, are called once.
     """
     taken = []
-    for _ in range(_TIMED_CALLS):
+    while len(taken) < _TIMED_CALLS and sum(taken) < _TIMED_SECONDS:
         started = time.perf_counter()
         function(*arrays)
         taken.append(time.perf_counter() - started)

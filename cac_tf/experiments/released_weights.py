@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The weights that the paper's authors released, as runs of their own."""
 
+import itertools
 import os
 import pathlib
 from collections.abc import Callable
 from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -73,6 +75,41 @@ def find_released_weights(
     if not found:
         raise ValueError(f"There is no {file} in {folder}.")
     return str(found[0])
+
+
+def parts_with_released_weights(
+    folder: Path,
+    datasets: Sequence[str],
+    methods: Sequence[str],
+    trials: Sequence[int],
+) -> tuple[list[str], list[str]]:
+    """Those data sets and methods of which a folder has weights of any trial.
+
+    Args:
+        folder: as in `find_released_weights`.
+        datasets: names of data sets.
+        methods: names of methods.
+        trials: numbers of trials.
+
+    Returns:
+        The names of the data sets and those of the methods, in their order.
+
+    Example:
+
+    >>> parts_with_released_weights("no/folder", ["mnist"], ["cac"], [0])
+    ([], [])
+    """
+    found = []
+    for dataset, method, trial in itertools.product(datasets, methods, trials):
+        try:
+            find_released_weights(folder, dataset, method, trial)
+        except ValueError:
+            continue
+        found.append((dataset, method))
+    return (
+        [name for name in datasets if name in {d for d, _ in found}],
+        [name for name in methods if name in {m for _, m in found}],
+    )
 
 
 def data_of_released_weights(dataset: str, trial: int) -> dict[str, Any]:

@@ -43,6 +43,7 @@ COLUMNS = {
     "backend": str,
     "versions": str,
     "commit": str,
+    "date": str,
 }
 
 
@@ -109,6 +110,7 @@ def _rows(folder):
                 for name, version in environment["versions"].items()
             ),
             "commit": environment["commit"],
+            "date": environment["date"],
         }
         for score, by_score in scores.items()
     ]

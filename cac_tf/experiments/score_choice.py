@@ -34,12 +34,11 @@ def choose_score(
 
     This shows which score notices that parts which the network has learnt do
     not belong together. It cannot show what the unknown inputs of the
-    application will be like. On the paper's authors' released
-    weights (trial 0, `miller2020`) the rule chose the best of all scores on
-    CIFAR10, one 0.005 below the best on CIFAR+10, and one 0.006 below on MNIST,
-    where all are close. These data were used to choose this rule among six. On
-    digits, which were not used, it was at most 0.006 below the best. Take the
-    choice as a guess, and measure on unknown data of your own if you have any.
+    application will be like. This rule is one of six that were compared on the
+    test data of the paper's authors' released weights. On digits, which were
+    not used for that, its choice is at most 0.006 below the best score of a run
+    (benchmarks/digits_scores.py). Take the choice as a guess, and measure on
+    unknown data of your own if you have any.
     A score whose statistics come from the validation images has a small
     advantage, because these images are compared.
 

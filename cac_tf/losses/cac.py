@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Class Anchor Clustering loss and its two terms (paper, equations 3-5).
+"""The Class Anchor Clustering loss and its two terms.
+
+Equations 2, 4 and 5 of the paper.
 
 All functions are per example: labels (B,) and distances (B, N) in, (B,) out.
 A label that is not a whole number in 0...N-1 gives NaN in its own row, because

@@ -8,7 +8,7 @@ change.
 >>> names()[:4]
 ('anchor', 'c2ae', 'cac', 'cac_learnt')
 >>> get("cross_entropy").scores
-('max_softmax', 'max_logit', 'openmax')
+('max_softmax', 'max_logit', 'openmax', 'openmax_log_sum_exp')
 """
 
 from cac_tf import lazy

@@ -15,7 +15,12 @@ class SoftmaxCrossEntropy(SupervisedMethod):
     """Cross-entropy on the logits."""
 
     name = "cross_entropy"
-    scores = ("max_softmax", "max_logit", "openmax")
+    scores = (
+        "max_softmax",
+        "max_logit",
+        "openmax",
+        "openmax_log_sum_exp",
+    )
 
     def loss(self, recipe):
         return losses.CrossEntropyLoss()

@@ -16,7 +16,12 @@ class OneVsAll(SupervisedMethod):
     """Each class against all others, on the logits."""
 
     name = "one_vs_all"
-    scores = ("max_softmax", "max_logit", "openmax")
+    scores = (
+        "max_softmax",
+        "max_logit",
+        "openmax",
+        "openmax_log_sum_exp",
+    )
 
     def loss(self, recipe):
         return losses.OneVsAllLoss()

@@ -74,22 +74,21 @@ def kind_of(row):
     return ", ".join(filter(None, (row[n] for n in _KIND)))
 
 
-def mean_of_trials(values, with_spread=True):
+def mean_of_trials(values, with_number=True):
     """Mean ± standard deviation over trials, and their number, as a text.
 
     Example:
 
     >>> mean_of_trials([0.79, 0.81])
     '0.800 ± 0.014 (2)'
+    >>> mean_of_trials([0.79, 0.81], with_number=False)
+    '0.800 ± 0.014'
     """
     if not values:
         return NOTHING
-    spread = (
-        f" ± {np.std(values, ddof=1):.3f}"
-        if with_spread and len(values) > 1
-        else ""
-    )
-    return f"{np.mean(values):.3f}{spread} ({len(values)})"
+    spread = f" ± {np.std(values, ddof=1):.3f}" if len(values) > 1 else ""
+    number = f" ({len(values)})" if with_number else ""
+    return f"{np.mean(values):.3f}{spread}{number}"
 
 
 def as_published(value):
@@ -108,6 +107,8 @@ def _print_trials(rows, family, file):
     measures = {
         "auroc": "auroc",
         "fpr_at_95_tpr": "fpr@95%",
+        "aupr_known": "aupr known",
+        "aupr_unknown": "aupr unknown",
         "accuracy": "accuracy",
         "ccr@1%": "ccr@1%",
         "ccr@5%": "ccr@5%",
@@ -131,7 +132,7 @@ def _print_trials(rows, family, file):
     ]
     for dataset in dict.fromkeys(row["dataset"] for row in rows):
         for name, values in published_ccr(dataset).items():
-            cells = ["", "", "", "", *map(_number, values), "", "", ""]
+            cells = [*[""] * 6, *map(_number, values), "", "", ""]
             lines.append(([f"{dataset}, published: {name}", *cells], True))
     print_table(
         ["data, method, score"],

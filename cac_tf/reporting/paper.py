@@ -74,7 +74,9 @@ TABLES = {
             # That row was trained with one loss per class.
             "Softmax": ("one_vs_all", "max_softmax"),
             "Softmax, cross-entropy": ("cross_entropy", "max_softmax"),
-            "OpenMax": ("cross_entropy", "openmax"),
+            # That row is not the probability of "unknown".
+            "OpenMax": ("cross_entropy", "openmax_log_sum_exp"),
+            "OpenMax, P(unknown)": ("cross_entropy", "openmax"),
             "G-OpenMax": ("g_openmax", "unknown_class_openmax"),
             "OSRCI": ("osrci", "unknown_class"),
             "C2AE": ("c2ae", "min_reconstruction_error"),
@@ -102,6 +104,7 @@ TABLES = {
         "neal",
         {
             "Softmax": ("cross_entropy", "max_softmax"),
+            "Entropic open-set": ("entropic_open_set", "max_softmax"),
             "Objectosphere": ("objectosphere", "objectosphere"),
             "CAC": ("cac", "gamma"),
         },

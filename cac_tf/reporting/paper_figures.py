@@ -153,8 +153,8 @@ def bars_figure(rows: Rows, measure: str) -> Figure:
     """A measure of each method on each data set: Figure 3 by the accuracy.
 
     Args:
-        rows: dicts of `results.csv`; of several scores of a run the first
-            counts.
+        rows: dicts of `results.csv`, of one split family; of several scores of
+            a run the first counts.
         measure: "accuracy", or "epochs" until training had converged.
 
     Returns:

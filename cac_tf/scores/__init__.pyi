@@ -19,6 +19,7 @@ from cac_tf.scores.min_reconstruction_error import MinReconstructionError as Min
 from cac_tf.scores.nnguide import NNGuide as NNGuide
 from cac_tf.scores.objectosphere import Objectosphere as Objectosphere
 from cac_tf.scores.openmax import OpenMax as OpenMax
+from cac_tf.scores.openmax_log_sum_exp import OpenMaxLogSumExp as OpenMaxLogSumExp
 from cac_tf.scores.registry import check as check
 from cac_tf.scores.registry import common_names as common_names
 from cac_tf.scores.registry import find as find

@@ -9,6 +9,7 @@ import numpy as np
 from keras import ops
 
 from cac_tf import lazy
+from cac_tf.annotations import Config
 from cac_tf.annotations import Tensor
 from cac_tf.layers.anchored_distance import dense_distances
 from cac_tf.layers.precision import full_precision
@@ -45,9 +46,15 @@ class Mahalanobis(Score):
     Cost: O(D^2 + N D) a row for N classes and D features; D^2 + N D + D
     numbers are kept. `fit` keeps D^2 numbers and a Cholesky decomposition.
 
+    Args:
+        shrinkage: "ledoit_wolf"; or None for the covariance as it is, as in the
+            paper. That one needs more examples than features.
+        **kwargs: passed to `keras.layers.Layer`.
+
     Raises:
-        ValueError: in `fit`, a class without an example, or examples that do
-            not differ from their class means.
+        ValueError: another shrinkage; in `fit`, a class without an example,
+            examples that do not differ from their class means, or without
+            shrinkage a covariance that has no inverse.
 
     Example:
 
@@ -65,6 +72,16 @@ class Mahalanobis(Score):
     IS_FITTED_TO_DATA = True
     IS_NON_NEGATIVE = True
     _IS_RELATIVE = False
+
+    def __init__(
+        self, shrinkage: str | None = "ledoit_wolf", **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        if shrinkage not in ("ledoit_wolf", None):
+            raise ValueError(
+                f'shrinkage must be "ledoit_wolf" or None; got {shrinkage!r}.'
+            )
+        self.shrinkage = shrinkage
 
     def start_fit(self, num_classes: int) -> Any:
         return ClassMoments(num_classes), SecondMoment(), Sample(_SAMPLE_SIZE)
@@ -98,12 +115,17 @@ class Mahalanobis(Score):
                 "The Mahalanobis distance needs examples that differ within "
                 "their classes; here all examples of each class are equal."
             )
-        _, features, labels = sample.arrays()
-        lengths = np.sum((np.float64(features) - means[labels]) ** 2, axis=-1)
-        shrinkage = _shrinkage(covariance, np.mean(lengths**2), moment.count)
-        shrunk = covariances.shrunk_covariance(covariance, shrinkage)
+        shrunk = covariance
+        if self.shrinkage is not None:
+            _, features, labels = sample.arrays()
+            offsets_of_some = np.float64(features) - means[labels]
+            lengths = np.sum(offsets_of_some**2, axis=-1)
+            shrinkage = _shrinkage(
+                covariance, np.mean(lengths**2), moment.count
+            )
+            shrunk = covariances.shrunk_covariance(covariance, shrinkage)
         whitening = _whitening(shrunk)
-        if moment.count < width:
+        if self.shrinkage is not None and moment.count < width:
             warnings.warn(
                 f"The covariance of {width} features was estimated from only "
                 f"{moment.count} examples: it is shrunk by {shrinkage:.3f} "
@@ -126,10 +148,20 @@ class Mahalanobis(Score):
         distances = dense_distances(whitened, self.statistic("means"))
         return ops.square(ops.min(distances, axis=-1))
 
+    def get_config(self) -> Config:
+        return {**super().get_config(), "shrinkage": self.shrinkage}
+
 
 def _whitening(covariance):
     """(D, D) matrix that makes offsets of this covariance white."""
-    root = linalg.cholesky(covariance, lower=True)
+    try:
+        root = linalg.cholesky(covariance, lower=True)
+    except np.linalg.LinAlgError:
+        raise ValueError(
+            f"The covariance of {len(covariance)} features has no inverse: "
+            "without shrinkage, the Mahalanobis distance needs more examples "
+            "than features, and features that all differ."
+        ) from None
     inverse, _ = linalg.lapack.dtrtri(root, lower=True)
     return inverse.T
 

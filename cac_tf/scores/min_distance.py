@@ -15,7 +15,7 @@ class MinDistance(Score):
     r"""Unknown score \\(\min_j d_j\\), the distance to the closest centre.
 
     Paper: none of its own; the distances are those of Class Anchor Clustering
-    (Miller et al., WACV 2021, equation 1), as in its Table 2.
+    (Miller et al., WACV 2021), as in its Table 2.
 
     Cost: O(N) a row for N classes, after the distances, which take O(N D) for
     centres of width D; the N D numbers of the centres are the model's own.

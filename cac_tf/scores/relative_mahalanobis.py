@@ -24,10 +24,15 @@ class RelativeMahalanobis(Mahalanobis):
 
     Paper: Ren, Fort, Liu, Roy, Padhy, Lakshminarayanan, *A Simple Fix to
     Mahalanobis Distance for Improving Near-OOD Detection*, 2021. There nothing
-    is shrunk.
+    is shrunk, which is `shrinkage=None` here. With few examples for many
+    features, the two forms order inputs differently.
 
     Cost: O(D^2 + N D) a row for N classes and D features, with two products
     where `Mahalanobis` has one; 2 D^2 + N D + D numbers are kept.
+
+    Args:
+        shrinkage: "ledoit_wolf" or None, as for `Mahalanobis`.
+        **kwargs: passed to `keras.layers.Layer`.
 
     Raises:
         ValueError: as for `Mahalanobis`.

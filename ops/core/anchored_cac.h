@@ -47,7 +47,7 @@ inline constexpr int64_t kMaxClasses = int64_t{1} << 24;
 // Loss of `rows` rows of `classes` >= 2 logits.
 //
 // tuplet = log(1 + sum_{j != y} e^(d_y - d_j)), anchor = d_y,
-// loss = tuplet + anchor_weight * anchor (equations 3 to 5 of the paper).
+// loss = tuplet + anchor_weight * anchor (equations 2, 4 and 5 of the paper).
 // A row whose label lies outside 0 ... classes - 1, or whose logits are not
 // finite or too large to be squared, gets NaN in all of its outputs.
 //

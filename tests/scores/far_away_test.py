@@ -1,19 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which scores reject what is far from everything known.
 
-`python -m tests.scores.far_away_test` prints the table of docs/scores.md.
+`python -m tests.scores.far_away_test` writes benchmarks/results/far_away.json,
+from which benchmarks/tables.py makes the table of docs/scores.md.
 """
+
+import pathlib
 
 import keras
 import numpy as np
 import pytest
 
 import cac_tf
+from cac_tf import atomic_files
 from cac_tf import scores
+from cac_tf.experiments.environment import environment
 from cac_tf.models.wrapping import default_score
 from tests.conftest import ROOT
 from tests.conftest import blobs
 
+RESULT = pathlib.Path(ROOT) / "benchmarks" / "results" / "far_away.json"
 SEEDS = (0, 1, 2)
 RADII = (10, 30, 100, 1000)
 # As docs/scores.md says. Known inputs are about 3 from the origin.
@@ -85,15 +91,18 @@ def means_over_seeds():
     }
 
 
-def table(means):
-    """The rows of docs/scores.md, the safest first."""
+def keep(means):
+    """Writes the shares, the safest score first."""
     rows = sorted(means.items(), key=lambda row: (-row[1].mean(), row[0]))
-    return [
-        f"| `{name}` | "
-        + " | ".join(f"{100 * share:.0f} %" for share in shares)
-        + " |"
-        for name, shares in rows
-    ]
+    atomic_files.write_json(
+        RESULT,
+        {
+            "radii": list(RADII),
+            "seeds": list(SEEDS),
+            "rejected": {name: shares.tolist() for name, shares in rows},
+            "environment": environment(),
+        },
+    )
 
 
 @pytest.fixture(scope="module")
@@ -142,4 +151,4 @@ def test_the_docs_name_every_score():
 
 
 if __name__ == "__main__":
-    print("\n".join(table(means_over_seeds())))
+    keep(means_over_seeds())

@@ -242,6 +242,35 @@ def test_relative_mahalanobis(rng, unseen, mode, rows):
     np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=1e-3)
 
 
+def test_mahalanobis_without_shrinkage(rng, unseen, mode):
+    """Both distances as their papers have them, by the inverses themselves."""
+    features, _, labels, _ = features_and_logits(rng, 400)
+    x, u = np.float64(features), np.float64(unseen[0])
+    means = np.stack([x[labels == k].mean(axis=0) for k in range(4)])
+    within = np.linalg.inv(np.cov(x - means[labels], rowvar=False, bias=True))
+    overall = np.linalg.inv(np.cov(x, rowvar=False, bias=True))
+    offsets, from_centre = u[:, None] - means, u - x.mean(axis=0)
+    nearest = np.einsum("bki,ij,bkj->bk", offsets, within, offsets).min(axis=1)
+    background = np.einsum("bi,ij,bj->b", from_centre, overall, from_centre)
+    for rule, expected in (
+        (scores.Mahalanobis(shrinkage=None), nearest),
+        (scores.RelativeMahalanobis(shrinkage=None), nearest - background),
+    ):
+        rule.fit(labels, features=features)
+        actual = execution.compiled(rule, mode)(unseen[0])
+        spread = np.ptp(expected)
+        np.testing.assert_allclose(
+            actual / spread, expected / spread, atol=1e-5
+        )
+        again = type(rule).from_config(rule.get_config())
+        assert again.shrinkage is None
+        # More features than examples.
+        with pytest.raises(ValueError, match="has no inverse.*more examples"):
+            again.fit(labels[:WIDTH], features=features[:WIDTH])
+    with pytest.raises(ValueError, match='"ledoit_wolf" or None; got 0.5'):
+        scores.Mahalanobis(shrinkage=0.5)
+
+
 def test_relative_mahalanobis_does_not_see_what_does_not_separate(rng):
     """Few examples of many features: only three of them tell the classes."""
     width, labels = 200, np.arange(300) % 3
@@ -398,6 +427,20 @@ def test_openmax(tail_size, rank, shift, form, mode, rng):
         logits, labels, inputs, tail_size, rank, shift, form
     )
     np.testing.assert_allclose(actual, expected, rtol=2e-4, atol=1e-6)
+
+
+def test_openmax_as_in_table_1(rng):
+    labels = np.arange(300) % 3
+    logits = np.float32(6 * np.eye(3)[labels] + rng.standard_normal((300, 3)))
+    inputs = np.float32(4 * rng.standard_normal((40, 3)))
+    rule = scores.get("openmax_log_sum_exp")
+    rule.fit(labels, logits=logits)
+    expected = openmax_oracle(
+        logits, labels, inputs, 20, None, form="log_sum_exp"
+    )
+    np.testing.assert_allclose(
+        np.asarray(rule(inputs)), expected, rtol=2e-4, atol=1e-6
+    )
 
 
 def eucos(one, other):

@@ -751,7 +751,12 @@ def test_recentring_a_cross_entropy_model(tmp_path):
         *("--epochs=4", f"--output_dir={out}"),
     )
     metrics = json.loads((out / "metrics.json").read_text())
-    assert list(metrics["scores"]) == ["openmax", "max_softmax", "max_logit"]
+    assert list(metrics["scores"]) == [
+        "openmax",
+        "max_softmax",
+        "max_logit",
+        "openmax_log_sum_exp",
+    ]
     assert (metrics["method"], metrics["score"]) == ("cross_entropy", "openmax")
     # Class means are centres that mean something to it: nothing changes.
     again = tmp_path / "again"
@@ -1175,6 +1180,52 @@ def test_benchmark_of_a_sweep(tmp_path, capsys):
         ("epochs=2", 2),
     }
     assert (out / "sweep.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_figure_shows_its_own_runs_of_a_folder():
+    values = flags.FlagValues()
+    cac_benchmark.define_flags(values)
+    values(["cac-benchmark", "--figure=3", "--output_dir=out"])
+    cac_benchmark._paper_decides(values)
+    rows = [
+        {"dataset": dataset, "method": method, "split_family": family}
+        for dataset, method, family in (
+            ("mnist", "cac", "miller2020"),
+            ("mnist", "cac", "neal"),
+            ("mnist", "tuplet", "miller2020"),
+            ("digits", "cac", "miller2020"),
+            ("cifar10", "cross_entropy", "miller2020"),
+        )
+    ]
+    shown = cac_benchmark._rows_of(values, rows)
+    assert shown == [rows[0], rows[4]]
+
+
+def test_a_table_of_released_weights_has_what_was_released(tmp_path, capsys):
+    """Of Table 4, CAC alone, and the data sets that the folder has."""
+    weights = tmp_path / "weights"
+    weights.mkdir()
+    for name in ("MNIST", "CIFAR+10", "CIFAR+50"):
+        (weights / f"{name}_0_CACclassifierAnchorLoss.pth").touch()
+    values = flags.FlagValues()
+    cac_benchmark.define_flags(values)
+    arguments = ["--table=4", f"--released_weights={weights}", "--trials=0"]
+    values(["cac-benchmark", "--output_dir=out", *arguments])
+    cac_benchmark._paper_decides(values)
+    assert values.methods == ["cac"]
+    assert values.datasets == ["mnist", "cifar+10", "cifar+50"]
+    told = capsys.readouterr().out
+    assert "weights of them: svhn, cifar10, tinyimagenet." in told
+    assert "weights of them: center, tuplet, anchor." in told
+    # What was asked for by name is not left out in silence.
+    with pytest.raises(ValueError, match="There is no CIFAR10_0_CAC"):
+        run(
+            cac_benchmark,
+            *arguments,
+            "--datasets=cifar10",
+            "--methods=cac",
+            f"--output_dir={tmp_path / 'b'}",
+        )
 
 
 @pytest.mark.parametrize(
