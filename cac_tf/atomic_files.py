@@ -6,11 +6,14 @@ import json
 import os
 import shutil
 import tempfile
+import time
 
 from cac_tf import file_lock
 
 # Nobody else's files begin with this, so they may be deleted.
 _PREFIX = ".cac_tf-writing-"
+# How often a process looks whether another one is done.
+_SECONDS = 0.02
 
 
 @contextlib.contextmanager
@@ -59,12 +62,49 @@ def replacing_alone(path):
     Raises:
         file_lock.LockedError: another process is writing `path`.
     """
-    folder, name = os.path.split(os.path.abspath(os.fspath(path)))
-    temporary = os.path.join(folder, f".{name}")
+    temporary = _hidden(path)
     with file_lock.open_locked(temporary) as lock:
-        yield temporary
-        os.fsync(lock.fileno())
-        os.replace(temporary, path)
+        try:
+            yield temporary
+            os.fsync(lock.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+            raise
+
+
+def write_once(path, write):
+    """Makes a file that never changes, if it is not there.
+
+    Of several processes, the first one writes it, and the others wait.
+
+    Args:
+        path: of the file.
+        write: function that takes a temporary path, and writes the file there.
+
+    Example:
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "name.txt")
+    >>> for name in ("first", "second"):
+    ...     write_once(path, lambda to: pathlib.Path(to).write_text(name))
+    >>> path.read_text()
+    'first'
+    """
+    temporary = _hidden(path)
+    while not os.path.exists(path):
+        try:
+            with file_lock.open_locked(temporary) as lock:
+                if os.path.exists(path):
+                    # Another process was done before this one had the lock.
+                    os.unlink(temporary)
+                    return
+                write(temporary)
+                os.fsync(lock.fileno())
+                os.replace(temporary, path)
+        except file_lock.LockedError:
+            time.sleep(_SECONDS)
 
 
 @contextlib.contextmanager
@@ -124,6 +164,12 @@ def write_text(path, text):
         ) as file,
     ):
         file.write(text)
+
+
+def _hidden(path):
+    """The temporary path of the one process that may write `path`."""
+    folder, name = os.path.split(os.path.abspath(os.fspath(path)))
+    return os.path.join(folder, f".{name}")
 
 
 def _umask():

@@ -103,10 +103,13 @@ def rows_file(path: str) -> Iterator[Callable[[str, Answer], None]]:
         A function that takes a key and its `Answer`.
 
     Raises:
-        ValueError: another ending.
+        ValueError: another ending, or another process is writing the file.
     """
     check_ending(path)
-    with atomic_files.replacing(path) as temporary, open_rows(temporary) as row:
+    with (
+        atomic_files.replacing_alone(path) as temporary,
+        open_rows(temporary) as row,
+    ):
         yield row
 
 

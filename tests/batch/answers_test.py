@@ -46,6 +46,16 @@ def test_answers_come_in_the_order_of_the_paths(tmp_path):
     assert max(classifier.sizes) <= 32 and len(classifier.sizes) == 3
 
 
+def test_a_path_with_a_zero(tmp_path):
+    """As from `find -print0`: an error of its own, in its place."""
+    (tmp_path / "a.png").write_text("one")
+    good = str(tmp_path / "a.png")
+    (block,) = batch.blocks_of([good, "b.png\0c.png", good])
+    found = list(batch.answers_of(Recorder(), block))
+    assert [key for key, _ in found] == [good, "b.png\0c.png", good]
+    assert [one.error for _, one in found] == ["", "embedded null byte", ""]
+
+
 def test_a_folder_is_no_file(tmp_path):
     (block,) = batch.blocks_of([str(tmp_path)])
     ((_, answer),) = batch.answers_of(Recorder(), block)
@@ -157,6 +167,11 @@ def test_a_file_of_rows_is_whole_or_not_there(tmp_path):
         write("a", KNOWN)
         raise KeyboardInterrupt
     assert os.listdir(tmp_path) == []
+    # What a killed attempt left is used again.
+    (tmp_path / ".x.csv").write_text("half of a line, and more\n" * 9)
+    written(path)
+    assert os.listdir(tmp_path) == ["x.csv"]
+    assert "half" not in path.read_text("utf-8", "surrogateescape")
     with (
         pytest.raises(ValueError, match=r"must end in \.csv, \.jsonl or \.par"),
         batch.rows_file(str(tmp_path / "x.txt")),
