@@ -62,12 +62,20 @@ def replacing_alone(path):
     Raises:
         file_lock.LockedError: another process is writing `path`.
     """
-    temporary = _hidden(path)
+    with _temporary_alone(path) as (temporary, lock):
+        yield temporary
+        os.fsync(lock.fileno())
+        os.replace(temporary, path)
+
+
+@contextlib.contextmanager
+def _temporary_alone(path):
+    """Gives the hidden path beside `path`, and the file, which is locked."""
+    folder, name = os.path.split(os.path.abspath(os.fspath(path)))
+    temporary = os.path.join(folder, f".{name}")
     with file_lock.open_locked(temporary) as lock:
         try:
-            yield temporary
-            os.fsync(lock.fileno())
-            os.replace(temporary, path)
+            yield temporary, lock
         except BaseException:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary)
@@ -92,10 +100,9 @@ def write_once(path, write):
     >>> path.read_text()
     'first'
     """
-    temporary = _hidden(path)
     while not os.path.exists(path):
         try:
-            with file_lock.open_locked(temporary) as lock:
+            with _temporary_alone(path) as (temporary, lock):
                 if os.path.exists(path):
                     # Another process was done before this one had the lock.
                     os.unlink(temporary)
@@ -164,12 +171,6 @@ def write_text(path, text):
         ) as file,
     ):
         file.write(text)
-
-
-def _hidden(path):
-    """The temporary path of the one process that may write `path`."""
-    folder, name = os.path.split(os.path.abspath(os.fspath(path)))
-    return os.path.join(folder, f".{name}")
 
 
 def _umask():

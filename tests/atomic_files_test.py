@@ -77,6 +77,10 @@ def test_a_file_is_written_once(tmp_path):
         thread.join()
     assert written == [str(tmp_path / ".file.txt")] + 8 * ["read"]
     assert os.listdir(tmp_path) == ["file.txt"]
+    # One that fails leaves nothing.
+    with pytest.raises(NotADirectoryError):
+        atomic_files.write_once(tmp_path / "other", os.rmdir)
+    assert os.listdir(tmp_path) == ["file.txt"]
 
 
 def test_files_are_readable_by_others(tmp_path):
