@@ -6,11 +6,14 @@ import json
 import os
 import shutil
 import tempfile
+import time
 
 from cac_tf import file_lock
 
 # Nobody else's files begin with this, so they may be deleted.
 _PREFIX = ".cac_tf-writing-"
+# How often a process looks whether another one is done.
+_SECONDS = 0.02
 
 
 @contextlib.contextmanager
@@ -59,12 +62,56 @@ def replacing_alone(path):
     Raises:
         file_lock.LockedError: another process is writing `path`.
     """
-    folder, name = os.path.split(os.path.abspath(os.fspath(path)))
-    temporary = os.path.join(folder, f".{name}")
-    with file_lock.open_locked(temporary) as lock:
+    with _temporary_alone(path) as (temporary, lock):
         yield temporary
         os.fsync(lock.fileno())
         os.replace(temporary, path)
+
+
+@contextlib.contextmanager
+def _temporary_alone(path):
+    """Gives the hidden path beside `path`, and the file, which is locked."""
+    folder, name = os.path.split(os.path.abspath(os.fspath(path)))
+    temporary = os.path.join(folder, f".{name}")
+    with file_lock.open_locked(temporary) as lock:
+        try:
+            yield temporary, lock
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+            raise
+
+
+def write_once(path, write):
+    """Makes a file that never changes, if it is not there.
+
+    Of several processes, the first one writes it, and the others wait.
+
+    Args:
+        path: of the file.
+        write: function that takes a temporary path, and writes the file there.
+
+    Example:
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "name.txt")
+    >>> for name in ("first", "second"):
+    ...     write_once(path, lambda to: pathlib.Path(to).write_text(name))
+    >>> path.read_text()
+    'first'
+    """
+    while not os.path.exists(path):
+        try:
+            with _temporary_alone(path) as (temporary, lock):
+                if os.path.exists(path):
+                    # Another process was done before this one had the lock.
+                    os.unlink(temporary)
+                    return
+                write(temporary)
+                os.fsync(lock.fileno())
+                os.replace(temporary, path)
+        except file_lock.LockedError:
+            time.sleep(_SECONDS)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
 import os
+import signal
 import stat
+import subprocess
+import sys
+import threading
+import time
 
 import pytest
 
@@ -19,6 +24,62 @@ def test_a_failed_write_leaves_the_old_file(tmp_path):
             file.write("half of the n")
         raise RuntimeError("the disk is full")
     assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["file.txt"]
+
+
+KILLED = """
+import os, signal, sys
+from cac_tf import atomic_files
+with atomic_files.replacing_alone(sys.argv[1]) as temporary:
+    with open(temporary, "w") as file:
+        file.write("a long text of which nothing may stay")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_write_leaves_nothing_in_the_end(tmp_path):
+    """The next attempt uses the same temporary file."""
+    path = tmp_path / "file.txt"
+    for _ in range(2):
+        killed = subprocess.run([sys.executable, "-c", KILLED, str(path)])
+        assert killed.returncode == -signal.SIGKILL
+        assert os.listdir(tmp_path) == [".file.txt"]
+    with (
+        atomic_files.replacing_alone(path) as temporary,
+        open(temporary, "w") as file,
+    ):
+        file.write("short")
+    assert os.listdir(tmp_path) == ["file.txt"]
+    assert path.read_text() == "short"
+
+
+def test_a_file_is_written_once(tmp_path):
+    """Of many that begin at the same time, one writes and the others wait."""
+    path = tmp_path / "file.txt"
+    begin, written = threading.Barrier(8), []
+
+    def write(temporary):
+        time.sleep(0.1)
+        with open(temporary, "w") as file:
+            file.write("whole")
+        written.append(temporary)
+
+    def start():
+        begin.wait()
+        atomic_files.write_once(path, write)
+        assert path.read_text() == "whole"
+        written.append("read")
+
+    threads = [threading.Thread(target=start) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert written == [str(tmp_path / ".file.txt")] + 8 * ["read"]
+    assert os.listdir(tmp_path) == ["file.txt"]
+    # One that fails leaves nothing.
+    with pytest.raises(NotADirectoryError):
+        atomic_files.write_once(tmp_path / "other", os.rmdir)
     assert os.listdir(tmp_path) == ["file.txt"]
 
 

@@ -13,6 +13,7 @@ cannot be read is a row with its error; then the exit status is 1.
 
 import contextlib
 import importlib.util
+import io
 import os
 import re
 import shlex
@@ -126,6 +127,9 @@ def main(values, inputs):
     _check_runner(values, into_parts)
     if values.output is not None and not into_parts:
         batch.check_ending(values.output)
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        # Names of files may hold bytes that are no UTF-8.
+        sys.stdin.reconfigure(errors="surrogateescape")
     blocks = batch.blocks_of(
         batch.paths_of(inputs, sys.stdin),
         values.files_per_part,
@@ -212,6 +216,11 @@ def _write_parts(values, shard, blocks, classifier, work):
         work.counts = work.counts.and_those(parts.counts(position))
     with _progress([blocks[position] for position in missing]) as progress:
         for position in missing:
+            if parts.is_finished(position):  # By another process meanwhile.
+                counts = parts.counts(position)
+                work.counts = work.counts.and_those(counts)
+                progress.update(sum(counts))
+                continue
             try:
                 with batch.writing(parts.path(position)) as write:
                     work.answer(blocks[position], write, progress)

@@ -4,7 +4,7 @@
 import contextlib
 import csv
 import filecmp
-import itertools
+import hashlib
 import json
 import os
 import re
@@ -103,10 +103,13 @@ def rows_file(path: str) -> Iterator[Callable[[str, Answer], None]]:
         A function that takes a key and its `Answer`.
 
     Raises:
-        ValueError: another ending.
+        ValueError: another ending, or another process is writing the file.
     """
     check_ending(path)
-    with atomic_files.replacing(path) as temporary, open_rows(temporary) as row:
+    with (
+        atomic_files.replacing_alone(path) as temporary,
+        open_rows(temporary) as row,
+    ):
         yield row
 
 
@@ -225,10 +228,11 @@ def _counts(rows):
     return Counts(accepted, rejected, failed)
 
 
-def copy_by_answer(  # type: ignore[return]  # The loop has no end.
-    path: str, answer: Answer, folder: str
-) -> str | None:
+def copy_by_answer(path: str, answer: Answer, folder: str) -> str | None:
     """Copies a file into the folder of its answer; nothing is replaced.
+
+    Copies are whole, whatever is killed and however many processes make them.
+    The second file of the same name gets a part of its SHA-256 into its name.
 
     Args:
         path: of the file.
@@ -244,11 +248,20 @@ def copy_by_answer(  # type: ignore[return]  # The loop has no end.
     label = re.sub(r"[^\w. -]", "_", answer.label).strip(". ") or "_"
     target = os.path.join(folder, label)
     os.makedirs(target, exist_ok=True)
-    stem, ending = os.path.splitext(os.path.basename(path))
-    for number in itertools.count(1):
-        more = "" if number == 1 else f"_{number}"
-        copy = os.path.join(target, f"{stem}{more}{ending}")
-        if not os.path.exists(copy):
-            return shutil.copyfile(path, copy)
-        if filecmp.cmp(path, copy, shallow=False):
-            return copy
+    copy = os.path.join(target, os.path.basename(path))
+    if os.path.exists(copy) and filecmp.cmp(path, copy, shallow=False):
+        return copy
+    # First under a name that no other content has, so that nothing is lost if
+    # two processes write it.
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    stem, ending = os.path.splitext(copy)
+    own = f"{stem}_{digest}{ending}"
+    atomic_files.write_once(own, lambda to: shutil.copyfile(path, to))
+    try:
+        # Unlike renaming, this does not replace a file.
+        os.link(own, copy)
+    except OSError:  # It exists, or the file system has no hard links.
+        return own
+    os.unlink(own)
+    return copy

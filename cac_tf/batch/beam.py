@@ -5,6 +5,8 @@ Needs the extra `beam`: `pip install 'cac-tf[beam]'`. Every worker needs this
 package, and the model at the same path.
 """
 
+import os
+
 import apache_beam as beam
 from apache_beam.ml.inference import base
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -160,6 +162,9 @@ class _WritePart(beam.DoFn):
 
     def process(self, element):
         path, block = element
+        # Another process may have finished it since the pipeline was made.
+        if os.path.exists(path):
+            return
         try:
             with parts.writing(path) as write:
                 for key, answer in answers.answers_of(

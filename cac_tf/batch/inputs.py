@@ -70,9 +70,11 @@ class Photos:
                 try:
                     with open(path, "rb") as file:
                         values.append(file.read())
-                except OSError as error:
+                # A ValueError where the path holds a NUL.
+                except (OSError, ValueError) as error:
                     values.append(b"")
-                    errors[place] = error.strerror or type(error).__name__
+                    reason = getattr(error, "strerror", None)
+                    errors[place] = reason or str(error)
             yield Chunk(keys, values, errors)
 
 

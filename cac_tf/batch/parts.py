@@ -73,19 +73,20 @@ class Parts:
 
     def _check_manifest(self, wanted):
         path = os.path.join(self.folder, MANIFEST)
-        if not os.path.exists(path):
-            others = [n for n in os.listdir(self.folder) if n[:1] != "."]
-            if others:
-                raise ValueError(
-                    f"{self.folder} holds other files ({sorted(others)[0]}). "
-                    "Name a new folder for the answers."
-                )
-            with (
-                atomic_files.replacing_alone(path) as temporary,
-                open(temporary, "w", encoding="utf-8") as file,
-            ):
+        others = [n for n in os.listdir(self.folder) if n[:1] != "."]
+        # Only now: parts that another process makes come after its manifest.
+        if others and not os.path.exists(path):
+            raise ValueError(
+                f"{self.folder} holds other files ({sorted(others)[0]}). "
+                "Name a new folder for the answers."
+            )
+
+        def write(temporary):
+            with open(temporary, "w", encoding="utf-8") as file:
                 json.dump(wanted, file, indent=2)
-            return
+
+        # Then it is compared, whoever wrote it.
+        atomic_files.write_once(path, write)
         try:
             with open(path, encoding="utf-8") as file:
                 there = json.load(file)
@@ -150,7 +151,7 @@ def _digest(blocks):
         for path in block.files:
             try:
                 line.append([path, os.path.getsize(path)])
-            except OSError:
+            except (OSError, ValueError):  # ValueError: a NUL in the path.
                 line.append([path, None])
         digest.update(json.dumps(line).encode())
     return digest.hexdigest()

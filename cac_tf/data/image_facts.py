@@ -73,6 +73,35 @@ def conversion_notes(conversions, image_size):
         )
 
 
+def content_of(source):
+    """The bytes of an image.
+
+    Args:
+        source: path of the file, or its bytes.
+
+    Raises:
+        ValueError: the system does not read the file. This is no fact about
+            the image, and may be over the next time.
+
+    Example:
+
+    >>> content_of(b"bytes")
+    b'bytes'
+    >>> content_of("nowhere.png")
+    Traceback (most recent call last):
+    ValueError: nowhere.png cannot be read: No such file or directory.
+    """
+    if isinstance(source, bytes):
+        return source
+    try:
+        with open(source, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise ValueError(
+            f"{source} cannot be read: {error.strerror}."
+        ) from error
+
+
 def problem_of(source, image_size, channels):
     """Why an image cannot be read, as a text."""
     try:
@@ -92,6 +121,9 @@ def look_at(sources, image_size, channels, what):
 
     Returns:
         `ImageFacts`.
+
+    Raises:
+        ValueError: of `content_of`.
 
     Example:
 
@@ -147,13 +179,11 @@ def _look(sources, shape):
     pixels = np.zeros((count, *shape), "uint8")
     conversions = np.zeros(count, "uint8")
     is_readable = np.ones(count, bool)
-    for row, content in enumerate(sources):
+    for row, source in enumerate(sources):
+        content = content_of(source)
+        digest = hashlib.sha256(content).digest()
+        digests[row] = np.frombuffer(digest, "uint8")
         try:
-            if not isinstance(content, bytes):
-                with open(content, "rb") as file:
-                    content = file.read()
-            digest = hashlib.sha256(content).digest()
-            digests[row] = np.frombuffer(digest, "uint8")
             pixels[row], kinds = read_image(content, shape[0], shape[2])
             for kind in kinds:
                 conversions[row] |= 1 << CONVERSIONS.index(kind)

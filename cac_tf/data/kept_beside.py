@@ -10,6 +10,7 @@ import zipfile
 import numpy as np
 
 from cac_tf import atomic_files
+from cac_tf import file_lock
 
 # Hidden, so that it is no class and no data set.
 FOLDER = ".cac_tf"
@@ -54,9 +55,10 @@ def kept_beside(folder, name, listing, compute):
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         pass  # Not there, or damaged.
     arrays = compute()
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, file_lock.LockedError):
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with atomic_files.replacing(path) as temporary:
+        # If another process is writing the same, nothing is lost.
+        with atomic_files.replacing_alone(path) as temporary:
             np.savez(temporary, key=key, **arrays)
     return arrays
 

@@ -478,7 +478,7 @@ def _relabelled(examples, ids):
 
 
 def _ids_present(labels, known):
-    return [int(i) for i in np.unique(labels) if int(i) not in set(known)]
+    return np.setdiff1d(labels, np.array(known, "int64")).tolist()
 
 
 def _chosen(wanted, candidates, class_names):
@@ -488,7 +488,8 @@ def _chosen(wanted, candidates, class_names):
     if len(set(wanted)) != len(wanted):
         names = ", ".join(class_names[i] for i in wanted)
         raise ValueError(f"An unknown class is listed twice: {names}.")
-    bad = [i for i in wanted if i not in candidates]
+    possible = set(candidates)
+    bad = [i for i in wanted if i not in possible]
     if bad:
         names = ", ".join(class_names[i] for i in bad)
         raise ValueError(

@@ -17,6 +17,8 @@ from cac_tf.data.kept_beside import listing_of
 # for a checksum of its content after it.
 _BEFORE, _AFTER = 12, 4
 _RECORDS_AT_ONCE = 1024
+# Half of what Linux usually allows a process.
+_OPEN_FILES = 512
 
 
 class Records:
@@ -25,14 +27,14 @@ class Records:
     In memory is only where each record lies.
 
     Args:
-        paths: of the files.
+        files: tuple of a path and an `_identity` for each file.
         feature: name of the feature, which holds one value.
         places: (n, 3) int64: number of the file, offset of the record's
             content, its length.
     """
 
-    def __init__(self, paths, feature, places):
-        self._paths, self._feature = tuple(paths), feature
+    def __init__(self, files, feature, places):
+        self._files, self._feature = files, feature
         self._places = places
 
     def __len__(self):
@@ -41,19 +43,28 @@ class Records:
     def __getitem__(self, rows):
         """A value, as bytes; or `Records` of some, for a slice or an array."""
         if isinstance(rows, slice) or np.ndim(rows):
-            return Records(self._paths, self._feature, self._places[rows])
+            return Records(self._files, self._feature, self._places[rows])
         number, offset, length = self._places[rows].tolist()
         # By a name: an object that only this thread has, because another one
         # opened the file at the same time, is closed when nothing names it.
-        file = _opened(self._paths[number])
+        file = _opened(*self._files[number])
         content = os.pread(file.fileno(), length, offset)
         features = _features(content)
         return features[self._feature].bytes_list.value[0]
 
 
-@functools.lru_cache(maxsize=128)
-def _opened(path):
-    return open(path, "rb")
+@functools.lru_cache(maxsize=_OPEN_FILES)
+def _opened(path, identity):
+    file = open(path, "rb")  # noqa: SIM115  # It stays open.
+    if _identity(os.fstat(file.fileno())) != identity:
+        file.close()
+        raise ValueError(f"{path} was replaced while it was in use.")
+    return file
+
+
+def _identity(status):
+    """What differs if a path names another file, or one with other content."""
+    return status.st_dev, status.st_ino, status.st_mtime_ns
 
 
 def _features(content):
@@ -92,6 +103,7 @@ def read_records(
             cannot be read; the message says where.
     """
     lazy.require("tensorflow", "tensorflow")
+    files = tuple((path, _identity(os.stat(path))) for path in paths)
     listing = [image_features, label_features, listing_of(folder, paths)]
     found = kept_beside(
         folder,
@@ -99,7 +111,7 @@ def read_records(
         listing,
         lambda: _index(paths, image_features, label_features),
     )
-    records = Records(paths, str(found["feature"]), found["places"])
+    records = Records(files, str(found["feature"]), found["places"])
     facts = ImageFacts(
         **kept_beside(
             folder,

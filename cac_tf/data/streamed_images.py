@@ -28,7 +28,7 @@ class StreamedImages:
     """Image files that look like an (n, H, W, C) uint8 array.
 
     Indexing decodes the chosen images; `subset` chooses among them without
-    decoding. Training reads them through `dataset`.
+    decoding. Training decodes them ahead, in several threads.
 
     Args:
         sources: sequence of paths, or of files' bytes, in memory or read when
@@ -49,6 +49,9 @@ class StreamedImages:
     >>> images[:2].mean()
     np.float64(7.0)
     """
+
+    # Whether indexing is slow, so that it is worth doing ahead.
+    decodes = True
 
     def __init__(
         self,
@@ -122,36 +125,6 @@ class StreamedImages:
             [png_bytes(image) for image in images],
             self._image_size,
             self._channels,
-        )
-
-    def dataset(self, labels: np.ndarray, batch_size: int) -> Any:
-        """A `tf.data.Dataset` of (images, labels) batches, in order.
-
-        Decodes on all cores while the model trains on the batch before.
-        """
-        try:
-            import tensorflow as tf
-        except ImportError as error:
-            raise ValueError(
-                "Images are streamed through tf.data, for which TensorFlow "
-                "must be installed. Without it, load them with stream=False."
-            ) from error
-
-        def decode(row, label):
-            # Stateless, and so in parallel even where operations must be
-            # deterministic.
-            image = tf.numpy_function(
-                self.__getitem__, [row], tf.uint8, stateful=False
-            )
-            image.set_shape(self.shape[1:])
-            return image, label
-
-        rows = np.arange(len(self))
-        return (
-            tf.data.Dataset.from_tensor_slices((rows, labels))
-            .map(decode, tf.data.AUTOTUNE, deterministic=True)
-            .batch(batch_size)
-            .prefetch(tf.data.AUTOTUNE)
         )
 
 

@@ -165,7 +165,8 @@ def read_split(
 
     Raises:
         ValueError: there is no such split, its files are damaged, an example
-            has no label, or the images differ in size without `image_size`.
+            has no label, or the images differ in size without `image_size`
+            (with `stream`, also if they are not square).
     """
     if split not in builder.info.splits:
         raise ValueError(
@@ -175,7 +176,13 @@ def read_split(
     if channels is None:
         is_grey = builder.info.features["image"].shape[-1] == 1
         channels = 1 if is_grey else 3
-    size = image_size or builder.info.features["image"].shape[0]
+    height, width, _ = builder.info.features["image"].shape
+    size = image_size or (height if height == width else None)
+    if stream and not size:
+        raise ValueError(
+            f"The images of {builder.name} are not all of one square size, as "
+            "stream=True needs them; give image_size."
+        )
 
     def is_streamed(count):
         if stream is None:
@@ -196,7 +203,6 @@ def read_split(
         facts = None
     _check_labels(builder, split, classes, labels)
     if is_streamed(len(sources)):
-        size = size or read_image(sources[0])[0].shape[0]
         images = StreamedImages(sources, size, channels, facts)
         return Examples(images, labels)
     decoded = [read_image(s, image_size, channels)[0] for s in sources]

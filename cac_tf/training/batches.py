@@ -19,8 +19,8 @@ class Batches(keras.utils.PyDataset):
     """Batches of examples for Keras, each made when it is requested.
 
     No copy of all images is made. Images that are decoded when indexed (those
-    with a method `dataset`, such as `StreamedImages`) are decoded by several
-    threads ahead of the training. (Keras' own workers are not used: they keep
+    with a true `decodes`, as `StreamedImages`) are decoded by several threads
+    ahead of the training. (Keras' own workers are not used: they keep
     batches of one epoch for the next, whose order is different.)
 
     Args:
@@ -65,7 +65,7 @@ class Batches(keras.utils.PyDataset):
         self._size, self._batch_size = examples.size, batch_size
         self._seed = seed
         self._executor = None
-        if hasattr(self._images, "dataset"):
+        if getattr(self._images, "decodes", False):
             # More would only wait for each other: of a small image, Python's
             # own part takes longer than the decoding.
             self._threads = usable_cores()

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers for many files: their order, rows, copies, and errors."""
 
+import concurrent.futures
 import csv
 import json
 import os
+import pathlib
 
 import pytest
 from pyarrow import parquet
@@ -44,6 +46,16 @@ def test_answers_come_in_the_order_of_the_paths(tmp_path):
             assert answer == Answer(error="No such file or directory")
     # Never more than a batch is in memory.
     assert max(classifier.sizes) <= 32 and len(classifier.sizes) == 3
+
+
+def test_a_path_with_a_zero(tmp_path):
+    """As from `find -print0`: an error of its own, in its place."""
+    (tmp_path / "a.png").write_text("one")
+    good = str(tmp_path / "a.png")
+    (block,) = batch.blocks_of([good, "b.png\0c.png", good])
+    found = list(batch.answers_of(Recorder(), block))
+    assert [key for key, _ in found] == [good, "b.png\0c.png", good]
+    assert [one.error for _, one in found] == ["", "embedded null byte", ""]
 
 
 def test_a_folder_is_no_file(tmp_path):
@@ -157,6 +169,11 @@ def test_a_file_of_rows_is_whole_or_not_there(tmp_path):
         write("a", KNOWN)
         raise KeyboardInterrupt
     assert os.listdir(tmp_path) == []
+    # What a killed attempt left is used again.
+    (tmp_path / ".x.csv").write_text("half of a line, and more\n" * 9)
+    written(path)
+    assert os.listdir(tmp_path) == ["x.csv"]
+    assert "half" not in path.read_text("utf-8", "surrogateescape")
     with (
         pytest.raises(ValueError, match=r"must end in \.csv, \.jsonl or \.par"),
         batch.rows_file(str(tmp_path / "x.txt")),
@@ -174,8 +191,10 @@ def test_copies(tmp_path):
     assert batch.copy_by_answer(str(source), KNOWN, str(target)) == copy
     source.write_text("two")
     second = batch.copy_by_answer(str(source), KNOWN, str(target))
-    assert second == str(target / "cat" / "photo_2.png")
-    assert sorted(os.listdir(target / "cat")) == ["photo.png", "photo_2.png"]
+    # The first digits of the SHA-256 of "two".
+    assert second == str(target / "cat" / "photo_3fc4ccfe745870e2.png")
+    assert batch.copy_by_answer(str(source), KNOWN, str(target)) == second
+    assert len(os.listdir(target / "cat")) == 2
     assert (target / "cat" / "photo.png").read_text() == "one"
     for label, folder in (
         ("../../etc", "_.._etc"),
@@ -188,6 +207,61 @@ def test_copies(tmp_path):
         assert copy == str(target / folder / "photo.png")
     bad = Answer(error="no image")
     assert batch.copy_by_answer(str(source), bad, str(target)) is None
+
+
+def test_a_copy_that_was_killed_is_made_again(tmp_path, monkeypatch):
+    source, target = tmp_path / "photo.png", tmp_path / "sorted"
+    source.write_text("a whole photo")
+
+    def killed(path, to):
+        with open(to, "w") as file:
+            file.write("half")
+        os._exit(9)
+
+    if not (child := os.fork()):
+        monkeypatch.setattr("shutil.copyfile", killed)
+        batch.copy_by_answer(str(source), KNOWN, str(target))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    batch.copy_by_answer(str(source), KNOWN, str(target))
+    assert os.listdir(target / "cat") == ["photo.png"]
+    assert (target / "cat" / "photo.png").read_text() == "a whole photo"
+
+
+def test_photos_of_one_name_at_the_same_time(tmp_path):
+    """From folders of cameras, for example; none replaces another one."""
+    sources = []
+    for i in range(24):
+        sources.append(tmp_path / str(i) / "image.jpg")
+        sources[-1].parent.mkdir()
+        sources[-1].write_text(f"photo {i}")
+    target = tmp_path / "sorted"
+
+    def copy(path):
+        return batch.copy_by_answer(str(path), KNOWN, str(target))
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        copies = list(pool.map(copy, sources))
+    found = [pathlib.Path(path).read_text() for path in copies]
+    assert found == [f"photo {i}" for i in range(24)]
+    assert sorted(os.listdir(target / "cat")) == sorted(
+        map(os.path.basename, copies)
+    )
+    assert f"{target}/cat/image.jpg" in copies
+
+
+def test_a_file_system_without_hard_links(tmp_path, monkeypatch):
+    def refuse(*arguments):
+        raise PermissionError("no hard links")
+
+    monkeypatch.setattr(os, "link", refuse)
+    (tmp_path / "a.png").write_text("one")
+    copies = {
+        batch.copy_by_answer(str(tmp_path / "a.png"), KNOWN, str(tmp_path))
+        for _ in range(2)
+    }
+    (copy,) = copies
+    assert pathlib.Path(copy).read_text() == "one"
+    assert os.listdir(tmp_path / "cat") == [os.path.basename(copy)]
 
 
 def test_counts():

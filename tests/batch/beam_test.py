@@ -150,6 +150,15 @@ def test_parts_are_those_of_one_process(
     assert all(p.stat().st_mtime_ns == times[p] for p in times)
 
 
+def test_a_part_that_another_process_finished_is_kept(tmp_path):
+    """Without even asking the model, which is not loaded here."""
+    path = tmp_path / "part-00001-of-00001.csv"
+    path.write_text("finished")
+    worker = batch.beam._WritePart("no model", None)
+    worker.process((str(path), batch.blocks_of(["a.png"])[0]))
+    assert path.read_text() == "finished"
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parts: whole or not there, of one model and one list of inputs."""
 
+import concurrent.futures
 import json
 import os
+import threading
 
 import pytest
 
@@ -53,11 +55,36 @@ def test_an_attempt_that_failed_is_made_again(tmp_path):
         write("a long key that is not written again", ANSWER)
         raise KeyboardInterrupt
     assert not parts.is_finished(1)
-    assert len(os.listdir(tmp_path / "out")) == 2
+    assert os.listdir(tmp_path / "out") == ["manifest.json"]
     fill(parts, [1])
     assert len(os.listdir(tmp_path / "out")) == 2
     with open(parts.path(1)) as file:
         assert "a long key" not in file.read()
+
+
+def test_many_may_start_at_once(tmp_path):
+    """One writes the manifest, and all of them compare theirs with it."""
+    made = blocks(tmp_path)
+    for attempt in range(20):
+        folder, begin = tmp_path / f"out{attempt}", threading.Barrier(8)
+
+        def start(number, folder=folder, begin=begin):
+            settings = {**SETTINGS, "model": number % 2}
+            begin.wait()
+            try:
+                fill(batch.Parts(folder, made, "csv", settings), [number % 2])
+            except file_lock.LockedError:
+                return number % 2  # Of the part: the manifest was accepted.
+            except ValueError as error:
+                assert "holds the answers of another model" in str(error)
+                return None
+            return number % 2
+
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(start, range(8)))
+        with open(folder / "manifest.json") as file:
+            first = json.load(file)["model"]
+        assert found == [n % 2 if n % 2 == first else None for n in range(8)]
 
 
 def test_a_part_is_written_by_one_process_at_a_time(tmp_path):
@@ -92,6 +119,11 @@ def test_parts_of_something_else_are_refused(tmp_path):
     (folder / "manifest.json").write_text('{"format":')
     with pytest.raises(ValueError, match=r"manifest.json is damaged"):
         batch.Parts(folder, made, "csv", SETTINGS)
+
+
+def test_a_path_that_no_file_can_have(tmp_path):
+    made = batch.blocks_of(["a.png\0b.png"])
+    assert len(batch.Parts(tmp_path / "out", made, "csv", SETTINGS).blocks) == 1
 
 
 def test_a_folder_with_other_files_is_refused(tmp_path):

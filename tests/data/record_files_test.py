@@ -15,6 +15,7 @@ import tensorflow as tf
 from cac_tf import data
 from cac_tf.data import image_facts
 from cac_tf.data import kept_beside
+from cac_tf.data import record_files
 from cac_tf.data import streamed_images
 
 SIZE = 6
@@ -223,6 +224,56 @@ def test_parquet_is_copied_once(tmp_path, photos):
     data.load_record_folder(tmp_path, SIZE, stream=True)
     (other,) = (tmp_path / ".cac_tf").glob("train_*.tfrecord")
     assert other != copy
+
+
+def test_a_copy_that_was_killed_leaves_nothing(tmp_path, photos):
+    write_parquet(tmp_path, photos, LABELS["numbers"])
+    copies = tmp_path / ".cac_tf"
+    copies.mkdir()
+    # Of other Parquet files than those that are there now.
+    (copies / ".train_0123456789abcdef.tfrecord").write_bytes(b"half")
+    data.load_record_folder(tmp_path, SIZE, stream=True)
+    assert sorted(path.suffix for path in copies.iterdir()) == [
+        *4 * [".npz"],
+        *2 * [".tfrecord"],
+    ]
+    assert not list(copies.glob(".*"))
+
+
+def test_a_file_that_is_replaced(tmp_path, photos):
+    """By another one of the same name, as `rsync` does it."""
+    path = tmp_path / "train.tfrecord"
+    write_records(path, [example(photos[i], i % 2) for i in range(4)])
+    old = data.load_record_folder(tmp_path, SIZE, stream=True).train.images
+    pixels = old[:]
+    write_records(
+        tmp_path / "new", [example(photos[i], i % 2) for i in range(9, 4, -1)]
+    )
+    os.rename(tmp_path / "new", path)
+    new = data.load_record_folder(tmp_path, SIZE, stream=True).train.images
+    expected = [
+        image_facts.read_image(photos[i], SIZE)[0] for i in range(9, 4, -1)
+    ]
+    np.testing.assert_array_equal(new[:], expected)
+    # The old file is still open.
+    np.testing.assert_array_equal(old[:], pixels)
+    record_files._opened.cache_clear()
+    with pytest.raises(ValueError, match="was replaced while it was in use"):
+        old[0]
+    np.testing.assert_array_equal(new[:], expected)
+
+
+@pytest.mark.parametrize(
+    "name", ["train-1.tfrecord.gz", "train.tfrecord.gz-00000-of-00001"]
+)
+def test_compressed_files_are_not_left_out(tmp_path, photos, name):
+    write_tfrecords(tmp_path, photos, LABELS["numbers"])
+    (tmp_path / name).write_bytes(b"")
+    (tmp_path / "train.tfrecord.idx").write_bytes(b"of another library")
+    with pytest.raises(ValueError, match=f"{name} is compressed"):
+        data.load_record_folder(tmp_path, SIZE)
+    (tmp_path / name).unlink()
+    assert data.load_record_folder(tmp_path, SIZE).train.size == 30
 
 
 @pytest.mark.parametrize(

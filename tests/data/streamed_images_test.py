@@ -10,6 +10,7 @@ from cac_tf.data import streamed_images
 from cac_tf.experiments.evaluation import evaluate
 from cac_tf.training import Runtime
 from cac_tf.training import TrainingRun
+from cac_tf.training.batches import Batches
 
 RECIPE = {"schedule": "two_stage", "epochs": 2, "second_stage_epochs": 1}
 
@@ -60,10 +61,11 @@ def test_the_same_training_and_evaluation(both, tmp_path):
 
 def test_batches_in_order(both):
     streamed = both[1].train
-    labels, images = [], []
-    for x, y in streamed.images.dataset(streamed.labels, 100):
-        images.append(np.asarray(x))
-        labels.append(np.asarray(y))
+    batches = Batches(streamed, 100)
+    images, labels = zip(
+        *(batches[i] for i in range(batches.num_batches)), strict=True
+    )
+    batches.close()
     np.testing.assert_array_equal(np.concatenate(labels), streamed.labels)
     np.testing.assert_array_equal(np.concatenate(images), both[0].train.images)
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """cac-predict, from photos to answers."""
 
+import contextlib
 import csv
 import io
 import os
@@ -15,6 +16,7 @@ import pytest
 from absl import flags
 from pyarrow import parquet
 
+from cac_tf import batch
 from cac_tf.train import cac_predict
 from tests.conftest import ROOT
 from tests.conftest import small_classifier
@@ -101,6 +103,16 @@ def test_paths_on_standard_input(model, photos, monkeypatch, capsys):
     assert [row["key"] for row in found] == names
 
 
+def test_names_that_are_no_utf8(model, photos, monkeypatch, tmp_path):
+    name = os.fsencode(photos) + b"/\xff.png"
+    os.rename(photos / "00.png", name)
+    lines = io.TextIOWrapper(io.BytesIO(name + b"\n"), encoding="utf-8")
+    monkeypatch.setattr("sys.stdin", lines)
+    assert run(model, "-", f"--output={tmp_path / 'x.csv'}") == 0
+    _, row = (tmp_path / "x.csv").read_bytes().splitlines()
+    assert row.startswith(name + b",")
+
+
 def test_a_file_that_is_not_there(model, capsys):
     assert run(model, "nowhere.png") == 1
     said = capsys.readouterr()
@@ -182,6 +194,27 @@ def test_parts(model, photos, capsys, tmp_path):
     with pytest.raises(ValueError, match="answers of another model, of other"):
         run(model, photos, two, size)
     assert contents(tmp_path / "two") == parts
+
+
+def test_what_another_process_finished_is_not_made_again(
+    model, photos, tmp_path, monkeypatch, capsys
+):
+    command = (photos, f"--output={tmp_path / 'parts'}", "--files_per_part=7")
+    writing, made = batch.writing, []
+
+    @contextlib.contextmanager
+    def writing_beside_another(path):
+        with writing(path) as write:
+            made.append(os.path.basename(path))
+            if len(made) == 1:
+                run(model, *command)
+            yield write
+
+    monkeypatch.setattr(batch, "writing", writing_beside_another)
+    assert run(model, *command) == 0
+    assert made == [f"part-0000{i}-of-00004.csv" for i in (1, 2, 3, 4)]
+    assert "17 inputs: " in (said := capsys.readouterr().err)
+    assert "24 inputs: " in said
 
 
 def test_another_kind_of_parts(model, photos, tmp_path):

@@ -10,6 +10,7 @@ import tqdm
 
 from cac_tf.annotations import Path
 from cac_tf.data.image_facts import ImageFacts
+from cac_tf.data.image_facts import content_of
 from cac_tf.data.image_facts import conversion_notes
 from cac_tf.data.image_facts import look_at
 from cac_tf.data.image_facts import problem_of
@@ -151,8 +152,8 @@ def load_image_folder(
         in alphabetical order.
 
     Raises:
-        ValueError: no such folder, no class in it, or an unreadable file
-            with `strict`.
+        ValueError: no such folder, no class in it, a file that the system
+            does not read, or with `strict` one that is no image.
 
     Example:
 
@@ -197,11 +198,11 @@ class _Reading:
     def examples(self, part, folder, class_names):
         """`Examples` of one part."""
         paths, labels = [], []
+        positions = {name: i for i, name in enumerate(class_names)}
         for class_folder in _class_folders(folder):
             found = sorted(image_files(class_folder), key=_by_parts)
             paths += found
-            label = class_names.index(class_folder.name)
-            labels += [label] * len(found)
+            labels += [positions[class_folder.name]] * len(found)
         labels = np.array(labels, "int64")
         stream = self._stream
         if stream is None:
@@ -223,8 +224,9 @@ class _Reading:
             leave=False,
             disable=None,
         ):
+            content = content_of(path)
             try:
-                image, kinds = read_image(path, self._image_size)
+                image, kinds = read_image(content, self._image_size)
                 images.append(image)
                 self._conversions.update(kinds)
                 is_readable.append(True)

@@ -32,6 +32,7 @@ parquet = lazy.module("pyarrow.parquet", extra="parquet")
 _IMAGE_SIZE = 32
 _PARTS = ("train", "validation", "test")
 _KIND = re.compile(r"\.(parquet|tfrecords?)(-\d+-of-\d+)?$")
+_COMPRESSED = re.compile(r"\.(parquet|tfrecords?)\S*\.?(gz|bz2|xz|zst|zip)\b")
 _IMAGES = ("image/encoded", "image")
 _LABELS = ("label", "image/class/label")
 _ROWS_AT_ONCE = 256
@@ -84,7 +85,8 @@ def load_record_folder(
         `LabelledParts`. Names of classes are the labels, in order.
 
     Raises:
-        ValueError: no such folder or no training file in it, a record without
+        ValueError: no such folder or no training file in it, a file that is
+            compressed as a whole (.tfrecord.gz), a record without
             image or label, a damaged file, or an image that cannot be read.
 
     Example:
@@ -139,7 +141,14 @@ def load_record_folder(
 
 def _files_of(data_dir, part):
     pattern = os.path.join(glob.escape(os.fspath(data_dir)), f"{part}*")
-    paths = sorted(path for path in glob.glob(pattern) if _KIND.search(path))
+    there = sorted(glob.glob(pattern))
+    compressed = [path for path in there if _COMPRESSED.search(path)]
+    if compressed:
+        raise ValueError(
+            f"{compressed[0]} is compressed, so that no record of it can be "
+            "read by itself. Decompress it."
+        )
+    paths = [path for path in there if _KIND.search(path)]
     is_table = [_KIND.search(path)[1] == "parquet" for path in paths]
     if any(is_table) and not all(is_table):
         raise ValueError(
@@ -177,29 +186,28 @@ def _as_records(data_dir, part, paths):
     if os.path.exists(path):
         return path
     try:
-        _copy(path, part, paths)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        atomic_files.write_once(path, lambda to: _copy(to, part, paths))
     except OSError as error:
         raise ValueError(
             f"The Parquet files of {data_dir} must be copied to TFRecords in "
             f"{os.path.dirname(path)}, and this failed ({error}). Make that "
             "folder writable, or convert them to TFRecords elsewhere."
         ) from error
-    # Those of earlier files.
-    for other in glob.glob(
-        os.path.join(data_dir, FOLDER, f"{part}_*.tfrecord")
-    ):
-        if other != path:
-            os.unlink(other)
+    # Those of earlier files, also what a kill left of them.
+    folder = glob.escape(os.path.dirname(path))
+    for start in ("", "."):
+        for other in glob.glob(f"{folder}/{start}{part}_*.tfrecord"):
+            if other != path:
+                os.unlink(other)
     return path
 
 
 def _copy(path, part, paths):
     import tensorflow as tf
 
-    os.makedirs(os.path.dirname(path), exist_ok=True)
     with (
-        atomic_files.replacing(path) as temporary,
-        tf.io.TFRecordWriter(temporary) as writer,
+        tf.io.TFRecordWriter(path) as writer,
         tqdm.tqdm(
             desc=f"copying {part}", unit="image", leave=False, disable=None
         ) as progress,

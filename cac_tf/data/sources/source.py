@@ -277,14 +277,16 @@ def class_ids(wanted, class_names, dataset):
         raise ValueError(
             f"Names of classes must be a list of texts; got {wanted!r}."
         )
-    missing = [name for name in wanted if name not in class_names]
+    # (Looking each one up in the sequence would take N times as long.)
+    positions = {name: i for i, name in enumerate(class_names)}
+    missing = [name for name in wanted if name not in positions]
     if missing:
         hint = did_you_mean(missing[0], class_names)
         raise ValueError(
             f"{dataset} has no class {', '.join(map(repr, missing))}{hint} Its "
             f"classes: {listed(class_names)}."
         )
-    return [class_names.index(name) for name in wanted]
+    return [positions[name] for name in wanted]
 
 
 def names_of_datasets():

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import errno
 import os
 import shutil
 
@@ -6,6 +7,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
+from cac_tf.data import image_facts
 from cac_tf.data import load_image_folder
 from cac_tf.data import load_open_set_dataset
 from cac_tf.data.sources import image_folder
@@ -152,6 +154,55 @@ def test_unreadable_files_are_named_or_an_error(flat_folder):
     assert "red/cut.png" in note
     with pytest.raises(ValueError, match=r"red/broken\.png cannot be read"):
         load_image_folder(flat_folder, strict=True)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_disk_that_fails_once(flat_folder, monkeypatch, stream):
+    """Says nothing about the image, and so nothing is kept."""
+    bad = str(flat_folder / "red" / "00.png")
+
+    def failing(path, mode):
+        if str(path) == bad:
+            raise OSError(errno.EIO, "Input/output error")
+        return open(path, mode)
+
+    monkeypatch.setattr(image_facts, "open", failing, raising=False)
+    with pytest.raises(ValueError, match=f"{bad} cannot be read: Input/outp"):
+        load_image_folder(flat_folder, stream=stream)
+    monkeypatch.undo()
+    folder = load_image_folder(flat_folder, stream=stream, strict=True)
+    assert folder.train.size == 35
+
+
+def test_files_are_read_once(flat_folder, monkeypatch):
+    """What was found is kept until a file is another one."""
+    (flat_folder / "red" / "notes.txt").write_text("not an image")
+    looked, look_at = [], image_facts.look_at
+
+    def counting(paths, *arguments):
+        looked.append(len(paths))
+        return look_at(paths, *arguments)
+
+    monkeypatch.setattr(image_folder, "look_at", counting)
+    first = load_image_folder(flat_folder, stream=True)
+    again = load_image_folder(flat_folder, stream=True)
+    assert looked == [36]
+    assert (flat_folder / ".cac_tf" / "train_32.npz").is_file()
+    assert again.class_names == first.class_names == ("blue", "green", "red")
+    assert again.notes == first.notes and "notes.txt" in again.notes[-1]
+    for name, values in first.train.images.facts.arrays().items():
+        kept = again.train.images.facts.arrays()[name]
+        np.testing.assert_array_equal(kept, values)
+    # Another content, one file less, another size.
+    paint(flat_folder / "red" / "00.png", (1, 2, 3))
+    changed = load_image_folder(flat_folder, stream=True)
+    assert not np.array_equal(
+        changed.train.images.facts.digests, first.train.images.facts.digests
+    )
+    (flat_folder / "red" / "01.png").unlink()
+    assert load_image_folder(flat_folder, stream=True).train.size == 34
+    load_image_folder(flat_folder, image_size=16, stream=True)
+    assert looked == [36, 36, 35, 35]
 
 
 def test_a_file_name_that_is_no_utf8(flat_folder):

@@ -8,6 +8,7 @@ import tensorflow_datasets as tfds
 
 from cac_tf.data import load_open_set_dataset
 from cac_tf.data import load_tfds_images
+from cac_tf.data import streamed_images
 from cac_tf.data import tfds_images
 from cac_tf.data.reachability import unreachable
 
@@ -68,6 +69,38 @@ def test_any_data_set_with_image_and_label(tmp_path):
     )
     with pytest.raises(ValueError, match="give image_size"):
         load_tfds_images("tiny_shapes", str(tmp_path))
+
+
+class WideShapes(TinyShapes):
+    """Of one size, which is no square."""
+
+    def _info(self):
+        features = {
+            "image": tfds.features.Image(shape=(8, 10, 3)),
+            "label": tfds.features.ClassLabel(names=["dark", "light"]),
+        }
+        return tfds.core.DatasetInfo(
+            builder=self, features=tfds.features.FeaturesDict(features)
+        )
+
+    def _generate_examples(self, count):
+        for i in range(count):
+            image = np.full((8, 10, 3), 250 * (i % 2), "uint8")
+            yield i, {"image": image, "label": i % 2}
+
+
+@pytest.mark.parametrize("name", ["tiny_shapes", "wide_shapes"])
+def test_streamed_images_are_squares(tmp_path, name, monkeypatch):
+    """Never another shape than in memory without a word."""
+    with pytest.raises(ValueError, match="not all of one square size.*image_s"):
+        load_tfds_images(name, str(tmp_path), stream=True)
+    images = load_tfds_images(name, str(tmp_path), image_size=6, stream=True)
+    assert images.train.images.shape == (12, 6, 6, 3)
+    if name == "wide_shapes":
+        # Also where their number decides.
+        monkeypatch.setattr(streamed_images, "MOST_BYTES_IN_MEMORY", 100)
+        images = load_tfds_images(name, str(tmp_path))
+        assert images.train.images.shape == (12, 8, 10, 3)
 
 
 def test_bad_input(tmp_path):
