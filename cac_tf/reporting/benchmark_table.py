@@ -74,7 +74,7 @@ def kind_of(row):
     return ", ".join(filter(None, (row[n] for n in _KIND)))
 
 
-def mean_of_trials(values, with_spread=True):
+def mean_of_trials(values):
     """Mean ± standard deviation over trials, and their number, as a text.
 
     Example:
@@ -84,11 +84,7 @@ def mean_of_trials(values, with_spread=True):
     """
     if not values:
         return NOTHING
-    spread = (
-        f" ± {np.std(values, ddof=1):.3f}"
-        if with_spread and len(values) > 1
-        else ""
-    )
+    spread = f" ± {np.std(values, ddof=1):.3f}" if len(values) > 1 else ""
     return f"{np.mean(values):.3f}{spread} ({len(values)})"
 
 

@@ -23,8 +23,9 @@ class RelativeMahalanobis(Mahalanobis):
     differ in every direction, and nothing would cancel.
 
     Paper: Ren, Fort, Liu, Roy, Padhy, Lakshminarayanan, *A Simple Fix to
-    Mahalanobis Distance for Improving Near-OOD Detection*, 2021. There nothing
-    is shrunk.
+    Mahalanobis Distance for Improving Near-OOD Detection*, 2021.
+
+    Differences: there nothing is shrunk.
 
     Cost: O(D^2 + N D) a row for N classes and D features, with two products
     where `Mahalanobis` has one; 2 D^2 + N D + D numbers are kept.
