@@ -19,6 +19,7 @@ lazy.package(
         "batch": [],
         "data": [],
         "decision": [],
+        "demo": [],
         "experiments": [],
         "export": [],
         "layers": [],

@@ -3,6 +3,7 @@
 from cac_tf import batch as batch
 from cac_tf import data as data
 from cac_tf import decision as decision
+from cac_tf import demo as demo
 from cac_tf import experiments as experiments
 from cac_tf import export as export
 from cac_tf import layers as layers

@@ -6,7 +6,6 @@ import inspect
 import json
 import os
 import pathlib
-import re
 import shutil
 import subprocess
 import sys
@@ -21,12 +20,16 @@ GENERATED = ROOT / "docs" / "generated"
 # The runs whose reports the gallery shows. Finished ones are not trained again.
 GALLERY = ROOT / "build" / "gallery"
 
+# For the extension beside this file.
+sys.path.append(str(pathlib.Path(__file__).parent))
+
 project = "cac_tf"
 author = "The cac_tf contributors"
 copyright = author
 release = version = cac_tf.__version__
 
 extensions = [
+    "docstring_math",
     "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
@@ -66,7 +69,7 @@ napoleon_use_rtype = False
 # The docstrings name what is not part of this site.
 nitpicky = False
 suppress_warnings = [
-    *("myst.xref_missing", "docutils", "autosummary"),
+    "autosummary",
     "misc.highlighting_failure",  # What programs print is no Python.
 ]
 
@@ -161,18 +164,6 @@ def _write_gallery():
     (GENERATED / "gallery.md").write_text("\n".join(lines))
 
 
-def _with_math(app, what, name, obj, options, lines):
-    """Formulas of docstrings, as Sphinx wants them."""
-    text = "\n".join(lines)
-    text = re.sub(
-        r"\\\((.+?)\\\)",
-        lambda match: f":math:`{' '.join(match[1].split())}`",
-        text,
-        flags=re.DOTALL,
-    )
-    lines[:] = text.split("\n")
-
-
 def _with_signature(app, what, name, obj, options, signature, returned):
     """That of `__init__`; Keras' layers hide it behind a `__new__`."""
     if what != "class" or signature != "(*args, **kwargs)":
@@ -183,7 +174,6 @@ def _with_signature(app, what, name, obj, options, signature, returned):
 
 def setup(app):
     """Called by Sphinx."""
-    app.connect("autodoc-process-docstring", _with_math, priority=400)
     app.connect("autodoc-process-signature", _with_signature)
 
 

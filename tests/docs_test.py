@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """README and docs/: links lead somewhere, and the README's code runs."""
 
+import importlib.util
+import itertools
 import re
+import shlex
 
 import keras
 import numpy as np
 import pytest
+from absl import flags
 
 from cac_tf import scores
 from tests.conftest import ROOT
@@ -22,7 +26,7 @@ PAGES = [
 ]
 MOST_WORDS = 700
 
-_FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCED = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
@@ -86,20 +90,73 @@ def test_a_score_says_formula_paper_and_cost(name):
     """Its page of the site is made of this."""
     text = scores.find(name).__doc__
     assert text.startswith("Unknown score")
-    for part in ("Paper: ", "Cost: ", "Example:"):
+    for part in ("Paper: ", "Differences: ", "Cost: ", "Example:"):
         assert f"\n    {part}" in text, part
+    assert re.search(r"\\\(.+?\\\)", text, re.DOTALL), "no formula"
+
+
+def test_every_score_is_on_its_page():
+    rows = (ROOT / "docs" / "scores.md").read_text("utf-8").split("\n\n")[2]
+    listed = re.findall(r"^\| (.*?) \|", rows, re.MULTILINE)
+    missing = set(scores.names()) - set(re.findall(r"`(\w+)`", str(listed)))
+    assert not missing
+
+
+def test_formulas_of_docstrings_become_those_of_the_site():
+    """Whatever stands between the signs of a formula: no sign is left."""
+    with_math = load_module(ROOT / "docs" / "docstring_math.py").with_math
+    for name in scores.names():
+        text = scores.find(name).__doc__
+        made = with_math(text)
+        assert made.count(":math:`") == text.count(r"\(") > 0
+        assert not re.search(r"\\[()]", made)
+
+
+def load_module(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_blocks_compile(page):
+    for kind, code in _FENCED.findall(page.read_text("utf-8")):
+        if kind == "python":
+            compile(code, page.name, "exec")
+
+
+def _is_for_us(word):
+    """Whether a word is not one that a shell takes for itself."""
+    return word not in ("|", ">", "&", "&&")
+
+
+def commands(page):
+    """The command lines of our programs in the blocks of a page."""
+    for kind, code in _FENCED.findall(page.read_text("utf-8")):
+        if kind not in ("", "bash", "sh"):
+            continue
+        for line in code.replace("\\\n", " ").splitlines():
+            # After variables of the environment.
+            found = re.match(r"(?:[A-Z_]+=\S* )*(cac-[\w-]+ .*)", line)
+            if found:
+                words = shlex.split(found[1], comments=True)
+                yield list(itertools.takewhile(_is_for_us, words))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_command_lines_have_flags_that_there_are(page):
+    for words in commands(page):
+        name = words[0].replace("-", "_")
+        binary = importlib.import_module(f"cac_tf.train.{name}")
+        values = flags.FlagValues()
+        binary.define_flags(values)
+        values(words)
 
 
 def test_the_readme_is_short():
     words = (ROOT / "README.md").read_text("utf-8").split()
     assert len(words) <= MOST_WORDS
-
-
-def test_python_blocks_of_the_readme_compile():
-    blocks = python_blocks()
-    assert blocks
-    for block in blocks:
-        compile(block, "README.md", "exec")
 
 
 @pytest.mark.skipif(

@@ -2,7 +2,9 @@
 """Modules that load when they are used."""
 
 import inspect
+import pathlib
 import pickle
+import subprocess
 import sys
 
 import pytest
@@ -25,3 +27,11 @@ def test_doctest_can_look_at_a_module_that_is_not_installed():
     assert inspect.unwrap(absent) is absent
     with pytest.raises(ModuleNotFoundError, match=r"cac-tf\[demo\]"):
         absent.anything  # noqa: B018
+
+
+def test_every_room_is_an_attribute_of_the_package():
+    folder = pathlib.Path(cac_tf.__file__).parent
+    rooms = {path.parent.name for path in folder.glob("*/__init__.py")}
+    assert rooms <= set(dir(cac_tf))
+    code = "import cac_tf; print(cac_tf.demo.Inspector)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -172,6 +172,7 @@ def evaluate(
         **own,
         **({} if _has_own_centres(model) else {"bhattacharyya": None}),
         "intervals": _intervals(evaluation),
+        "auroc_differences": _auroc_differences(model, by_score),
         "scores": _comparable(measured),
         "microseconds_per_image": {
             name: round(1e6 * taken, 3) for name, taken in seconds.items()
@@ -383,6 +384,32 @@ def _intervals(evaluation):
     scores = evaluation.unknown_score
     intervals = metrics.bootstrap_intervals(scores[is_known], scores[~is_known])
     return {name: list(limits) for name, limits in intervals.items()}
+
+
+def _auroc_differences(model, by_score):
+    """95 % intervals of each other score's AUROC less that of the model's own.
+
+    None without unknown test data.
+    """
+    own = by_score[model.score.name]
+    is_known = own.is_known
+    if is_known.all():
+        return None
+
+    def parts(evaluation):
+        scores = evaluation.unknown_score
+        return scores[is_known], scores[~is_known]
+
+    return {
+        name: [
+            round(limit, 6)
+            for limit in metrics.auroc_difference_interval(
+                *parts(other), *parts(own)
+            )
+        ]
+        for name, other in by_score.items()
+        if other is not own
+    }
 
 
 def _measures(evaluation):

@@ -37,6 +37,7 @@ def write_results(folder, evaluation, dataset, model, run=None):
         model.centres,
         history,
         [*reconstructions(model, dataset), *kept_pictures(folder)],
+        _model_beside(folder, config),
     )
     measures = {"format": FORMAT, **evaluation.metrics}
     if run:
@@ -46,3 +47,14 @@ def write_results(folder, evaluation, dataset, model, run=None):
     if os.path.exists(folder.file("model.keras")):
         write_model_card(folder.file("MODEL_CARD.md"), measures, config)
     atomic_files.write_json(folder.file("metrics.json"), measures)
+
+
+def _model_beside(folder, config):
+    """The path from a run's folder to the model that was evaluated.
+
+    An evaluation that changes nothing about the model leaves it where it is.
+    """
+    elsewhere = config["settings"].get("model")
+    if elsewhere is None or os.path.exists(folder.file("model.keras")):
+        return "."
+    return os.path.relpath(elsewhere, folder.path)

@@ -19,6 +19,7 @@ lazy.package(
             "oscr_curve",
             "roc_curve",
         ],
+        "paired": ["auroc_difference_interval"],
         "streaming": [
             "AnchorLoss",
             "CrossEntropy",

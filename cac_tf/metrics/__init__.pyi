@@ -2,6 +2,7 @@
 # Written by tools/stubs.py.
 from cac_tf.metrics import bootstrap as bootstrap
 from cac_tf.metrics import open_set as open_set
+from cac_tf.metrics import paired as paired
 from cac_tf.metrics import streaming as streaming
 from cac_tf.metrics.bootstrap import bootstrap_intervals as bootstrap_intervals
 from cac_tf.metrics.open_set import accuracy as accuracy
@@ -14,6 +15,7 @@ from cac_tf.metrics.open_set import openness as openness
 from cac_tf.metrics.open_set import oscr as oscr
 from cac_tf.metrics.open_set import oscr_curve as oscr_curve
 from cac_tf.metrics.open_set import roc_curve as roc_curve
+from cac_tf.metrics.paired import auroc_difference_interval as auroc_difference_interval
 from cac_tf.metrics.streaming import AnchorLoss as AnchorLoss
 from cac_tf.metrics.streaming import CrossEntropy as CrossEntropy
 from cac_tf.metrics.streaming import LargestLogitAccuracy as LargestLogitAccuracy

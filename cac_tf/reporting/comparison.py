@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from cac_tf import atomic_files
 from cac_tf.annotations import Path
+from cac_tf.reporting import alt_texts
 from cac_tf.reporting import figures
 from cac_tf.reporting import page
 from cac_tf.reporting.measures import NOT_MEASURED
@@ -150,21 +151,29 @@ def _figures(runs):
     made = []
     with_unknown = [run for run in runs if run.measures["auroc"] is not None]
     if with_unknown:
-        made.append(("ROC curves", figures.roc_curves_figure(with_unknown)))
-    trained = [run for run in runs if run.history]
-    if trained:
-        made.append(
-            ("Training loss", figures.learning_curves_figure(trained, "loss"))
-        )
-    if any("val_accuracy" in run.history[0] for run in trained):
+        aurocs = {run.name: run.measures["auroc"] for run in with_unknown}
         made.append(
             (
-                "Validation accuracy",
-                figures.learning_curves_figure(trained, "val_accuracy"),
+                *("ROC curves", figures.roc_curves_figure(with_unknown)),
+                alt_texts.of_runs("ROC curves, AUROC", aurocs),
             )
         )
+    for name, caption in (
+        ("loss", "Training loss"),
+        ("val_accuracy", "Validation accuracy"),
+    ):
+        last = {
+            run.name: run.history[-1][name]
+            for run in runs
+            if run.history and name in run.history[-1]
+        }
+        if last:
+            trained = [run for run in runs if run.name in last]
+            figure = figures.learning_curves_figure(trained, name)
+            alt = alt_texts.of_runs(f"{caption} by epoch, at the end", last)
+            made.append((caption, figure, alt))
     return "".join(
-        f"<figure><figcaption>{name}</figcaption>{page.svg(figure, name)}"
+        f"<figure><figcaption>{caption}</figcaption>{page.svg(figure, alt)}"
         "</figure>"
-        for name, figure in made
+        for caption, figure, alt in made
     )

@@ -21,6 +21,17 @@ mplot3d = lazy.module("mpl_toolkits.mplot3d")
 # Okabe and Ito's blue and vermilion, which colour-blind readers tell apart.
 KNOWN_COLOUR = "#0072b2"
 UNKNOWN_COLOUR = "#d55e00"
+# Of curves over each other: all but the yellow of Okabe and Ito's colours, and
+# the kinds of line. As 7 and 4 have no common factor, 28 curves differ, and two
+# of one colour differ in the line. The blue, solid one is left to the last: it
+# is the model's own.
+_CURVE_COLOURS = (
+    *(UNKNOWN_COLOUR, "#009e73", "#56b4e9", "#e69f00", "#cc79a7", "#555555"),
+    KNOWN_COLOUR,
+)
+_CURVE_LINES = ("--", "-.", ":", "-")
+# Of the three classes of a logit space: colour and shape say the same.
+_CLASS_MARKS = ((KNOWN_COLOUR, "o"), ("#e69f00", "s"), ("#009e73", "^"))
 _MOST_POINTS = 2000
 # What a logarithmic axis shows smaller scores as.
 _LOWEST_SCORE = 1e-8
@@ -37,6 +48,11 @@ def _figure(width=4.6, height=3.6):
     )
     axes = figure.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
+    curves = range(len(_CURVE_COLOURS) * len(_CURVE_LINES))
+    axes.set_prop_cycle(
+        color=[_CURVE_COLOURS[i % len(_CURVE_COLOURS)] for i in curves],
+        linestyle=[_CURVE_LINES[i % len(_CURVE_LINES)] for i in curves],
+    )
     return figure, axes
 
 
@@ -60,6 +76,7 @@ def roc_figure(evaluation):
             evaluation.unknown_score[~is_known],
         ),
         color=KNOWN_COLOUR,
+        linestyle="-",
         linewidth=2.2 if evaluation.other_scores else 1.5,
         label=own,
     )
@@ -133,6 +150,7 @@ def oscr_figure(evaluation):
             evaluation.unknown_score[~is_known],
         ),
         color=KNOWN_COLOUR,
+        linestyle="-",
         label=f"OSCR {evaluation.metrics['oscr']:.3f}",
     )
     if evaluation.is_accepted is not None:
@@ -298,8 +316,9 @@ def draw_logit_space(axes, logits, labels, class_names, centres):
         centres: (3, 3).
     """
     names = [_text(name) for name in class_names]
-    for index, name in enumerate(names):
-        _scatter(axes, logits[labels == index], name)
+    for index, (colour, marker) in enumerate(_CLASS_MARKS):
+        own = logits[labels == index]
+        _scatter(axes, own, names[index], color=colour, marker=marker)
     unknown = logits[labels < 0]
     if len(unknown):
         _scatter(axes, unknown, "unknown", color="0.35", marker="x")

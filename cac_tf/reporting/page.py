@@ -75,15 +75,20 @@ def flat(values, prefix=""):
     return entries
 
 
-def svg(figure, name):
-    """An `<img>` of a matplotlib figure, without a ground of its own."""
+def svg(figure, alt):
+    """An `<img>` of a matplotlib figure, without a ground of its own.
+
+    Args:
+        figure: of matplotlib.
+        alt: what it shows, in words.
+    """
     buffer = io.BytesIO()
     figure.savefig(
         buffer, format="svg", metadata={"Date": None}, transparent=True
     )
     data = base64.b64encode(buffer.getvalue()).decode("ascii")
     return (
-        f'<img class="drawn" alt="{html.escape(name)}" '
+        f'<img class="drawn" alt="{html.escape(alt)}" '
         f'src="data:image/svg+xml;base64,{data}">'
     )
 

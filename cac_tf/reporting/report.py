@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from cac_tf import atomic_files
 from cac_tf.annotations import Path
+from cac_tf.reporting import alt_texts
 from cac_tf.reporting import figures
 from cac_tf.reporting import page
 from cac_tf.reporting.measures import explained
@@ -36,6 +37,7 @@ def write_report(
     centres: ArrayLike | None = None,
     history: Sequence[Mapping[str, Any]] = (),
     sheets: Sequence[Sheet] = (),
+    model: Path = ".",
 ) -> None:
     """Writes the report of an evaluated model.
 
@@ -49,6 +51,8 @@ def write_report(
             space of three dimensions; None: there is none.
         history: one dict of logs per epoch of training; may be empty.
         sheets: further pictures, each with its heading.
+        model: the `--model` of the command that the page offers to copy: the
+            model's folder or file, seen from the page's folder.
     """
     config = config or {"settings": {}, "environment": {}}
     measures = evaluation.metrics
@@ -65,7 +69,7 @@ def write_report(
         numbers=_numbers(measures),
         thetas=_thetas(measures),
         scores=_scores(measures),
-        threshold=threshold_section(evaluation, pictures),
+        threshold=threshold_section(evaluation, pictures, model),
         figures=_figures(evaluation, centres, history),
         pictures=_pictures(evaluation, pictures),
         sheets="".join(map(sheet_section, sheets)),
@@ -111,7 +115,14 @@ def _numbers(measures):
         for name, value in rows_of(measures)
     ]
     table = page.table(["number", "value", "what it is"], rows)
-    return page.scrolled(table, "Numbers")
+    note = ""
+    if measures["threshold"] is not None:
+        note = (
+            "<p>Where you move the threshold to changes neither these numbers "
+            "nor the nearest misses below: they stay at the model's own "
+            "threshold.</p>"
+        )
+    return note + page.scrolled(table, "Numbers")
 
 
 def _scores(measures):
@@ -151,15 +162,21 @@ def _scores(measures):
 def _figures(evaluation, centres, history):
     made = []
     if history:
-        made.append(("Training", figures.training_figure(history)))
-    if evaluation.logits.shape[1] == 3 and centres is not None:
         made.append(
-            ("Logit space", figures.logit_space_figure(evaluation, centres))
+            (
+                *("Training", figures.training_figure(history)),
+                alt_texts.of_training(history),
+            )
+        )
+    if evaluation.logits.shape[1] == 3 and centres is not None:
+        figure = figures.logit_space_figure(evaluation, centres)
+        made.append(
+            ("Logit space", figure, alt_texts.of_logit_space(evaluation))
         )
     drawn = "".join(
-        f"<figure><figcaption>{name}</figcaption>{page.svg(figure, name)}"
+        f"<figure><figcaption>{name}</figcaption>{page.svg(figure, alt)}"
         "</figure>"
-        for name, figure in made
+        for name, figure, alt in made
     )
     if not made:
         return ""

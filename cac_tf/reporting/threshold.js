@@ -43,7 +43,7 @@
       (4 * whole * whole)) / denominator;
     const percent = (value) =>
       (100 * Math.min(1, Math.max(0, value))).toFixed(whole < 1000 ? 0 : 1);
-    return percent(p) + " % [" + percent(centre - half) + "–" +
+    return percent(p) + " % [" + percent(centre - half) + "-" +
       percent(centre + half) + "]";
   }
 
@@ -144,6 +144,8 @@
     .map((name) => header(name, "col")));
   at(".answers thead").append(head);
 
+  const short = (score) => String(Number(score.toPrecision(4)));
+
   function pictureOf(tile) {
     const shown = element("div", undefined, "picture");
     const cut = element("div", undefined,
@@ -152,22 +154,36 @@
     cut.style.backgroundSize = TILE * data.columns + "px auto";
     cut.style.backgroundPosition = -TILE * column + "px " +
       -TILE * Math.floor(tile.index / data.columns) + "px";
-    const said = tile.truth + " → " + tile.answer;
+    const said = tile.truth + " → " + classes[tile.answer];
+    cut.setAttribute("role", "img");
+    cut.setAttribute("aria-label", "test image of " + tile.truth);
     shown.append(cut, said, element("br"), tile.name || "");
     shown.title = "score " + tile.score;
     return shown;
   }
 
-  const tiles = data.tiles
-    .map((tile, index) => ({ ...tile, index }))
-    .sort((one, other) => one.score - other.score);
+  const tiles = data.tiles.map((tile, index) => ({ ...tile, index }));
+
+  // Those that `thetas` accept and reject, the nearest to their own theta last
+  // and first. A picture is accepted as in answersAt.
+  function tilesBeside(thetas) {
+    const marginOf = (tile) => tile.score - thetas[tile.answer];
+    const sorted = [...tiles].sort((one, other) =>
+      marginOf(one) - marginOf(other) || one.score - other.score);
+    const border = sorted.filter((tile) =>
+      tile.score <= thetas[tile.answer]).length;
+    return [sorted.slice(Math.max(0, border - PICTURES), border),
+      sorted.slice(border, border + PICTURES)];
+  }
 
   // ---- everything ---------------------------------------------------------
 
   // `thetas`: one for each class; `theta`: where the line is.
   function show(thetas, theta) {
     const counts = answersAt(thetas), all = summaryOf(counts);
-    const text = String(theta);
+    const isByClass = new Set(thetas).size > 1;
+    // The command sets the threshold to the last digit; people read four.
+    const text = isByClass ? "by class" : short(theta);
     const knownShare = share(all.knownAccepted, all.known);
     const unknownShare = share(all.unknownAccepted, all.unknown);
     const tell = (selector, said) => { at(selector).textContent = said; };
@@ -179,20 +195,21 @@
     tell(".known-accepted", knownShare);
     tell(".unknown-accepted", unknownShare);
     tell(".right", share(all.right, all.known));
-    tell(".theta", new Set(thetas).size > 1 ? "by class" : text);
+    tell(".theta", text);
     tell(".counts", "Known: " + all.knownAccepted + " of " + all.known +
       " accepted, " + all.right + " of them as their own class. Unknown: " +
       (all.unknown - all.unknownAccepted) + " of " + all.unknown +
       " rejected.");
-    tell(".command", "cac-export --model=. --threshold=" + text +
-      " --output_dir=serving_" + text);
+    // No flag sets a threshold for each class.
+    at(".export").hidden = isByClass;
+    tell(".command", "cac-export --model=" + data.model + " --threshold=" +
+      theta + " --output_dir=serving_" + theta);
+    tell(".copied", "");
     put("histogram", placeOf(theta), 1);
     const falsePositives = all.unknownAccepted / Math.max(all.unknown, 1);
     putPoint("roc", falsePositives, all.knownAccepted / all.known);
     putPoint("oscr", falsePositives, all.right / all.known);
-    const border = tiles.filter((tile) => tile.score <= theta).length;
-    const below = tiles.slice(Math.max(0, border - PICTURES), border);
-    const above = tiles.slice(border, border + PICTURES);
+    const [below, above] = tilesBeside(thetas);
     at(".accepted").replaceChildren(...below.map(pictureOf));
     at(".rejected").replaceChildren(...above.map(pictureOf));
     at(".answers tbody").replaceChildren(

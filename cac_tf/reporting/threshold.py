@@ -5,10 +5,12 @@ import base64
 import html
 import io
 import json
+import shlex
 
 import numpy as np
 import PIL.Image
 
+from cac_tf.reporting import alt_texts
 from cac_tf.reporting import figures
 from cac_tf.reporting import page
 
@@ -21,7 +23,8 @@ _SMALLEST_JPEG = 17
 
 _BY_CLASS = (
     "<p>The model's thresholds differ by class; the page begins with them. "
-    "The line is at their median, and moving it sets one for all classes.</p>"
+    "The line is at their median. Moving it sets one threshold for all "
+    "classes, and shows the command that exports the model with it.</p>"
 )
 _NOT_SET = (
     "<p>The model has no threshold. The page begins with the median of the "
@@ -54,52 +57,65 @@ _TILES = (
 )
 
 
-def threshold_section(evaluation, pictures):
+def threshold_section(evaluation, pictures, model="."):
     """HTML of all that depends on the threshold.
 
     Args:
         evaluation: `Evaluation`.
         pictures: `Pictures` of its examples.
+        model: where the model lies, seen from the page's folder.
 
     Returns:
         HTML text. The numbers for the page's script are in it as JSON.
     """
     histogram = figures.score_histogram(evaluation)
     has_unknown = (~evaluation.is_known).any()
-    plots = [("histogram", "Unknown scores", histogram)]
+    plots = [
+        (
+            *("histogram", "Unknown scores", histogram),
+            alt_texts.of_histogram(evaluation),
+        )
+    ]
     if has_unknown:
         plots += [
-            ("roc", "ROC curve", figures.roc_figure(evaluation)),
-            ("oscr", "OSCR curve", figures.oscr_figure(evaluation)),
+            (
+                *("roc", "ROC curve", figures.roc_figure(evaluation)),
+                alt_texts.of_roc(evaluation),
+            ),
+            (
+                *("oscr", "OSCR curve", figures.oscr_figure(evaluation)),
+                alt_texts.of_oscr(evaluation),
+            ),
         ]
     drawn = "".join(_plot(*plot) for plot in plots)
     numbers, sheet = _numbers(evaluation, pictures, histogram)
+    numbers["model"] = shlex.quote(str(model))
     # Class names must not end the script.
     text = json.dumps(numbers).replace("<", "\\u003c")
     thetas = numbers["thetas"]
     note = _BY_CLASS if len(set(thetas)) > 1 else ""
+    first = "the model's own"
     if evaluation.metrics["threshold"] is None:
-        note = _NOT_SET
+        note, first = _NOT_SET, "the median"
     tiles = "".join(
         f'<div class="tile"><b class="{name}"></b><span>'
         f'<abbr title="{html.escape(meaning)}">{label}</abbr></span></div>'
         for name, label, meaning in _TILES
     )
     return f"""<div id="threshold">{note}
-<noscript><p>Without JavaScript the threshold cannot be moved: the page shows
-what was measured at the model's own. The table of answers and the pictures
-beside the threshold are missing.</p></noscript>
+<noscript><p>Without JavaScript the threshold cannot be moved. The table of
+answers and the pictures beside the threshold are missing.</p></noscript>
 <div class="control" data-script hidden>
 <label for="theta">threshold</label>
 <input id="theta" type="range" min="0" max="1000" step="1">
 <output for="theta"></output>
-<button class="own" type="button">the model's own</button></div>
+<button class="own" type="button">{first}</button></div>
 <div class="tiles" data-script hidden>{tiles}</div>
 <p class="counts" data-script hidden></p>
 <div class="figures">{drawn}</div>
 <div data-script hidden>
-<p>In the folder of this run, this command exports the model with this
-threshold: <code class="command"></code>
+<p class="export">In the folder of this page, this command exports the model
+with this threshold: <code class="command"></code>
 <button class="copy" type="button">copy</button>
 <span class="copied" role="status"></span></p>
 <h3>Images nearest to the threshold</h3>
@@ -119,9 +135,9 @@ larger the share. <span class="known">Right answers</span> and
 <style>.cut {{ background-image: url({html.escape(sheet)}); }}</style></div>"""
 
 
-def _plot(name, caption, figure):
+def _plot(name, caption, figure, alt):
     """A figure with a mark that the script moves."""
-    drawn = page.svg(figure, caption)
+    drawn = page.svg(figure, alt)
     (axes,) = figure.axes
     # Only drawn, a figure knows where its axes are.
     place = axes.get_position()
@@ -176,7 +192,7 @@ def _numbers(evaluation, pictures, histogram):
                 "score": _short(scores[row]),
                 "known": bool(known[row]),
                 "truth": pictures.truth(row),
-                "answer": pictures.answer(row),
+                "answer": int(evaluation.predicted_class_id[row]),
                 "name": pictures.name(row),
             }
             for row in rows

@@ -30,6 +30,8 @@ class ClassZScore(Score):
     Paper: none; it comes from a comparison of candidates on the authors'
     released weights (docs/scores.md says what was looked at).
 
+    Differences: none, as there is no paper.
+
     Cost: O(N) a row for N classes; 2 N numbers are kept.
 
     Example:

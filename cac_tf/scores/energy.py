@@ -20,7 +20,9 @@ class Energy(Score):
     r"""Unknown score \\(-T \log \sum_j e^{z_j / T}\\).
 
     Paper: Liu, Wang, Owens, Li, *Energy-based Out-of-distribution Detection*,
-    NeurIPS 2020, without its fine-tuning on outliers.
+    NeurIPS 2020.
+
+    Differences: the paper also fine-tunes the network on outliers.
 
     Cost: O(N) a row for N classes; nothing is kept.
 

@@ -18,6 +18,8 @@ class Entropy(Score):
     Paper: none of its own; Shannon's entropy of the prediction, a usual
     baseline.
 
+    Differences: none.
+
     Cost: O(N) a row for N classes; nothing is kept.
 
     Example:

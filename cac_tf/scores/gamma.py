@@ -18,7 +18,9 @@ class Gamma(Score):
     distances to the class centres; `layers.RejectionScore` computes it.
 
     Paper: Miller, Sünderhauf, Milford, Dayoub, *Class Anchor Clustering: A Loss
-    for Distance-based Open Set Recognition*, WACV 2021. No differences.
+    for Distance-based Open Set Recognition*, WACV 2021.
+
+    Differences: none.
 
     Cost: O(N) a row for N classes, after the distances, which take O(N D) for
     centres of width D; the N D numbers of the centres are the model's own.

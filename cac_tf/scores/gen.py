@@ -24,8 +24,10 @@ class GEN(Score):
 
     Paper: Liu, Lochman, Zach, *GEN: Pushing the Limits of Softmax-Based
     Out-of-Distribution Detection*, CVPR 2023, with its defaults, exponent 0.1
-    and 100 classes. Here 1 - p is summed from the other probabilities, where
-    the difference would round to 0.
+    and 100 classes.
+
+    Differences: none but that of rounding. Here 1 - p is summed from the other
+    probabilities, where the difference would round to 0.
 
     Cost: O(N) a row for N classes, and the choice of the largest among more
     than M; nothing is kept.

@@ -13,13 +13,15 @@ from cac_tf.scores.registry import register
 @register
 @keras.saving.register_keras_serializable(package="CacTf")
 class KNN(NearestExamplesScore):
-    """Unknown score `1 - s_k`, in [0, 2].
+    r"""Unknown score \\(1 - s_k\\), in [0, 2].
 
-    s_k is the cosine similarity of an input's features to those of the k-th
-    most similar training example of the bank.
+    \\(s_k\\) is the cosine similarity of an input's features to those of the
+    k-th most similar training example of the bank.
 
     Paper: Sun, Ming, Zhu, Li, *Out-of-Distribution Detection with Deep Nearest
-    Neighbors*, ICML 2022. The authors use the Euclidean distance between unit
+    Neighbors*, ICML 2022.
+
+    Differences: the authors use the Euclidean distance between unit
     vectors, which gives the same order, 50 neighbours on CIFAR10 and 1,000 on
     ImageNet, and all training examples as the bank.
 

@@ -20,10 +20,11 @@ _TINY = 1e-12
 @register
 @keras.saving.register_keras_serializable(package="CacTf")
 class LatentOpenMax(OpenMax):
-    r"""Unknown score: that of OpenMax, with distances that see latents too.
+    r"""Unknown score \\(p_0\\), that of OpenMax whose distances see latents.
 
-    Its Weibull tails are those of distances between the vectors [y, z] and
-    their class means, where y are the logits and z are latents by which the
+    Its Weibull tails are those of the distances
+    \\(\lVert [y, z] - \mu_j \rVert\\) of the vectors [y, z] from their class
+    means, where y are the logits and z are latents by which the
     network reconstructs its input. What is recalibrated and becomes the logit
     of "unknown" are the logits alone, as in `OpenMax`.
 
@@ -31,9 +32,10 @@ class LatentOpenMax(OpenMax):
     any backbone that returns one by this name.
 
     Paper: Yoshihashi et al., *Classification-Reconstruction Learning for
-    Open-Set Recognition*, CVPR 2019, section 3.2. The paper has Euclidean
-    distances. The default, "eucos", is that of the only code that could be
-    found, which is not the authors'.
+    Open-Set Recognition*, CVPR 2019, section 3.2.
+
+    Differences: the paper has Euclidean distances. The default, "eucos", is
+    that of the only code that could be found, which is not the authors'.
 
     Cost: that of `openmax` with N + L in place of N in the distances:
     O(N (N + L)) a row; N (N + L) + 3 N numbers are kept. `fit` keeps N + L

@@ -40,7 +40,8 @@ class Mahalanobis(Score):
 
     Paper: Lee, Lee, Lee, Shin, *A Simple Unified Framework for Detecting
     Out-of-Distribution Samples and Adversarial Attacks*, NeurIPS 2018.
-    Different from there: the features of one layer instead of a
+
+    Differences: the features of one layer instead of a
     combination of several, no perturbation of the input, and the shrinkage.
 
     Cost: O(D^2 + N D) a row for N classes and D features; D^2 + N D + D

@@ -16,7 +16,9 @@ class MaxLogit(Score):
     r"""Unknown score \\(-\max_j z_j\\).
 
     Paper: Hendrycks et al., *Scaling Out-of-Distribution Detection for
-    Real-World Settings*, ICML 2022. No differences.
+    Real-World Settings*, ICML 2022.
+
+    Differences: none.
 
     Cost: O(N) a row for N classes; nothing is kept.
 

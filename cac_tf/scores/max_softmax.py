@@ -19,8 +19,9 @@ class MaxSoftmax(Score):
     inputs keep their order even where the largest probability rounds to 1.
 
     Paper: Hendrycks, Gimpel, *A Baseline for Detecting Misclassified and
-    Out-of-Distribution Examples in Neural Networks*, ICLR 2017. No differences
-    but that of rounding.
+    Out-of-Distribution Examples in Neural Networks*, ICLR 2017.
+
+    Differences: none but that of rounding.
 
     Cost: O(N) a row for N classes; nothing is kept.
 

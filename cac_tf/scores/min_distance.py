@@ -17,6 +17,8 @@ class MinDistance(Score):
     Paper: none of its own; the distances are those of Class Anchor Clustering
     (Miller et al., WACV 2021), as in its Table 2.
 
+    Differences: that paper rejects by gamma, and compares by this distance.
+
     Cost: O(N) a row for N classes, after the distances, which take O(N D) for
     centres of width D; the N D numbers of the centres are the model's own.
 

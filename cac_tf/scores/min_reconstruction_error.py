@@ -13,15 +13,18 @@ from cac_tf.scores.score import Score
 @register
 @keras.saving.register_keras_serializable(package="CacTf")
 class MinReconstructionError(Score):
-    """Unknown score: the smallest error of reconstructions as each class.
+    r"""Unknown score \\(\min_k e_k\\), of the errors as each class k.
 
-    An input that no class can reconstruct is unknown; others get the class with
-    the largest logit. It reads the output `reconstruction_errors`, (B, K),
-    which the method `c2ae` trains, or any backbone that returns one by this
-    name.
+    \\(e_k\\) is the error of the input's reconstruction as class k. An input
+    that no class can reconstruct is unknown; others get the class with the
+    largest logit. It reads the output `reconstruction_errors`, (B, K), which
+    the method `c2ae` trains, or any backbone that returns one by this name.
 
     Paper: Oza, Patel, *C2AE: Class Conditioned Auto-Encoder for Open-Set
     Recognition*, CVPR 2019, its k-inference.
+
+    Differences: theta is calibrated like that of any score. The paper models
+    the extreme values of the errors.
 
     Cost: O(K) a row; nothing is fitted. The errors themselves take a pass of
     the decoder for each class.

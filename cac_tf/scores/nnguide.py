@@ -28,9 +28,11 @@ class NNGuide(NearestExamplesScore):
     the guidance works in the wrong direction.
 
     Paper: Park, Jung, Teoh, *Nearest Neighbor Guidance for
-    Out-of-Distribution Detection*, ICCV 2023. There the bank is a random part
-    of the training data; here it has the same number of each class, and does
-    not depend on the order of the data.
+    Out-of-Distribution Detection*, ICCV 2023.
+
+    Differences: there the bank is a random part of the training data; here it
+    has the same number of each class, and does not depend on the order of the
+    data.
 
     Cost: O(M D + N) a row for N classes and M examples of D features in the
     bank, whose M D numbers are kept.

@@ -19,7 +19,9 @@ class Objectosphere(Score):
     x of unknown inputs short.
 
     Paper: Dhamija, Günther, Boult, *Reducing Network Agnostophobia*, NeurIPS
-    2018. No differences.
+    2018.
+
+    Differences: none.
 
     Cost: O(N + D) a row for N classes and D features; nothing is kept.
 

@@ -45,7 +45,9 @@ class OpenMax(Score):
     what it gains from "unknown", as in the authors' code.
 
     Paper: Bendale, Boult, *Towards Open Set Deep Networks*, CVPR 2016,
-    algorithms 1 and 2. The authors' code also mixes Euclidean and cosine
+    algorithms 1 and 2.
+
+    Differences: the authors' code also mixes Euclidean and cosine
     distances, and the paper also rejects an input whose largest probability is
     small.
 

@@ -23,9 +23,10 @@ class RelativeMahalanobis(Mahalanobis):
     differ in every direction, and nothing would cancel.
 
     Paper: Ren, Fort, Liu, Roy, Padhy, Lakshminarayanan, *A Simple Fix to
-    Mahalanobis Distance for Improving Near-OOD Detection*, 2021. There nothing
-    is shrunk, which is `shrinkage=None` here. With few examples for many
-    features, the two forms order inputs differently.
+    Mahalanobis Distance for Improving Near-OOD Detection*, 2021.
+
+    Differences: there nothing is shrunk, which is `shrinkage=None` here. With
+    few examples for many features, the two forms order inputs differently.
 
     Cost: O(D^2 + N D) a row for N classes and D features, with two products
     where `Mahalanobis` has one; 2 D^2 + N D + D numbers are kept.

@@ -25,8 +25,10 @@ class SHE(Score):
     classified training examples of class k.
 
     Paper: Zhang et al., *Out-of-Distribution Detection Based on In-Distribution
-    Data Patterns Memorization with Modern Hopfield Energy*, ICLR 2023, in its
-    simplified form: an inner product instead of the whole energy.
+    Data Patterns Memorization with Modern Hopfield Energy*, ICLR 2023.
+
+    Differences: none from the paper's simplified form, which has an inner
+    product instead of the whole energy.
 
     Cost: O(N + D) a row for N classes and D features; N D numbers are kept.
 

@@ -24,6 +24,8 @@ class UnknownClass(Score):
     Paper: Neal et al., *Open Set Learning with Counterfactual Images*, ECCV
     2018, section 3.4.
 
+    Differences: none.
+
     Cost: O(N) a row for N classes; nothing is kept.
 
     Example:

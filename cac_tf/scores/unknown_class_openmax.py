@@ -34,7 +34,9 @@ class UnknownClassOpenMax(OpenMax):
     fit to, and of another training.
 
     Paper: Ge, Demyanov, Chen, Garnavi, *Generative OpenMax for Multi-Class Open
-    Set Classification*, BMVC 2017. There is no code of the authors. That the
+    Set Classification*, BMVC 2017.
+
+    Differences: there is no code of the authors to compare with. That the
     row of Table 1 was scored like this is inferred from the code of Neal et al.
     (ECCV 2018), as are `rank=None` and the log-sum-exp; that nothing is added
     is as in a public re-implementation, which however takes the largest known

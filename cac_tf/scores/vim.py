@@ -38,7 +38,9 @@ class ViM(Score):
     their mean residual.
 
     Paper: Wang, Li, Feng, Zhang, *ViM: Out-Of-Distribution with Virtual-logit
-    Matching*, CVPR 2022. The authors put the virtual logit into a softmax,
+    Matching*, CVPR 2022.
+
+    Differences: the authors put the virtual logit into a softmax,
     which gives the same order. Here, a comes from at most 4,096 examples.
 
     Cost: O(D (D - P) + N) a row for N classes, D features and P principal

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small model of scikit-learn's digits, and strokes drawn by hand."""
+"""A small model of scikit-learn's digits, and strokes written as points."""
 
 import json
 

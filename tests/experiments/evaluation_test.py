@@ -52,6 +52,7 @@ def test_measures_are_those_of_the_scores(trained_blobs, rng):
         name: list(limits)
         for name, limits in metrics.bootstrap_intervals(*both).items()
     }
+    assert measures["auroc_differences"] == {}
     assert list(measures["ccr"]) == ["0.01", "0.05", "0.1"]
     for rate, value in measures["ccr"].items():
         expected = metrics.ccr_at_fpr(*arguments, float(rate))
@@ -81,6 +82,7 @@ def test_closed_set(trained_blobs, rng):
         "aupr_known",
         "aupr_unknown",
         "intervals",
+        "auroc_differences",
         "oscr",
         "ccr",
         "bhattacharyya",
@@ -98,13 +100,20 @@ def test_scores_of_one_name(trained_blobs, rng):
     with pytest.raises(ValueError, match="pass name="):
         evaluate(model, dataset, scores=[cac_tf.scores.Gamma()])
     two = cac_tf.scores.Energy(2.0, name="energy, T = 2")
-    compared = evaluate(model, dataset, scores=[one, two]).metrics["scores"]
+    measures = evaluate(model, dataset, scores=[one, two]).metrics
+    compared = measures["scores"]
     assert list(compared) == ["gamma", "energy", "energy, T = 2"]
     logits = model.predict_scores(dataset.known_test.images).logits
     unknown = model.predict_scores(dataset.unknown_test.images).logits
     assert compared["energy, T = 2"]["auroc"] == pytest.approx(
         metrics.auroc(np.asarray(two(logits)), np.asarray(two(unknown)))
     )
+    differences = measures["auroc_differences"]
+    assert list(differences) == ["energy", "energy, T = 2"]
+    for name, limits in differences.items():
+        assert np.mean(limits) == pytest.approx(
+            compared[name]["auroc"] - compared["gamma"]["auroc"], abs=1e-5
+        )
 
 
 def test_another_models_data(trained_blobs, rng):

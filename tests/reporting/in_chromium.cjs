@@ -5,15 +5,16 @@
 //   node in_chromium.cjs PAGE OPTIONS
 //
 // OPTIONS is JSON: `width` of the window, `scheme` ("light" or "dark"),
-// `script` (false: the page's scripts are off), `picture` (a PNG file of the
+// `media` ("screen" or "print"), `script` (false: the page's scripts are off),
+// `canCopy` (whether the browser lets the page write to the clipboard), `picture` (a PNG file of the
 // page to write) and `moves`: a number from 0 to 1000, where the slider is put;
 // ["drag", x], where the line is dragged to, x from 0 to 1 across the plot;
 // ["press", key] on the slider; or ["click", selector].
 const path = require("path");
 const puppeteer = require("puppeteer-core");
 
-const options = { width: 1200, scheme: "light", script: true, moves: [],
-                  ...JSON.parse(process.argv[3] || "{}") };
+const options = { width: 1200, scheme: "light", media: "screen", script: true,
+                  canCopy: true, moves: [], ...JSON.parse(process.argv[3] || "{}") };
 
 // What the part with the threshold says; runs in the page.
 function said() {
@@ -28,6 +29,11 @@ function said() {
   };
   return {
     value: Number(text("output")),
+    own: text(".own"),
+    commandIsShown: root.querySelector(".command").offsetParent !== null,
+    copied: text(".copied"),
+    selected: String(getSelection()),
+    clipboard: window.written,
     spoken: root.querySelector("input").getAttribute("aria-valuetext"),
     counts: text(".counts"),
     sentence: text(".sentence"),
@@ -37,6 +43,8 @@ function said() {
       [...row.querySelectorAll("td")].map((cell) => cell.textContent)),
     accepted: all(".accepted .picture").map((p) => p.title),
     rejected: all(".rejected .picture").map((p) => p.title),
+    alts: all(".cut").map((cut) =>
+      cut.getAttribute("role") + ": " + cut.getAttribute("aria-label")),
     histogram: placeOf("histogram", ".line"),
     roc: placeOf("roc", ".point"),
     oscr: placeOf("oscr", ".point"),
@@ -82,9 +90,20 @@ async function move(page, step) {
   page.on("request", (request) => {
     if (/^https?:/.test(request.url())) errors.push(request.url());
   });
+  // Stands for the clipboard, which belongs to the machine.
+  await page.evaluateOnNewDocument((canCopy) => {
+    Object.defineProperty(navigator, "clipboard", { value: {
+      writeText: async (text) => {
+        if (!canCopy) throw new Error("not allowed");
+        window.written = text;
+      } } });
+  }, options.canCopy);
   await page.setViewport({ width: options.width, height: 900 });
-  await page.emulateMediaFeatures([
-    { name: "prefers-color-scheme", value: options.scheme }]);
+  // Both at once: puppeteer's functions for each undo the other.
+  await (await page.createCDPSession()).send("Emulation.setEmulatedMedia", {
+    media: options.media,
+    features: [{ name: "prefers-color-scheme", value: options.scheme }],
+  });
   await page.setJavaScriptEnabled(options.script);
   await page.goto("file://" + path.resolve(process.argv[2]));
   const found = { states: [], errors };
@@ -95,6 +114,10 @@ async function move(page, step) {
     found.states.push(await page.evaluate(said));
   }
   found.text = await page.$eval("body", (body) => body.innerText);
+  found.isShown = Object.fromEntries(await page.evaluate(() =>
+    ["button", "#theta", ".tiles", ".answers", ".figures img"].map((selector) =>
+      [selector, [...document.querySelectorAll(selector)].some((one) =>
+        one.offsetParent !== null)])));
   found.isTooWide = await page.evaluate(() =>
     document.documentElement.scrollWidth > window.innerWidth);
   if (options.script) {

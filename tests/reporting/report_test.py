@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -270,7 +271,7 @@ def test_a_threshold_for_each_class(rng, tmp_path):
     page = page_of(tmp_path, evaluation, dataset)
     for name, theta in zip(dataset.class_names, thetas, strict=True):
         assert f'<th scope="row">{name}</th><td>{theta}</td>' in page
-    assert "(theta from 0.125 to 0.75 by class)" in page
+    assert "(gamma, theta from 0.125 to 0.75 by class)" in page
     assert f"Accepts {share(accepted[known].mean(), known.sum())} of" in page
     assert "thresholds differ by class" in page
     assert numbers_of(page)["theta"] == 0.25
@@ -320,11 +321,10 @@ def check_state(state, evaluation, thetas):
         [*map(str, row), share_]
         for row, share_ in zip(counts.tolist(), shares, strict=True)
     ]
-    dash = str.maketrans("-", "–")
     rates = [accepted[known].mean(), right[known].mean()]
     assert state["tiles"][:3] == [
-        *(share(rate, known.sum()).translate(dash) for rate in rates),
-        share(accepted[~known].mean(), (~known).sum()).translate(dash),
+        *(share(rate, known.sum()) for rate in rates),
+        share(accepted[~known].mean(), (~known).sum()),
     ]
     assert state["counts"] == (
         f"Known: {(accepted & known).sum()} of {known.sum()} accepted, "
@@ -388,15 +388,10 @@ def test_the_page_follows_the_threshold(is_logarithmic, rng, tmp_path):
         assert abs(near) < 5e-3 * max(1.0, abs(theta))
         theta = state["value"]
         check_state(state, evaluation, [theta] * 3)
-        # The six nearest on either side.
-        ordered = np.sort(evaluation.unknown_score)
-        border = np.searchsorted(ordered, theta, side="right")
-        for side, expected in (
-            ("accepted", ordered[max(0, border - 6) : border]),
-            ("rejected", ordered[border : border + 6]),
-        ):
-            shown = [float(t.removeprefix("score ")) for t in state[side]]
-            np.testing.assert_array_equal(np.float32(shown), expected)
+        check_pictures_beside(state, evaluation, [theta] * 3)
+        assert all(
+            alt.startswith("img: test image of ") for alt in state["alts"]
+        )
         assert f" --threshold={state['value']} " in state["command"]
         assert state["spoken"].startswith(f"threshold {state['value']}: acc")
         place = (scale(theta) - low) / (high - low)
@@ -412,22 +407,104 @@ def test_the_page_begins_with_the_thresholds_of_each_class(rng, tmp_path):
     thetas = [0.25, 0.75, 0.125]
     evaluation = by_class(evaluation, thetas)
     page = page_of(tmp_path, evaluation, dataset)
-    found = in_chromium(page, moves=[500])
-    check_state(found["states"][0], evaluation, thetas)
-    assert found["states"][0]["tiles"][3] == "by class"
-    theta = found["states"][1]["value"]
-    check_state(found["states"][1], evaluation, [theta] * 3)
+    first, one = in_chromium(page, moves=[500])["states"]
+    check_state(first, evaluation, thetas)
+    assert first["tiles"][3] == "by class"
+    check_pictures_beside(first, evaluation, thetas)
+    # No command has a threshold for each class.
+    assert not first["commandIsShown"]
+    theta = one["value"]
+    check_state(one, evaluation, [theta] * 3)
+    check_pictures_beside(one, evaluation, [theta] * 3)
+    assert one["commandIsShown"]
+
+
+def check_pictures_beside(state, evaluation, thetas):
+    """The six on either side that are nearest to their own theta."""
+    scores = evaluation.unknown_score.astype("float64")
+    margins = scores - np.array(thetas)[evaluation.predicted_class_id]
+    order = np.lexsort([scores, margins])
+    border = (margins <= 0).sum()
+    for side, expected in (
+        ("accepted", scores[order[max(0, border - 6) : border]]),
+        ("rejected", scores[order[border : border + 6]]),
+    ):
+        shown = [float(t.removeprefix("score ")) for t in state[side]]
+        np.testing.assert_array_equal(np.float32(shown), np.float32(expected))
+
+
+@needs_chromium
+@pytest.mark.parametrize("can_copy", [True, False])
+def test_the_command_that_is_copied(can_copy, rng, tmp_path):
+    """It sets the threshold to the last digit, and finds the model."""
+    theta = float(np.float32(0.1234567))
+    evaluation, dataset = example(rng)
+    evaluation = by_class(evaluation, theta)
+    path = tmp_path / "report.html"
+    write_report(path, evaluation, dataset, model="../a model/model.keras")
+    found = in_chromium(
+        path.read_text(), moves=[["click", ".copy"], 500], canCopy=can_copy
+    )
+    assert found["errors"] == []
+    first, clicked, moved = found["states"]
+    assert first["value"] == 0.1235 and first["copied"] == ""
+    *command, threshold, output = shlex.split(clicked["command"])
+    assert command == ["cac-export", "--model=../a model/model.keras"]
+    given = threshold.removeprefix("--threshold=")
+    assert np.float32(given) == np.float32(theta)
+    assert output == f"--output_dir=serving_{given}"
+    assert clicked["selected"] == clicked["command"]
+    if can_copy:
+        assert clicked["copied"] == "copied"
+        assert clicked["clipboard"] == clicked["command"]
+    else:
+        assert clicked["copied"].startswith("selected")
+    # Another threshold has not been copied.
+    assert moved["command"] != clicked["command"] and moved["copied"] == ""
+
+
+@needs_chromium
+def test_a_printed_page_has_what_paper_can_show(rng, tmp_path):
+    evaluation, dataset = example(rng)
+    page = page_of(tmp_path, evaluation, dataset, HISTORY)
+    for width in (794, 1200):  # A4, and a window.
+        found = in_chromium(page, media="print", scheme="dark", width=width)
+        assert found["isShown"] == {
+            "button": False,
+            "#theta": False,
+            ".tiles": True,
+            ".answers": True,
+            ".figures img": True,
+        }
+        assert not found["isTooWide"]
+        assert found["violations"] == []
 
 
 @needs_chromium
 @pytest.mark.parametrize("width", [400, 1200])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_everybody_can_read_the_page(width, scheme, rng, tmp_path):
+@pytest.mark.parametrize(
+    "variant", ["open set", "closed set", "by class", "no theta"]
+)
+def test_everybody_can_read_the_page(variant, width, scheme, rng, tmp_path):
     """No violation that axe finds, and nothing wider than the window."""
     evaluation, dataset = example(
         rng, names=("cat", "an animal with a long name", "_$x^$<&")
     )
-    page = page_of(tmp_path, evaluation, dataset, HISTORY)
+    if variant == "by class":
+        evaluation = by_class(evaluation, [0.25, 0.75, 0.125])
+    elif variant == "no theta":
+        evaluation, dataset = example(rng, threshold=None)
+    elif variant == "closed set":
+        evaluation, dataset = example(rng, num_unknown=0)
+    images = np.zeros((9, 4, 4, 3))
+    row = Row("a row with a name", images, ("a caption",) * 9)
+    sheets = [Sheet("Sheet", "What it shows.", (row,))]
+    path = tmp_path / "report.html"
+    write_report(
+        path, evaluation, dataset, None, 10 * np.eye(3), HISTORY, sheets
+    )
+    page = path.read_text()
     found = in_chromium(page, width=width, scheme=scheme)
     assert found["errors"] == []
     assert found["violations"] == []
@@ -440,10 +517,8 @@ def test_the_page_without_scripts(rng, tmp_path):
     page = page_of(tmp_path, evaluation, dataset)
     text = in_chromium(page, script=False)["text"]
     assert "Without JavaScript the threshold cannot be moved" in text
-    assert "of 30 unknown ones (theta 0.5)" in text
-    assert "the model's own" not in text.split("Numbers")[0].replace(
-        "at the model's own.", ""
-    )
+    assert "of 30 unknown ones (gamma, theta 0.5)" in text
+    assert "the model's own" not in text.split("Numbers")[0]
 
 
 @needs_chromium
@@ -490,8 +565,53 @@ def test_curves_of_all_scores(rng):
     )
     (axes,) = figures.roc_figure(other).axes
     labels = [line.get_label() for line in axes.get_lines()]
+    looks = {(a.get_color(), a.get_linestyle()) for a in axes.get_lines()[:2]}
+    assert len(looks) == 2
     auroc = evaluation.metrics["auroc"]
     assert labels[:2] == [f"{auroc:.3f} max_logit", f"{auroc:.3f} gamma"]
+
+
+def test_curves_differ_in_colour_and_in_kind_of_line(rng):
+    """As many as there are scores."""
+    evaluation, _ = example(rng)
+    score = evaluation.metrics["scores"]["gamma"]
+    names = [f"score {i}" for i in range(20)]
+    evaluation = dataclasses.replace(
+        evaluation,
+        metrics={
+            **evaluation.metrics,
+            "scores": dict.fromkeys([*names, "gamma"], score),
+        },
+        other_scores=dict.fromkeys(names, evaluation.unknown_score),
+    )
+    (axes,) = figures.roc_figure(evaluation).axes
+    lines = axes.get_lines()[:21]
+    assert len({(a.get_color(), a.get_linestyle()) for a in lines}) == 21
+    assert len({a.get_linestyle() for a in lines[:4]}) == 4
+
+
+def test_figures_are_described(rng, tmp_path):
+    """The text in a figure's place says what one sees there."""
+    evaluation, dataset = example(rng)
+    page = page_of(tmp_path, evaluation, dataset, HISTORY)
+    alts = re.findall(r'<img class="drawn" alt="([^"]*)"', page)
+    known = evaluation.is_known
+    medians = [
+        f"{np.median(evaluation.unknown_score[part]):.4g}"
+        for part in (known, ~known)
+    ]
+    measures = evaluation.metrics
+    assert alts == [
+        "Histogram of unknown scores: the median of known test images is "
+        f"{medians[0]}, the median of unknown test images is {medians[1]}.",
+        f"ROC curve of gamma, AUROC {measures['auroc']:.3f}; the model&#x27;s "
+        f"theta accepts {measures['true_positive_rate']:.0%} of known and "
+        f"{measures['false_positive_rate']:.0%} of unknown images.",
+        f"OSCR curve of gamma, area {measures['oscr']:.3f}.",
+        "Training over 2 epochs: loss from 2 to 1, accuracy 0.900 at the end.",
+        "Logits of the test images in three dimensions, by class (cat, dog, "
+        "cow and unknown), with the class centres.",
+    ]
 
 
 def test_page_of_a_closed_set_run(rng, tmp_path):
@@ -506,6 +626,8 @@ def test_page_without_a_threshold(rng, tmp_path):
     page = page_of(tmp_path, evaluation, dataset)
     assert "Known, taken for another class" in page
     assert "At the threshold" not in page
+    assert "model's own" not in page
+    assert '<button class="own" type="button">the median</button>' in page
 
 
 def test_class_names_are_text_and_not_markup(rng, tmp_path):

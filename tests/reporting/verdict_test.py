@@ -72,6 +72,14 @@ def test_the_score_in_use_is_the_best():
     )
 
 
+def test_a_difference_within_chance_is_called_so():
+    measures = {**MEASURES, "auroc_differences": {"knn": [-0.01, 0.07]}}
+    assert verdict(measures)[-1] == (
+        "By AUROC on these test images, knn is ahead, but within chance: 0.940 "
+        "against 0.910 of gamma, a difference of 0.030 [-0.010 to 0.070]."
+    )
+
+
 def test_without_unknown_classes_or_theta():
     closed = {
         **MEASURES,
@@ -89,7 +97,7 @@ def test_without_unknown_classes_or_theta():
 
 def test_theta_by_class():
     measures = {**MEASURES, "threshold": [2.0, 0.5]}
-    assert "(theta from 0.5 to 2 by class)" in verdict(measures)[0]
+    assert "(gamma, theta from 0.5 to 2 by class)" in verdict(measures)[0]
 
 
 def test_a_model_card_says_what_is_needed():

@@ -36,6 +36,7 @@ METRICS = {
     "aupr_known",
     "aupr_unknown",
     "intervals",
+    "auroc_differences",
     "accuracy",
     "ccr",
     "oscr",
@@ -179,7 +180,14 @@ def test_evaluate_gives_the_same_numbers(finished, tmp_path):
     )
     assert two["auroc"] == pytest.approx(one["auroc"], abs=1e-6)
     assert two["threshold"] == one["threshold"]
-    assert (out / "report.html").exists()
+    # Their pages offer a command, for the folder that the page lies in.
+    for folder, named in (
+        (finished, finished),
+        (out, finished / "model.keras"),
+    ):
+        page = (folder / "report.html").read_text("utf-8")
+        (model,) = re.findall(r'"model": "([^"]*)"', page)
+        assert (folder / model).resolve() == named.resolve()
     run(
         cac_evaluate,
         f"--model={finished / 'model.keras'}",

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the figures of a page show, in words, for who cannot see them."""
+
+import numpy as np
+
+from cac_tf.reporting.measures import significant
+
+
+def of_histogram(evaluation):
+    """Where the scores of known and of unknown inputs lie, and theta."""
+    parts = [
+        f"the median of {name} test images is "
+        f"{significant(np.median(evaluation.unknown_score[is_member]))}"
+        for name, is_member in (
+            ("known", evaluation.is_known),
+            ("unknown", ~evaluation.is_known),
+        )
+        if is_member.any()
+    ]
+    return f"Histogram of unknown scores: {', '.join(parts)}."
+
+
+def of_roc(evaluation):
+    """The area under the curve, and the point of theta."""
+    measures = evaluation.metrics
+    text = f"ROC curve of {measures['score']}, AUROC {measures['auroc']:.3f}"
+    if measures["threshold"] is not None:
+        text += (
+            "; the model's theta accepts "
+            f"{measures['true_positive_rate']:.0%} of known and "
+            f"{measures['false_positive_rate']:.0%} of unknown images"
+        )
+    return f"{text}."
+
+
+def of_oscr(evaluation):
+    """The area under the curve."""
+    measures = evaluation.metrics
+    return f"OSCR curve of {measures['score']}, area {measures['oscr']:.3f}."
+
+
+def of_training(history):
+    """The first and the last loss, and the last accuracy."""
+    text = f"Training over {len(history)} epochs"
+    losses = [logs["loss"] for logs in history if "loss" in logs]
+    if losses:
+        text += f": loss from {losses[0]:.3g} to {losses[-1]:.3g}"
+    if "accuracy" in history[-1]:
+        text += f", accuracy {history[-1]['accuracy']:.3f} at the end"
+    return f"{text}."
+
+
+def of_logit_space(evaluation):
+    """What is drawn, of which classes."""
+    names = ", ".join(evaluation.metrics["class_names"])
+    return (
+        "Logits of the test images in three dimensions, by class "
+        f"({names} and unknown), with the class centres."
+    )
+
+
+def of_runs(caption, values):
+    """A number of each run, by its name.
+
+    Example:
+
+    >>> of_runs("ROC curves, AUROC", {"one": 0.9, "two": 0.8512})
+    'ROC curves, AUROC: one 0.900, two 0.851.'
+    """
+    each = ", ".join(f"{name} {value:.3f}" for name, value in values.items())
+    return f"{caption}: {each}."
