@@ -21,12 +21,14 @@ class OpenMaxLogSumExp(OpenMax):
     are recalibrated, each with the weight 1.
 
     This is the form behind the row "OpenMax" of the CAC paper's Table 1, whose
-    numbers Neal et al. had computed. The paper of OpenMax itself takes the
-    probability of "unknown", which is `OpenMax`.
+    numbers Neal et al. had computed.
 
     Paper: Bendale, Boult, *Towards Open Set Deep Networks*, CVPR 2016; Neal et
     al., *Open Set Learning with Counterfactual Images*, ECCV 2018, by their
     code.
+
+    Differences: the paper of OpenMax itself takes the probability of "unknown",
+    which is `OpenMax`. Its differences hold here too.
 
     Cost: as of `OpenMax`.
 
