@@ -29,6 +29,9 @@ from cac_tf.train import flag_kinds
 from cac_tf.train import quiet
 from cac_tf.train import terminal
 
+# The sweep that a table may have: its methods as by their papers' code.
+_PRESETS = {"preset": ("paper",)}
+
 
 def define_flags(values):
     """Defines the flags of `cac-benchmark`."""
@@ -69,7 +72,9 @@ def define_flags(values):
         "sweep",
         None,
         "Fields of the recipe and their values; every combination is trained, "
-        "and sweep.png drawn. E.g. 'magnitude=1,5,10,20 anchor_weight=0,0.1'.",
+        "and sweep.png drawn. E.g. 'magnitude=1,5,10,20 anchor_weight=0,0.1'. "
+        "Methods without a field do not vary in it. With --table, "
+        "preset=paper.",
     )
     flag_kinds.define_text(
         values,
@@ -257,10 +262,14 @@ def main(values):
     trials = _trials(values)
     for_all = _values_for_all(values.train_flags, only)
     sweep = _sweep(values.sweep, for_all)
-    if sweep and (values.table or values.figure or values.released_weights):
+    if sweep and (values.figure or values.released_weights):
         raise ValueError(
-            "--sweep goes neither with --table nor --figure nor "
-            "--released_weights."
+            "--sweep goes neither with --figure nor --released_weights."
+        )
+    if values.table and sweep not in ({}, _PRESETS):
+        raise ValueError(
+            "--sweep goes with --table only as --sweep=preset=paper, for the "
+            "methods that have this preset."
         )
     quiet.load_keras()
     runs = [
@@ -310,7 +319,7 @@ def _show(values, folder, rows, finished):
     else:
         reporting.print_benchmark(rows)
     reporting.write_figure(folder.file("results.png"), rows)
-    if values.sweep is not None:
+    if values.sweep is not None and values.table is None:
         figure = reporting.sweep_figure(rows)
         _write_figure(folder.file("sweep.png"), figure)
     if values.figure is not None:

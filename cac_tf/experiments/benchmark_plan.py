@@ -14,6 +14,7 @@ from cac_tf.experiments.config import ExperimentConfig
 from cac_tf.experiments.released_weights import data_of_released_weights
 from cac_tf.experiments.released_weights import find_released_weights
 from cac_tf.experiments.run_folder import RunFolder
+from cac_tf.methods import get as find_method
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,14 +113,16 @@ def plan(
             released; they are evaluated, and nothing is trained. None: every
             model is trained.
         sweep: dict from a field of the recipe to its values; every
-            combination is trained. None: the recipe as it is.
+            combination is trained, of the fields that a method has. None: the
+            recipe as it is.
 
     Returns:
         List of `BenchmarkRun`.
 
     Raises:
         ValueError: a data set that is not part of the benchmark, a trial
-            that it does not have, or one without released weights.
+            that it does not have, or one without released weights; a field of
+            the sweep that none of the methods has.
 
     Example:
 
@@ -172,12 +175,7 @@ def plan(
         runs[key] = run
         return run
 
-    sweep = sweep or {}
-    variants = [
-        tuple(zip(sweep, values, strict=True))
-        for values in itertools.product(*sweep.values())
-    ]
-
+    variants = _variants(sweep or {}, methods)
     for dataset in datasets:
         own_trials = trials
         if not data.has_class_split(dataset):
@@ -187,10 +185,34 @@ def plan(
                     f"{dataset} has only trial 0: its known and unknown "
                     "classes are fixed."
                 )
-        for method, variant in itertools.product(methods, variants):
-            for trial in own_trials:
+        for method in methods:
+            for variant, trial in itertools.product(
+                variants[method], own_trials
+            ):
                 add(dataset, method, trial, variant)
     return list(runs.values())
+
+
+def _variants(sweep, methods):
+    """Combinations of the values of a sweep, for each method its own."""
+    fields = {
+        name: {one.name for one in dataclasses.fields(find_method(name).recipe)}
+        for name in methods
+    }
+    for name in sweep:
+        if not any(name in own for own in fields.values()):
+            raise ValueError(
+                f"{name} is no field of the recipe of {' or '.join(methods)}; "
+                "leave it out of the sweep."
+            )
+    found = {}
+    for method, own in fields.items():
+        swept = {name: sweep[name] for name in sweep if name in own}
+        found[method] = [
+            tuple(zip(swept, values, strict=True))
+            for values in itertools.product(*swept.values())
+        ]
+    return found
 
 
 def configurations(

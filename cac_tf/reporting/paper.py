@@ -77,11 +77,14 @@ TABLES = {
             # That row is not the probability of "unknown".
             "OpenMax": ("cross_entropy", "openmax_log_sum_exp"),
             "OpenMax, P(unknown)": ("cross_entropy", "openmax"),
-            "G-OpenMax": ("g_openmax", "unknown_class_openmax"),
+            "G-OpenMax, our re-implementation": (
+                "g_openmax",
+                "unknown_class_openmax",
+            ),
             "OSRCI": ("osrci", "unknown_class"),
-            "C2AE": ("c2ae", "min_reconstruction_error"),
-            "CROSR": ("crosr", "latent_openmax"),
-            "GFROR": ("gfror", "max_logit"),
+            "C2AE, our re-implementation": ("c2ae", "min_reconstruction_error"),
+            "CROSR, our re-implementation": ("crosr", "latent_openmax"),
+            "GFROR, our re-implementation": ("gfror", "max_logit"),
             "CAC": ("cac", "gamma"),
         },
         {"AUROC": "auroc"},

@@ -12,6 +12,9 @@ from cac_tf.reporting.benchmark_table import mean_of_trials
 from cac_tf.reporting.paper import TABLES
 from cac_tf.reporting.terminal_table import print_table
 
+# Variants of a recipe that have lines of their own, and what these say.
+_VARIANTS = {None: "", "preset=paper": ", --preset=paper"}
+
 
 def paper_table(number, rows):
     """A table of the paper: own numbers, each row above the published ones.
@@ -41,7 +44,7 @@ def paper_table(number, rows):
         for row in rows
         if row["split_family"] in (table.split_family, "custom")
         and (row["method"], row["score"]) in table.rows.values()
-        and not row["variant"]
+        and row["variant"] in _VARIANTS
     ]
     datasets = list(dict.fromkeys(row["dataset"] for row in own))
     one = len(table.measures) == 1
@@ -52,21 +55,23 @@ def paper_table(number, rows):
     ]
     lines = []
     for name, (method, score) in table.rows.items():
-        cells = [
-            mean_of_trials(
-                [
-                    row[measure]
-                    for row in own
-                    if (row["dataset"], row["method"], row["score"])
-                    == (dataset, method, score)
-                    and row[measure] is not None
-                ]
-            )
-            for dataset in datasets
-            for measure in table.measures.values()
-        ]
-        if any(cell != NOTHING for cell in cells):
-            lines.append(([name, *cells], False))
+        for variant, words in _VARIANTS.items():
+            cells = [
+                mean_of_trials(
+                    [
+                        row[measure]
+                        for row in own
+                        if (row["dataset"], row["variant"])
+                        == (dataset, variant)
+                        and (row["method"], row["score"]) == (method, score)
+                        and row[measure] is not None
+                    ]
+                )
+                for dataset in datasets
+                for measure in table.measures.values()
+            ]
+            if any(cell != NOTHING for cell in cells):
+                lines.append(([f"{name}{words}", *cells], False))
     theirs = {dataset: table.published(dataset) for dataset in datasets}
     names = dict.fromkeys(n for values in theirs.values() for n in values)
     if not table.shows_others:

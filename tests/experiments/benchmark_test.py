@@ -210,6 +210,48 @@ def test_a_sweep_trains_every_combination():
     assert runs[2].name == "digits cac,magnitude=5.0,anchor_weight=0.1 trial 0"
 
 
+def test_a_method_without_the_field_does_not_vary():
+    runs = benchmark_plan.plan(
+        "out",
+        ["digits"],
+        ["cac", "osrci"],
+        [0],
+        "neal",
+        sweep={"preset": ("fair", "paper")},
+    )
+    names = ["cac", "osrci,preset=fair", "osrci,preset=paper"]
+    assert [run.name for run in runs] == [
+        f"digits {name} trial 0" for name in names
+    ]
+    with pytest.raises(ValueError, match="preset is no field .* of cac or cro"):
+        benchmark_plan.plan(
+            "out",
+            ["digits"],
+            ["cac", "cross_entropy"],
+            [0],
+            "neal",
+            sweep={"preset": ("paper",)},
+        )
+
+
+def test_a_table_tells_presets_apart():
+    rows = [
+        row(method="osrci", score="unknown_class", auroc=0.9),
+        row(
+            method="osrci",
+            score="unknown_class",
+            auroc=0.8,
+            variant="preset=paper",
+        ),
+        row(method="osrci", score="unknown_class", variant="gan_epochs=3"),
+    ]
+    _, lines = paper_tables.paper_table(1, rows)
+    assert [texts for texts, _ in lines][:2] == [
+        ["OSRCI", "0.900 (1)"],
+        ["OSRCI, --preset=paper", "0.800 (1)"],
+    ]
+
+
 def test_released_weights_are_found_by_name(tmp_path):
     folder = tmp_path / "weights" / "CIFAR+10"
     folder.mkdir(parents=True)

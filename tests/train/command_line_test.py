@@ -1249,7 +1249,12 @@ def test_a_table_of_released_weights_has_what_was_released(tmp_path, capsys):
             ["--sweep=epochs=1", "--train_flags=--epochs=2"],
             "both decide epochs",
         ),
-        (["--sweep=epochs=1", "--table=1"], "--sweep goes neither with"),
+        (["--sweep=epochs=1", "--figure=2"], "--sweep goes neither with"),
+        (["--sweep=epochs=1", "--table=1"], "goes with --table only as"),
+        (
+            ["--sweep=magnitude=5", "--methods=cross_entropy"],
+            "magnitude is no field of the recipe of cross_entropy",
+        ),
         (
             ["--released_weights=w", "--train_flags=--epochs=2"],
             "cannot hold --epochs: with --released_weights nothing is trained",
