@@ -187,9 +187,10 @@ def define_data_flags(values):
     flags.DEFINE_list(
         "negative_classes",
         None,
-        "Names of further classes of the data set that has the known ones: "
-        "their training images are negatives, on which a method may train as "
-        "unknown; they are not among the unknown classes. Default: none.",
+        "Names of further classes of the data set that has the known ones "
+        "(cifar10_vs_svhn, cifar10_vs_cifar100: of CIFAR100): their training "
+        "images are negatives, on which a method may train as unknown; they "
+        "are not among the unknown classes. Default: none.",
         flag_values=values,
     )
     flag_kinds.define_text(

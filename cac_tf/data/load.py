@@ -67,8 +67,9 @@ def load_open_set_dataset(
             paper's authors did, which their released weights have not seen
             (CIFAR10, CIFAR+10, CIFAR+50); None chooses by `split_seed`.
         negative_classes: names of further classes of the data set that has
-            the known ones. Their training images become `negatives`; they
-            are not among the unknown classes.
+            the known ones ("cifar10_vs_svhn" and "cifar10_vs_cifar100": of
+            CIFAR100). Their training images become `negatives`; they are not
+            among the unknown classes.
 
     Returns:
         `OpenSetDataset`; pixels have values 0...255. Arrays of another scale
@@ -142,9 +143,15 @@ def load_open_set_dataset(
         has_test=parts.test is not None,
         has_validation=parts.validation is not None,
     )
-    if parts.negatives is not None:
+    has_other_negatives = parts.negative_class_names is not None
+    if parts.negatives is not None and not has_other_negatives:
         _refuse_given(dataset, {"negative_classes": negative_classes})
-    ids = choice.ids(parts.class_names, parts.unknown_class_names, parts.split)
+    ids = choice.ids(
+        parts.class_names,
+        parts.unknown_class_names,
+        parts.split,
+        parts.negative_class_names,
+    )
     fields: dict[str, Any] = {
         "name": dataset,
         "split_family": split_family,
@@ -173,7 +180,7 @@ def load_open_set_dataset(
         unknown=parts.unknown,
         unknown_class_names=parts.unknown_class_names,
         unknown_classes=ids.unknown,
-        negative_classes=ids.negative,
+        negative_classes=() if has_other_negatives else ids.negative,
         notes=parts.notes,
         white=parts.white,
         **({} if parts.negatives is None else {"negatives": parts.negatives}),

@@ -23,6 +23,7 @@ from cac_tf.reporting.sheets import Sheet
 from cac_tf.reporting.sheets import as_picture
 from cac_tf.reporting.sheets import sheet_section
 from cac_tf.reporting.threshold import threshold_section
+from cac_tf.reporting.unknown_sets import unknown_sets_section
 from cac_tf.reporting.verdict import verdict
 
 _MOST_PICTURES = 24
@@ -68,7 +69,7 @@ def write_report(
         notes=_notes(dataset.notes),
         numbers=_numbers(measures),
         thetas=_thetas(measures),
-        scores=_scores(measures),
+        scores=_scores(measures) + unknown_sets_section(measures),
         threshold=threshold_section(evaluation, pictures, model),
         figures=_figures(evaluation, centres, history),
         pictures=_pictures(evaluation, pictures),

@@ -79,7 +79,7 @@ class NearestExamplesScore(Score):
 
     def finish_fit(self, kept: Any, known: Known) -> None:
         _, bank, *weights = kept.arrays()
-        scale = np.linalg.norm(bank, axis=-1)
+        scale = np.sqrt(np.einsum("ij,ij->i", bank, bank))
         # A zero vector has no direction and is similar to nothing.
         has_direction = scale > 0.0
         if not has_direction.all():

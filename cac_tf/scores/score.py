@@ -197,8 +197,12 @@ class Score(keras.layers.Layer):
         return tuple(dict.fromkeys((*self.READS, "logits", "distances")))
 
     def of_arrays(self, *values: np.ndarray) -> np.ndarray:
-        """The score of NumPy arrays, as a NumPy array."""
-        return ops.convert_to_numpy(self(*values))
+        """The score of NumPy arrays, as a NumPy array.
+
+        Not through Keras' `__call__`, which takes longer than many a score.
+        """
+        tensors = [ops.convert_to_tensor(value, "float32") for value in values]
+        return ops.convert_to_numpy(self.call(*tensors))
 
     def copy(self) -> Self:
         """A separate score with the same settings and statistics."""
@@ -308,9 +312,12 @@ class Score(keras.layers.Layer):
                     f"The score {self.name!r} cannot be fitted to these "
                     f"examples: its {name} would not be finite."
                 )
-        self.make_room({name: value.shape for name, value in values.items()})
-        for name, value in values.items():
-            self._statistics[name].assign(value)
+        shapes = {name: value.shape for name, value in values.items()}
+        if shapes == self.shapes:
+            for name, value in values.items():
+                self._statistics[name].assign(value)
+        else:
+            self._make_weights(values)
         self._statistics["is_fitted"].assign(True)
 
     @property
@@ -328,19 +335,33 @@ class Score(keras.layers.Layer):
         Weights that have these shapes already stay as they are.
         """
         shapes = {name: tuple(shape) for name, shape in shapes.items()}
-        if shapes == self.shapes:
-            return
+        if shapes != self.shapes:
+            # Nothing is copied: they are read-only views of one number.
+            self._make_weights(
+                {
+                    name: np.broadcast_to(np.float32(np.nan), shape)
+                    for name, shape in shapes.items()
+                }
+            )
+
+    def _make_weights(self, values):
+        """Replaces the weights by others that start with these values."""
         for value in self._statistics.values():
             keras_private.forget_weight(self, value)
         object.__setattr__(self, "_statistics", {})
         object.__setattr__(self, "layout", self.layout + 1)
-        if not shapes:
+        if not values:
             return
+
+        # Large statistics are written once.
+        def initializer(value):
+            return lambda shape, dtype: ops.convert_to_tensor(value, dtype)
+
         made = {
             name: keras_private.add_late_weight(
-                self, name, shape, keras.initializers.Constant(np.nan)
+                self, name, value.shape, initializer(value)
             )
-            for name, shape in shapes.items()
+            for name, value in values.items()
         }
         made["is_fitted"] = keras_private.add_late_weight(
             self, "is_fitted", (), "zeros", dtype="bool"

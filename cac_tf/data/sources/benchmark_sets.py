@@ -13,6 +13,7 @@ from cac_tf import layers
 from cac_tf.data import tfds_images
 from cac_tf.data.authors_split import authors_training_index
 from cac_tf.data.class_splits import ClassSplit
+from cac_tf.data.open_set_dataset import as_negatives
 from cac_tf.data.pixel_scale import WHITE
 from cac_tf.data.sources.source import DataSource
 from cac_tf.data.sources.source import LabelledParts
@@ -46,6 +47,8 @@ class BenchmarkSet:
     # Names of the known and the unknown classes; None: all, or the split's.
     known_names: tuple | None = None
     unknown_names: tuple = ()
+    # Where negative classes come from; None: other classes of `known`.
+    negative: Source | None = None
 
 
 _MNIST = Source(
@@ -89,9 +92,9 @@ BENCHMARK_SETS = {
     "tinyimagenet": BenchmarkSet(
         _TINY_IMAGENET, image_size=64, validation_fraction=0.1
     ),
-    "cifar10_vs_svhn": BenchmarkSet(_CIFAR10, _SVHN),
+    "cifar10_vs_svhn": BenchmarkSet(_CIFAR10, _SVHN, negative=_CIFAR100),
     "cifar10_vs_cifar100": BenchmarkSet(
-        _CIFAR10, _CIFAR100, without=_COUNTERPARTS
+        _CIFAR10, _CIFAR100, without=_COUNTERPARTS, negative=_CIFAR100
     ),
     # The paper's Figure 1. 1,500 images are few: 150 are enough to calibrate.
     "vehicles_animals": BenchmarkSet(
@@ -128,8 +131,17 @@ class BenchmarkSets(DataSource):
             )
         images = BenchmarkImages(dataset, data_dir, image_size, stream)
         split = images.default_split
-        ids = classes.ids(images.class_names, images.unknown_class_names, split)
-        train, test, unknown = images.read(*ids)
+        # Read only if it is needed.
+        others = images.negative_class_names if classes.negative else None
+        ids = classes.ids(
+            images.class_names, images.unknown_class_names, split, others
+        )
+        negatives = None
+        if others is None:
+            train, test, unknown = images.read(*ids)
+        else:
+            train, test, unknown = images.read(ids.known, ids.unknown)
+            negatives = images.read_negatives(ids.negative)
         validation = None
         if validation_split is not None:
             train, validation = images.authors_split(train)
@@ -140,6 +152,8 @@ class BenchmarkSets(DataSource):
             test=test,
             unknown=unknown,
             unknown_class_names=images.unknown_class_names,
+            negatives=negatives,
+            negative_class_names=others,
             split=split,
             validation_fraction=BENCHMARK_SETS[dataset].validation_fraction,
             white=WHITE,
@@ -174,6 +188,7 @@ class BenchmarkImages:
         self._known = tfds_images.prepared_builder(
             self._set.known.name, data_dir
         )
+        self._data_dir = data_dir
         self._unknown = None
         if self._set.unknown is not None:
             self._unknown = tfds_images.prepared_builder(
@@ -194,6 +209,22 @@ class BenchmarkImages:
         if self._unknown is None:
             return None
         return tfds_images.class_names(self._unknown)
+
+    @property
+    def negative_class_names(self) -> tuple[str, ...] | None:
+        """Names of the classes of the data set of negative classes.
+
+        None if it is that of the known classes.
+        """
+        builder = self._negative()
+        return None if builder is None else tfds_images.class_names(builder)
+
+    def _negative(self):
+        if self._set.negative is None:
+            return None
+        return tfds_images.prepared_builder(
+            self._set.negative.name, self._data_dir
+        )
 
     @property
     def default_split(self) -> ClassSplit | None:
@@ -309,6 +340,21 @@ class BenchmarkImages:
                 self._unknown, other.test_split, unknown, other.test_counts
             ),
         )
+
+    def read_negatives(self, negative: Sequence[int]) -> Examples:
+        """The training images of another data set's classes, labelled -1.
+
+        Args:
+            negative: ids among `negative_class_names`.
+
+        Raises:
+            ValueError: as in `read`.
+        """
+        assert self._set.negative is not None
+        examples = self._read(
+            self._negative(), "train", negative, self._set.negative.train_counts
+        )
+        return as_negatives(examples.images)
 
     def _read(self, builder, split, classes, expected):
         examples = tfds_images.read_split(

@@ -46,8 +46,12 @@ class LabelledParts(typing.NamedTuple):
     # among `class_names`.
     unknown: Examples | None = None
     unknown_class_names: tuple | None = None
-    # Images of no class at all, to train on as unknown; labels are -1.
+    # Images to train on as unknown, of no class at all or of the negative
+    # classes of another data set; labels are -1.
     negatives: Examples | None = None
+    # The names of that other data set's classes. None: negative classes are
+    # among `class_names`.
+    negative_class_names: tuple | None = None
     notes: tuple = ()  # what was converted, skipped or assumed
     # The classes that are known and unknown unless the user names others;
     # `unknown` None: all that are not known.
@@ -92,6 +96,7 @@ class ClassChoice(typing.NamedTuple):
         class_names: Sequence[str],
         unknown_class_names: Sequence[str] | None = None,
         default: ClassSplit | None = None,
+        negative_class_names: Sequence[str] | None = None,
     ) -> ClassIds:
         """The ids of these classes.
 
@@ -105,9 +110,12 @@ class ClassChoice(typing.NamedTuple):
             unknown_class_names: names of the classes that can be unknown, if
                 they are those of another data set.
             default: `ClassSplit` of the source, for what was not chosen.
+            negative_class_names: names of the classes that can be negative, if
+                they are those of another data set than the known ones.
 
         Returns:
-            `ClassIds`.
+            `ClassIds`. A class that was chosen as negative is not unknown by
+            default.
 
         Raises:
             ValueError: a name that is not a class, two classes with one name,
@@ -126,22 +134,28 @@ class ClassChoice(typing.NamedTuple):
         else:
             known = list(split.known)
         check_known(known, class_names, self.dataset)
-        negative = class_ids(self.negative or (), class_names, self.dataset)
         is_one_source = unknown_class_names is None
         candidates = class_names if is_one_source else unknown_class_names
+        others = negative_class_names or class_names
+        negative = class_ids(self.negative or (), others, self.dataset)
+        # As far as they are of one data set.
+        negative_known = negative if others is class_names else ()
+        negative_unknown = (
+            negative if tuple(others) == tuple(candidates or ()) else ()
+        )
         unknown: Sequence[int] | None = split and split.unknown
         if self.unknown is not None:
             unknown = class_ids(self.unknown, candidates, self.dataset)
         elif is_one_source and self.known is not None:
             unknown = None
         elif unknown is not None:
-            taken = negative if is_one_source else ()
-            unknown = [i for i in unknown if i not in taken]
+            unknown = [i for i in unknown if i not in negative_unknown]
+        check_disjoint(class_names, known=known, negative=negative_known)
         check_disjoint(
-            class_names,
-            known=known,
-            negative=negative,
-            unknown=(is_one_source and unknown) or (),
+            candidates,
+            known=known if is_one_source else (),
+            negative=negative_unknown,
+            unknown=unknown or (),
         )
         return ClassIds(known, unknown, negative)
 

@@ -9,9 +9,13 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
+from cac_tf.data import Examples
 from cac_tf.data import class_split
 from cac_tf.data import load_open_set_dataset
 from cac_tf.data.authors_split import authors_training_index
+from cac_tf.data.class_splits import ClassSplit
+from cac_tf.data.sources import benchmark_sets
+from cac_tf.data.sources.source import ClassChoice
 
 DATA_DIR = os.environ.get("TFDS_DATA_DIR")
 real_data = pytest.mark.skipif(
@@ -124,6 +128,75 @@ def test_the_classes_of_figure_1(vehicles_folder, tmp_path):
         "unknown_test": 200,
     }
     assert dataset.split_family == "custom"
+
+
+@pytest.fixture
+def made_images(monkeypatch):
+    """CIFAR10, CIFAR100 and SVHN with their counts, of single pixels."""
+    names = {
+        "cifar10": tuple(f"ten {i}" for i in range(10)),
+        "cifar100": (*(f"hundred {i}" for i in range(99)), "bus"),
+        "svhn_cropped": tuple(map(str, range(10))),
+    }
+    counts = {"cifar10": (5000, 1000), "cifar100": (500, 100)}
+    read = []
+
+    def read_split(name, split, classes, **options):
+        read.append((name, split))
+        labels = np.repeat(classes, counts[name][split == "test"])
+        # A pixel says what its image is.
+        pixels = labels + 100 * (name == "cifar100")
+        return Examples(np.uint8(pixels)[:, None, None, None], labels)
+
+    for function, replacement in (
+        ("prepared_builder", lambda name, data_dir: name),
+        ("class_names", names.get),
+        ("read_split", read_split),
+    ):
+        monkeypatch.setattr(benchmark_sets.tfds_images, function, replacement)
+    return read
+
+
+def test_negatives_of_cifar100(made_images):
+    """Its training images; these classes are not tested on."""
+    dataset = load_open_set_dataset(
+        "cifar10_vs_cifar100", negative_classes=["hundred 3", "hundred 8"]
+    )
+    assert len(dataset.class_names) == 10
+    assert dataset.counts["negatives"] == 1000
+    assert set(np.ravel(dataset.negatives.images)) == {103, 108}
+    assert set(dataset.negatives.labels) == {-1}
+    # Without those and without what has a counterpart among the known ones.
+    assert len(dataset.unknown_class_names) == 97
+    assert not {"hundred 3", "hundred 8", "bus"} & {
+        *dataset.unknown_class_names
+    }
+    assert not {103, 108, 199} & set(np.ravel(dataset.unknown_test.images))
+    assert ("cifar100", "train") in made_images
+    with pytest.raises(
+        ValueError, match="both negative and unknown: hundred 3"
+    ):
+        load_open_set_dataset(
+            "cifar10_vs_cifar100",
+            negative_classes=["hundred 3"],
+            unknown_classes=["hundred 3", "hundred 4"],
+        )
+    with pytest.raises(ValueError, match="has no class 'ten 3'"):
+        load_open_set_dataset("cifar10_vs_cifar100", negative_classes=["ten 3"])
+
+
+def test_without_negatives_nothing_of_cifar100_is_trained_on(made_images):
+    dataset = load_open_set_dataset("cifar10_vs_cifar100")
+    assert "negatives" not in dataset.counts
+    assert len(dataset.unknown_class_names) == 99
+    assert ("cifar100", "train") not in made_images
+
+
+def test_negatives_against_a_third_data_set():
+    """SVHN is unknown, CIFAR100 negative: no class is both."""
+    choice = ClassChoice("made", negative=["2"], split=ClassSplit((0, 1), (2,)))
+    ids = choice.ids(["a", "b"], ["0", "1", "2"], None, ["1", "2", "3"])
+    assert ids == ([0, 1], [2], [1])
 
 
 @pytest.mark.slow
