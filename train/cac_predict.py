@@ -123,6 +123,12 @@ def main(values, inputs):
             "standard input."
         )
     into_parts = values.output is not None and _is_folder(values.output)
+    if not into_parts:
+        _check_no_effect(
+            values,
+            ("format", "files_per_part"),
+            "without an output in parts: a folder, such as answers/.",
+        )
     shard = _shard(values.shard, into_parts)
     _check_runner(values, into_parts)
     if values.output is not None and not into_parts:
@@ -136,6 +142,15 @@ def main(values, inputs):
         values.image_column,
         values.key_column,
     )
+    with_columns = (batch.ParquetRows, batch.TFRecords)
+    if not any(isinstance(block, with_columns) for block in blocks):
+        _check_no_effect(
+            values,
+            ("image_column", "key_column"),
+            "on photos and arrays, only on Parquet and TFRecord files.",
+        )
+    if not any(isinstance(block, batch.Photos) for block in blocks):
+        _check_no_effect(values, ("copy_to",), "where no input is a photo.")
     quiet.load("tensorflow")
     classifier = batch.Classifier.load(values.model)
     photos = [block for block in blocks if isinstance(block, batch.Photos)]
@@ -160,6 +175,12 @@ def main(values, inputs):
     if work.first_error is not None:
         print(f"cac-predict: not read: {work.first_error}", file=sys.stderr)
     return 1 if work.counts.failed else 0
+
+
+def _check_no_effect(values, names, why):
+    given = [name for name in names if values[name].present]
+    if given:
+        raise ValueError(f"{given[0]} has no effect {why}")
 
 
 class _Work:
@@ -278,9 +299,9 @@ def _shard(text, into_parts):
 
 
 def _progress(blocks, is_shown=True):
-    numbers = [block.num_rows for block in blocks]
     return tqdm.tqdm(
-        total=None if None in numbers else sum(numbers),
+        # What cannot be read is one row.
+        total=sum(block.num_rows or 1 for block in blocks),
         unit=" inputs",
         # Not where rows are printed, nor into a log.
         disable=None if is_shown else True,

@@ -2,6 +2,7 @@
 """Arrays, tf.Examples and tables: the same answers as photos, and bad rows."""
 
 import gzip
+import tracemalloc
 
 import keras
 import numpy as np
@@ -96,6 +97,50 @@ def test_arrays_that_do_not_fit(vectors, tmp_path, arrays, name, message):
         raise ValueError(found.error)
 
 
+def test_an_array_is_read_a_few_rows_at_a_time(vectors, tmp_path):
+    classifier, rows, expected = vectors
+    path = tmp_path / "a.npz"
+    many = np.resize(rows, (400_000, 5))
+    np.savez_compressed(path, x=many)
+    (block,) = batch.blocks_of([str(path)])
+    assert block.num_rows == 400_000
+    tracemalloc.start()
+    start = 0
+    for chunk in block.chunks(classifier):
+        end = start + len(chunk.keys)
+        np.testing.assert_array_equal(chunk.values, many[start:end])
+        start = end
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert start == len(many)
+    assert peak < many.nbytes / 4
+    # Columns first, as in the transpose of an array.
+    np.savez(path, x=np.asfortranarray(rows))
+    keys, found = answers(classifier, path)
+    assert_same(found, expected)
+    assert keys == [f"{path}#{row}" for row in range(50)]
+
+
+def test_a_damaged_array(vectors, tmp_path):
+    """What was read before is answered."""
+    classifier, rows, expected = vectors
+    path = tmp_path / "a.npz"
+    np.savez(path, x=rows)
+    content = path.read_bytes()
+    for damaged in (content[:-400], b"", b"no file of this kind"):
+        path.write_bytes(damaged)
+        keys, (found,) = answers(classifier, path)
+        assert keys == [str(path)] and "not a readable .npz" in found.error
+    damaged = content.replace(b"(50, 5)", b"(99, 5)")
+    path.write_bytes(damaged)
+    keys, (found,) = answers(classifier, path)
+    assert keys == [str(path)] and found.error
+    for value, message in ((3.0, "has no rows"), ([None] * 2, "Python obj")):
+        np.savez(path, x=np.array(value))
+        _, (found,) = answers(classifier, path)
+        assert message in found.error
+
+
 def example(**features):
     import tensorflow as tf
 
@@ -174,6 +219,49 @@ def test_records_of_numbers(vectors, tmp_path):
     (whole,) = classifier.classify(np.float32([[0, 1, 0, 0, 2]]))
     assert_same([found[2]], [whole])
     assert_same([found[0], *found[3:]], [expected[0], *expected[3:]])
+
+
+def test_records_of_numbers_are_parsed_at_once(vectors, tmp_path, monkeypatch):
+    """By TensorFlow: in Python, parsing takes longer than all the rest."""
+    classifier, rows, expected = vectors
+    path = tmp_path / "a.tfrecord"
+
+    def refuse(*arguments):
+        raise AssertionError("parsed one by one")
+
+    monkeypatch.setattr(batch.TFRecords, "_chunk", refuse)
+    names = [f"row {i}".encode() for i in range(49)] + [b"\xff"]
+    records = [
+        example(features=row, name=name)
+        for row, name in zip(rows, names, strict=True)
+    ]
+    write_records(path, records)
+    keys, found = answers(classifier, path)
+    assert_same(found, expected)
+    assert keys == [f"{path}#{i}" for i in range(50)]
+    keys, found = answers(classifier, path, key="name")
+    assert_same(found, expected)
+    assert keys == [f"row {i}" for i in range(49)] + ["\\xff"]
+    whole = np.arange(15).reshape(3, 5)
+    write_records(path, [example(features=row) for row in whole])
+    expected = classifier.classify(whole.astype("float32"))
+    assert_same(answers(classifier, path)[1], expected)
+
+
+@pytest.mark.parametrize("name", ["a.tfrecord", "a.tfrecord.gz"])
+def test_the_number_of_records_is_estimated(tmp_path, name):
+    path = tmp_path / name
+    for count in (0, 1, 99, 100, 101, 1000):
+        write_records(path, [bytes(50 + i % 10) for i in range(count)])
+        (block,) = batch.blocks_of([str(path)])
+        assert block.num_rows == count
+    write_records(path, [bytes(i) for i in range(500)])
+    assert 500 < block.num_rows < 2500
+    for damaged in (b"", b"\x1f\x8b???????????", 20 * b"\xff"):
+        path.write_bytes(damaged)
+        assert block.num_rows in (0, 1, 100, None)
+    path.unlink()
+    assert block.num_rows is None
 
 
 def test_records_that_end_too_soon(images, tmp_path):
