@@ -27,6 +27,8 @@ from cac_tf.batch.npz_rows import opened_npz
 if TYPE_CHECKING:
     from cac_tf.batch.classifier import Classifier
 
+arrow = lazy.module("pyarrow", extra="parquet")
+arrow_compute = lazy.module("pyarrow.compute", extra="parquet")
 parquet = lazy.module("pyarrow.parquet", extra="parquet")
 
 # Photos that are read at once.
@@ -315,8 +317,13 @@ class ParquetRows(_Table):
         keys = _keys(self.path, start, batch.num_rows)
         if self.key is not None:
             keys = list(map(str, batch.column(self.key).to_pylist()))
+        column = batch.column(image)
+        if not classifier.takes_files:
+            numbers = _equal_lists(column)
+            if numbers is not None:
+                return chunk_of_rows(keys, numbers, classifier, {})
         values, errors = [], {}
-        for place, value in enumerate(batch.column(image).to_pylist()):
+        for place, value in enumerate(column.to_pylist()):
             if isinstance(value, dict):
                 value = value.get("bytes")
             wanted = bytes if classifier.takes_files else list
@@ -328,6 +335,24 @@ class ParquetRows(_Table):
         if classifier.takes_files:
             return Chunk(keys, values, errors)
         return chunk_of_rows(keys, values, classifier, errors)
+
+
+def _equal_lists(column):
+    """A column of lists as one array; None where this does not go."""
+    types, kind = arrow.types, column.type
+    if not (
+        types.is_list(kind)
+        or types.is_large_list(kind)
+        or types.is_fixed_size_list(kind)
+    ) or not (
+        types.is_floating(kind.value_type) or types.is_integer(kind.value_type)
+    ):
+        return None
+    lengths = arrow_compute.list_value_length(column).unique()
+    numbers = column.flatten()
+    if column.null_count or numbers.null_count or len(lengths) != 1:
+        return None
+    return numbers.to_numpy().reshape(len(column), -1)
 
 
 def chunk_of_rows(keys, values, classifier, errors):

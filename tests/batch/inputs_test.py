@@ -322,6 +322,34 @@ def test_a_table_of_numbers(vectors, tmp_path):
     assert_same(found[:50], expected)
     assert "cannot reshape" in found[50].error
     assert found[51].error == "the column image holds no numbers here"
+    for values in ([[1.0, None, 1, 1, 1]] * 2, [["a"] * 5] * 2, ["text"] * 2):
+        parquet.write_table(pa.table({"image": values}), path)
+        _, found = answers(classifier, path)
+        assert all(one.error for one in found)
+    whole = np.arange(10).reshape(2, 5)
+    expected = [*classifier.classify(whole.astype("float32"))]
+    parquet.write_table(pa.table({"image": whole.tolist()}), path)
+    assert_same(answers(classifier, path)[1], expected)
+
+
+def test_lists_of_one_size_are_taken_at_once(vectors, tmp_path, monkeypatch):
+    """As an array: lists of Python's numbers take longer than all the rest."""
+    classifier, rows, expected = vectors
+    path = tmp_path / "a.parquet"
+    lists = pa.array(rows.tolist(), pa.list_(pa.float32()))
+    fixed = pa.FixedSizeListArray.from_arrays(rows.ravel(), 5)
+
+    def check(keys, values, *others):
+        assert isinstance(values, np.ndarray)
+        return chunk_of_rows(keys, values, *others)
+
+    chunk_of_rows = batch.inputs.chunk_of_rows
+    monkeypatch.setattr(batch.inputs, "chunk_of_rows", check)
+    monkeypatch.setattr(batch.inputs, "_ROWS", 16)
+    for column in (lists, fixed):
+        table = pa.table({"image": column})
+        parquet.write_table(table, path, row_group_size=20)
+        assert_same(answers(classifier, path)[1], expected)
 
 
 def test_blocks_keep_the_order():
