@@ -137,8 +137,12 @@ def main(values, inputs):
     if isinstance(sys.stdin, io.TextIOWrapper):
         # Names of files may hold bytes that are no UTF-8.
         sys.stdin.reconfigure(errors="surrogateescape")
+    paths = batch.paths_of(inputs, sys.stdin)
+    if values.runner is not None:
+        # Its workers start in other folders.
+        paths = map(os.path.abspath, paths)
     blocks = batch.blocks_of(
-        batch.paths_of(inputs, sys.stdin),
+        paths,
         values.files_per_part,
         values.image_column,
         values.key_column,
