@@ -34,7 +34,8 @@ _WIDTH = 16
 
 def write_parquet(path, rows):
     """The rows as lists in the column `image`."""
-    values = pyarrow.FixedSizeListArray.from_arrays(rows.ravel(), _WIDTH)
+    width = rows.shape[1]
+    values = pyarrow.FixedSizeListArray.from_arrays(rows.ravel(), width)
     parquet.write_table(pyarrow.table({"image": values}), path)
 
 

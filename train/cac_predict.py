@@ -12,6 +12,7 @@ cannot be read is a row with its error; then the exit status is 1.
 """
 
 import contextlib
+import gc
 import importlib.util
 import io
 import os
@@ -123,6 +124,12 @@ def main(values, inputs):
             "standard input."
         )
     into_parts = values.output is not None and _is_folder(values.output)
+    if not into_parts:
+        _check_no_effect(
+            values,
+            ("format", "files_per_part"),
+            "without an output in parts: a folder, such as answers/.",
+        )
     shard = _shard(values.shard, into_parts)
     _check_runner(values, into_parts)
     if values.output is not None and not into_parts:
@@ -130,14 +137,31 @@ def main(values, inputs):
     if isinstance(sys.stdin, io.TextIOWrapper):
         # Names of files may hold bytes that are no UTF-8.
         sys.stdin.reconfigure(errors="surrogateescape")
+    paths = batch.paths_of(inputs, sys.stdin)
+    if values.runner is not None:
+        # Its workers start in other folders.
+        paths = map(os.path.abspath, paths)
     blocks = batch.blocks_of(
-        batch.paths_of(inputs, sys.stdin),
+        paths,
         values.files_per_part,
         values.image_column,
         values.key_column,
     )
+    with_columns = (batch.ParquetRows, batch.TFRecords)
+    if not any(isinstance(block, with_columns) for block in blocks):
+        _check_no_effect(
+            values,
+            ("image_column", "key_column"),
+            "on photos and arrays, only on Parquet and TFRecord files.",
+        )
+    if not any(isinstance(block, batch.Photos) for block in blocks):
+        _check_no_effect(values, ("copy_to",), "where no input is a photo.")
     quiet.load("tensorflow")
     classifier = batch.Classifier.load(values.model)
+    # The garbage collector would look at all that TensorFlow has made again and
+    # again while rows are written, and take most of the time.
+    gc.collect()
+    gc.freeze()
     photos = [block for block in blocks if isinstance(block, batch.Photos)]
     if photos and not classifier.takes_files:
         raise ValueError(
@@ -160,6 +184,12 @@ def main(values, inputs):
     if work.first_error is not None:
         print(f"cac-predict: not read: {work.first_error}", file=sys.stderr)
     return 1 if work.counts.failed else 0
+
+
+def _check_no_effect(values, names, why):
+    given = [name for name in names if values[name].present]
+    if given:
+        raise ValueError(f"{given[0]} has no effect {why}")
 
 
 class _Work:
@@ -278,9 +308,9 @@ def _shard(text, into_parts):
 
 
 def _progress(blocks, is_shown=True):
-    numbers = [block.num_rows for block in blocks]
     return tqdm.tqdm(
-        total=None if None in numbers else sum(numbers),
+        # What cannot be read is one row.
+        total=sum(block.num_rows or 1 for block in blocks),
         unit=" inputs",
         # Not where rows are printed, nor into a log.
         disable=None if is_shown else True,

@@ -263,6 +263,9 @@ def main(values):
             raise ValueError("--dump_arrays needs --dataset.")
         _dump(values, command_line.data_settings(values))
         return
+    if values.devices > 1:
+        # On a CPU, its kernels fail where one of the devices has no row.
+        os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     config = configure(values)
     quiet.load_keras()
     processes = training.Processes(

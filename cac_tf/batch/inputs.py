@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gzip
 import itertools
 import os
 import re
 import typing
+import zlib
 from collections.abc import Iterable
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -20,10 +22,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cac_tf import lazy
+from cac_tf.batch.npz_rows import opened_npz
 
 if TYPE_CHECKING:
     from cac_tf.batch.classifier import Classifier
 
+arrow = lazy.module("pyarrow", extra="parquet")
+arrow_compute = lazy.module("pyarrow.compute", extra="parquet")
 parquet = lazy.module("pyarrow.parquet", extra="parquet")
 
 # Photos that are read at once.
@@ -31,6 +36,10 @@ _FILES = 32
 # Rows of an array that are classified at once: as few as photos where a row is
 # large, more of small ones.
 _ROWS, _NUMBERS = 4096, 1 << 19
+# By their sizes, the number of all is estimated.
+_RECORDS_LOOKED_AT = 100
+# Bytes of a column that are read at once; of a row group, they may be all.
+_COLUMN_BYTES = 1 << 20
 _TABLES = re.compile(r"\.(npz(:\w+)?|parquet|tfrecords?(\.gz)?(-\d+-of-\d+)?)$")
 # Where tf.Examples hold an image, in the order in which they are looked for.
 _IMAGE_FEATURES = ("image/encoded", "image")
@@ -54,7 +63,7 @@ class Photos:
 
     @property
     def num_rows(self) -> int:
-        """Number of rows, or None where only reading tells."""
+        """Number of rows, perhaps estimated; None where they are not known."""
         return len(self.files)
 
     def chunks(self, classifier: Classifier) -> Iterator[Chunk]:
@@ -91,25 +100,26 @@ class NpzArray:
 
     @property
     def num_rows(self) -> int | None:
-        return None
+        try:
+            with self._opened() as array:
+                return array.shape[0]
+        except ValueError:
+            return None
 
     def chunks(self, classifier: Classifier) -> Iterator[Chunk]:
-        from cac_tf.data.sources.npz_arrays import read_entries
+        with self._opened() as array:
+            what = f"{array.name} in {self.path}"
+            # Before a row is read.
+            classifier.rows(np.empty((0, *array.shape[1:]), array.dtype), what)
+            start = 0
+            for rows in array.pieces(_rows_at_once(array.shape[1:])):
+                keys = _keys(self.path, start, len(rows))
+                yield Chunk(keys, classifier.rows(rows, what), {})
+                start += len(rows)
 
+    def _opened(self):
         wanted = {self.name} if self.name else {"x", "images"}
-        entries, others = read_entries(self.path, wanted)
-        if len(entries) != 1:
-            raise ValueError(
-                f"{self.path} must hold an array {' or '.join(sorted(wanted))}"
-                f"; it holds {', '.join(sorted([*entries, *others]))}. Name "
-                f"one: {self.path}:NAME."
-            )
-        ((name, array),) = entries.items()
-        array = classifier.rows(array, f"{name} in {self.path}")
-        step = _rows_at_once(array.shape[1:])
-        for start in range(0, len(array), step):
-            part = array[start : start + step]
-            yield Chunk(_keys(self.path, start, len(part)), part, {})
+        return opened_npz(self.path, wanted)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,10 +140,6 @@ class _Table:
     def files(self):
         return (self.path,)
 
-    @property
-    def num_rows(self):
-        return None
-
 
 class TFRecords(_Table):
     """A TFRecord file of tf.Examples; gzip if it has ".gz" in its name.
@@ -146,28 +152,79 @@ class TFRecords(_Table):
         import tensorflow as tf
 
         records = tf.data.TFRecordDataset(
-            self.path, "GZIP" if ".gz" in os.path.basename(self.path) else ""
+            self.path, "GZIP" if self._is_gzip else ""
         )
         start, found = 0, []
         try:
             # One at a time, the calls would take longer than the work.
-            for batch in records.batch(
-                _inputs_at_once(classifier)
-            ).as_numpy_iterator():
-                yield self._chunk(batch.tolist(), start, classifier)
+            for batch in records.batch(_inputs_at_once(classifier)):
+                keys = _keys(self.path, start, len(batch))
+                yield (
+                    self._chunk_of_numbers(batch, keys, classifier)
+                    or self._chunk(batch.numpy().tolist(), keys, classifier)
+                )
                 start += len(batch)
         except tf.errors.OpError as error:
             # What comes before the damage is kept.
             with contextlib.suppress(tf.errors.OpError):
                 found.extend(records.skip(start).as_numpy_iterator())
             if found:
-                yield self._chunk(found, start, classifier)
+                keys = _keys(self.path, start, len(found))
+                yield self._chunk(found, keys, classifier)
             raise ValueError(_first_line(error.message)) from error
 
-    def _chunk(self, records, start, classifier):
+    @property
+    def _is_gzip(self):
+        return ".gz" in os.path.basename(self.path)
+
+    @property
+    def num_rows(self) -> int | None:
+        """About how many records there are, by the sizes of the first ones."""
+        try:
+            with open(self.path, "rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                if self._is_gzip:
+                    # Its last bytes say how many they were.
+                    file.seek(-4, os.SEEK_END)
+                    size = int.from_bytes(file.read(4), "little")
+            opened = gzip.open if self._is_gzip else open
+            with opened(self.path, "rb") as file:
+                for count in range(_RECORDS_LOOKED_AT):
+                    if len(length := file.read(8)) < 8:
+                        return count
+                    # Two checksums, and the content.
+                    end = file.seek(int.from_bytes(length, "little") + 8, 1)
+            return max(-(-_RECORDS_LOOKED_AT * size // end), _RECORDS_LOOKED_AT)
+        except (OSError, EOFError, ValueError, OverflowError, zlib.error):
+            return None
+
+    def _chunk_of_numbers(self, records, keys, classifier):
+        """A chunk of rows, all parsed by TensorFlow at once.
+
+        None where this does not go: images, or rows that differ.
+        """
         import tensorflow as tf
 
-        keys = _keys(self.path, start, len(records))
+        if classifier.takes_files:
+            return None
+        name = self.image or _VECTOR_FEATURE
+        size = int(np.prod([size or 1 for size in classifier.input_shape]))
+        for kind in (tf.float32, tf.int64):
+            wanted = {name: tf.io.FixedLenFeature([size], kind)}
+            if self.key is not None:
+                wanted[self.key] = tf.io.FixedLenFeature([], tf.string)
+            try:
+                parsed = tf.io.parse_example(records, wanted)
+            except (tf.errors.InvalidArgumentError, ValueError):
+                continue
+            if self.key is not None:
+                keys = [_text(key) for key in parsed[self.key].numpy().tolist()]
+            return chunk_of_rows(keys, parsed[name].numpy(), classifier, {})
+        return None
+
+    def _chunk(self, records, keys, classifier):
+        import tensorflow as tf
+
         values, errors = [], {}
         for place, record in enumerate(records):
             value = b""
@@ -214,7 +271,11 @@ def _text_of(features, name):
     values = features[name].bytes_list.value if name in features else ()
     if len(values) != 1:
         raise ValueError(f"the feature {name} does not hold one text")
-    return values[0].decode("utf-8", "backslashreplace")
+    return _text(values[0])
+
+
+def _text(content):
+    return content.decode("utf-8", "backslashreplace")
 
 
 class ParquetRows(_Table):
@@ -236,7 +297,9 @@ class ParquetRows(_Table):
         columns = [image] if self.key is None else [image, self.key]
         size = _inputs_at_once(classifier)
         try:
-            with parquet.ParquetFile(self.path) as file:
+            with parquet.ParquetFile(
+                self.path, buffer_size=_COLUMN_BYTES
+            ) as file:
                 names = file.schema_arrow.names
                 for name in columns:
                     if name not in names:
@@ -254,8 +317,13 @@ class ParquetRows(_Table):
         keys = _keys(self.path, start, batch.num_rows)
         if self.key is not None:
             keys = list(map(str, batch.column(self.key).to_pylist()))
+        column = batch.column(image)
+        if not classifier.takes_files:
+            numbers = _equal_lists(column)
+            if numbers is not None:
+                return chunk_of_rows(keys, numbers, classifier, {})
         values, errors = [], {}
-        for place, value in enumerate(batch.column(image).to_pylist()):
+        for place, value in enumerate(column.to_pylist()):
             if isinstance(value, dict):
                 value = value.get("bytes")
             wanted = bytes if classifier.takes_files else list
@@ -267,6 +335,24 @@ class ParquetRows(_Table):
         if classifier.takes_files:
             return Chunk(keys, values, errors)
         return chunk_of_rows(keys, values, classifier, errors)
+
+
+def _equal_lists(column):
+    """A column of lists as one array; None where this does not go."""
+    types, kind = arrow.types, column.type
+    if not (
+        types.is_list(kind)
+        or types.is_large_list(kind)
+        or types.is_fixed_size_list(kind)
+    ) or not (
+        types.is_floating(kind.value_type) or types.is_integer(kind.value_type)
+    ):
+        return None
+    lengths = arrow_compute.list_value_length(column).unique()
+    numbers = column.flatten()
+    if column.null_count or numbers.null_count or len(lengths) != 1:
+        return None
+    return numbers.to_numpy().reshape(len(column), -1)
 
 
 def chunk_of_rows(keys, values, classifier, errors):

@@ -58,7 +58,7 @@ class Parts:
         ending: str,
         settings: Mapping[str, Any],
     ) -> None:
-        self.folder, self.blocks = os.fspath(folder), list(blocks)
+        self.folder, self.blocks = os.path.abspath(folder), list(blocks)
         self._ending = ending
         os.makedirs(self.folder, exist_ok=True)
         self._check_manifest(

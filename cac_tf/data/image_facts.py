@@ -2,14 +2,13 @@
 """What one reading tells about each of many encoded images."""
 
 import collections
-import concurrent.futures
 import dataclasses
 import hashlib
 
 import numpy as np
 import tqdm
 
-from cac_tf.cores import usable_cores
+from cac_tf.cores import map_ahead
 from cac_tf.data.image_file import CONVERSIONS
 from cac_tf.data.image_file import read_image
 
@@ -144,32 +143,18 @@ def look_at(sources, image_size, channels, what):
 
     # At least one part, for the types.
     starts = range(0, max(len(sources), 1), _AT_ONCE)
-    parts, threads = [], usable_cores()
-    with (
-        concurrent.futures.ThreadPoolExecutor(threads) as pool,
-        tqdm.tqdm(
-            total=len(sources),
-            desc=f"reading {what}",
-            unit="image",
-            leave=False,
-            disable=None,
-        ) as progress,
-    ):
-        for found in _in_order(pool, look, starts, threads + 1):
+    parts = []
+    with tqdm.tqdm(
+        total=len(sources),
+        desc=f"reading {what}",
+        unit="image",
+        leave=False,
+        disable=None,
+    ) as progress:
+        for found in map_ahead(look, starts):
             parts.append(found)
             progress.update(len(found[0]))
     return ImageFacts(*map(np.concatenate, zip(*parts, strict=True)))
-
-
-def _in_order(pool, function, arguments, ahead):
-    """As `pool.map`, with few calls begun ahead."""
-    pending = collections.deque()
-    for argument in arguments:
-        pending.append(pool.submit(function, argument))
-        if len(pending) > ahead:
-            yield pending.popleft().result()
-    while pending:
-        yield pending.popleft().result()
 
 
 def _look(sources, shape):

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """TFRecord files of tf.Examples whose records are read one by one, anywhere."""
 
+import array
 import functools
 import os
+import sys
 
 import numpy as np
 
@@ -135,7 +137,8 @@ def _index(paths, image_features, label_features):
     """Where each image lies, and its label, as a dict of arrays."""
     import tensorflow as tf
 
-    places, labels, names = [], [], set()
+    # (A list of tuples would be seven times as large.)
+    places, labels, names = array.array("q"), [], set()
     for number, path in enumerate(paths):
         offset = 0
         batches = tf.data.TFRecordDataset(path).batch(_RECORDS_AT_ONCE)
@@ -143,12 +146,12 @@ def _index(paths, image_features, label_features):
             # This checks the checksums.
             for batch in batches.as_numpy_iterator():
                 for record in batch.tolist():
-                    where = f"Record {len(places)}, in {path},"
+                    where = f"Record {len(labels)}, in {path},"
                     features = _example(record, where)
                     names.add(_name_of(features, image_features, where))
                     labels.append(_label(features, label_features, where))
                     place = offset + _BEFORE
-                    places.append((number, place, len(record)))
+                    places.extend((number, place, len(record)))
                     offset = place + len(record) + _AFTER
         except tf.errors.OpError as error:
             raise DamagedError(
@@ -193,7 +196,7 @@ def _label(features, wanted, where):
             if len(feature.int64_list.value) == 1:
                 return feature.int64_list.value[0]
             if len(feature.bytes_list.value) == 1:
-                return feature.bytes_list.value[0].decode()
+                return sys.intern(feature.bytes_list.value[0].decode())
     raise ValueError(
         f"{where} has no label, one whole number or text called "
         f"{' or '.join(wanted)}; it has "

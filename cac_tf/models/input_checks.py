@@ -10,6 +10,7 @@ import os
 import keras
 import numpy as np
 
+from cac_tf.cores import map_ahead
 from cac_tf.labels import UNKNOWN
 
 # Marks our own message inside an error that a data pipeline wraps around it.
@@ -293,9 +294,15 @@ def iterate_batches(data, labels=None, batch_size=None):
         if labels is not None and len(labels) != len(data):
             raise ValueError(f"{len(labels)} labels for {len(data)} images.")
         batch_size = batch_size or batch_size_for(data.shape[1:])
-        for start in range(0, len(data), batch_size):
-            rows = slice(start, start + batch_size)
-            images = np.asarray(data[rows])
+        slices = [
+            slice(start, start + batch_size)
+            for start in range(0, len(data), batch_size)
+        ]
+        # Files of images are decoded while the model works on a batch before.
+        read = map_ahead if getattr(data, "decodes", False) else map
+        batches = read(data.__getitem__, slices)
+        for rows, images in zip(slices, batches, strict=True):
+            images = np.asarray(images)
             yield images, None if labels is None else labels[rows], ""
         return
     if isinstance(data, keras.utils.PyDataset):

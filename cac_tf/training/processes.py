@@ -108,6 +108,8 @@ class Processes:
 
         if not self.is_first:
             _wait_for(self.coordinator, timeout)
+        # `keras.distribution.initialize` does the same, but hands on neither
+        # the timeout nor how soon a lost process is found.
         jax.distributed.initialize(
             self.coordinator,
             self.num_processes,

@@ -2,6 +2,7 @@
 """Beam's answers are those of `cac-predict`, by key and byte for byte."""
 
 import pathlib
+import shutil
 
 import numpy as np
 import PIL.Image
@@ -148,6 +149,25 @@ def test_parts_are_those_of_one_process(
     assert predict(model, *by_beam) == 1
     assert missing.read_bytes() == plain[missing.name]
     assert all(p.stat().st_mtime_ns == times[p] for p in times)
+
+
+def test_workers_are_told_absolute_paths(model, photos, tmp_path, monkeypatch):
+    """They start in folders of their own."""
+    told = []
+    monkeypatch.setattr(
+        batch.beam,
+        "write_parts",
+        lambda made, positions, *others: told.append(
+            [(made.path(i), made.blocks[i].files) for i in positions]
+        ),
+    )
+    monkeypatch.chdir(photos)
+    command = ("00.png", "24.png", f"--runner={IN_PROCESS}")
+    predict(model, *command, "--output=out/")
+    files = (str(photos / "00.png"), str(photos / "24.png"))
+    part = str(photos / "out" / "part-00001-of-00001.csv")
+    assert told == [[(part, files)]]
+    shutil.rmtree(photos / "out")
 
 
 def test_a_part_that_another_process_finished_is_kept(tmp_path):

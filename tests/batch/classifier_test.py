@@ -137,6 +137,39 @@ def test_a_saved_model_in_a_new_process(places, trained_pictures):
     assert result.stdout.splitlines()[-1] == expected
 
 
+# What an export needs beside what TensorFlow itself imports.
+ONLY = """
+import sys
+import tensorflow as tf
+tf.saved_model.load  # Some parts come when they are used.
+before = {name.split(".")[0] for name in sys.modules}
+from cac_tf import batch
+path, photo = sys.argv[1:]
+classifier = batch.Classifier.load(path)
+for block in batch.blocks_of([photo]):
+    ((_, answer),) = batch.answers_of(classifier, block)
+assert answer.label, answer
+loaded = {name.split(".")[0] for name in sys.modules} - before
+print(*sorted(loaded - sys.stdlib_module_names))
+"""
+
+
+def test_a_saved_model_needs_tensorflow_alone(
+    places, trained_pictures, tmp_path
+):
+    photo = tmp_path / "photo.png"
+    photo.write_bytes(png(trained_pictures[1][0]))
+    result = subprocess.run(
+        [sys.executable, "-c", ONLY, str(places["saved_model"]), str(photo)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert set(result.stdout.split()) <= {"cac_tf", "numpy", "PIL", "tqdm"}
+
+
 def test_the_description_in_a_saved_model(places, trained_pictures):
     model, _ = trained_pictures
     path = places["saved_model"] / "assets" / "model.json"

@@ -2,6 +2,7 @@
 """Arrays, tf.Examples and tables: the same answers as photos, and bad rows."""
 
 import gzip
+import tracemalloc
 
 import keras
 import numpy as np
@@ -96,6 +97,50 @@ def test_arrays_that_do_not_fit(vectors, tmp_path, arrays, name, message):
         raise ValueError(found.error)
 
 
+def test_an_array_is_read_a_few_rows_at_a_time(vectors, tmp_path):
+    classifier, rows, expected = vectors
+    path = tmp_path / "a.npz"
+    many = np.resize(rows, (400_000, 5))
+    np.savez_compressed(path, x=many)
+    (block,) = batch.blocks_of([str(path)])
+    assert block.num_rows == 400_000
+    tracemalloc.start()
+    start = 0
+    for chunk in block.chunks(classifier):
+        end = start + len(chunk.keys)
+        np.testing.assert_array_equal(chunk.values, many[start:end])
+        start = end
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert start == len(many)
+    assert peak < many.nbytes / 4
+    # Columns first, as in the transpose of an array.
+    np.savez(path, x=np.asfortranarray(rows))
+    keys, found = answers(classifier, path)
+    assert_same(found, expected)
+    assert keys == [f"{path}#{row}" for row in range(50)]
+
+
+def test_a_damaged_array(vectors, tmp_path):
+    """What was read before is answered."""
+    classifier, rows, expected = vectors
+    path = tmp_path / "a.npz"
+    np.savez(path, x=rows)
+    content = path.read_bytes()
+    for damaged in (content[:-400], b"", b"no file of this kind"):
+        path.write_bytes(damaged)
+        keys, (found,) = answers(classifier, path)
+        assert keys == [str(path)] and "not a readable .npz" in found.error
+    damaged = content.replace(b"(50, 5)", b"(99, 5)")
+    path.write_bytes(damaged)
+    keys, (found,) = answers(classifier, path)
+    assert keys == [str(path)] and found.error
+    for value, message in ((3.0, "has no rows"), ([None] * 2, "Python obj")):
+        np.savez(path, x=np.array(value))
+        _, (found,) = answers(classifier, path)
+        assert message in found.error
+
+
 def example(**features):
     import tensorflow as tf
 
@@ -176,6 +221,49 @@ def test_records_of_numbers(vectors, tmp_path):
     assert_same([found[0], *found[3:]], [expected[0], *expected[3:]])
 
 
+def test_records_of_numbers_are_parsed_at_once(vectors, tmp_path, monkeypatch):
+    """By TensorFlow: in Python, parsing takes longer than all the rest."""
+    classifier, rows, expected = vectors
+    path = tmp_path / "a.tfrecord"
+
+    def refuse(*arguments):
+        raise AssertionError("parsed one by one")
+
+    monkeypatch.setattr(batch.TFRecords, "_chunk", refuse)
+    names = [f"row {i}".encode() for i in range(49)] + [b"\xff"]
+    records = [
+        example(features=row, name=name)
+        for row, name in zip(rows, names, strict=True)
+    ]
+    write_records(path, records)
+    keys, found = answers(classifier, path)
+    assert_same(found, expected)
+    assert keys == [f"{path}#{i}" for i in range(50)]
+    keys, found = answers(classifier, path, key="name")
+    assert_same(found, expected)
+    assert keys == [f"row {i}" for i in range(49)] + ["\\xff"]
+    whole = np.arange(15).reshape(3, 5)
+    write_records(path, [example(features=row) for row in whole])
+    expected = classifier.classify(whole.astype("float32"))
+    assert_same(answers(classifier, path)[1], expected)
+
+
+@pytest.mark.parametrize("name", ["a.tfrecord", "a.tfrecord.gz"])
+def test_the_number_of_records_is_estimated(tmp_path, name):
+    path = tmp_path / name
+    for count in (0, 1, 99, 100, 101, 1000):
+        write_records(path, [bytes(50 + i % 10) for i in range(count)])
+        (block,) = batch.blocks_of([str(path)])
+        assert block.num_rows == count
+    write_records(path, [bytes(i) for i in range(500)])
+    assert 500 < block.num_rows < 2500
+    for damaged in (b"", b"\x1f\x8b???????????", 20 * b"\xff"):
+        path.write_bytes(damaged)
+        assert block.num_rows in (0, 1, 100, None)
+    path.unlink()
+    assert block.num_rows is None
+
+
 def test_records_that_end_too_soon(images, tmp_path):
     """What stands before is answered, and the file is named."""
     classifier, _, files, expected = images
@@ -234,6 +322,34 @@ def test_a_table_of_numbers(vectors, tmp_path):
     assert_same(found[:50], expected)
     assert "cannot reshape" in found[50].error
     assert found[51].error == "the column image holds no numbers here"
+    for values in ([[1.0, None, 1, 1, 1]] * 2, [["a"] * 5] * 2, ["text"] * 2):
+        parquet.write_table(pa.table({"image": values}), path)
+        _, found = answers(classifier, path)
+        assert all(one.error for one in found)
+    whole = np.arange(10).reshape(2, 5)
+    expected = [*classifier.classify(whole.astype("float32"))]
+    parquet.write_table(pa.table({"image": whole.tolist()}), path)
+    assert_same(answers(classifier, path)[1], expected)
+
+
+def test_lists_of_one_size_are_taken_at_once(vectors, tmp_path, monkeypatch):
+    """As an array: lists of Python's numbers take longer than all the rest."""
+    classifier, rows, expected = vectors
+    path = tmp_path / "a.parquet"
+    lists = pa.array(rows.tolist(), pa.list_(pa.float32()))
+    fixed = pa.FixedSizeListArray.from_arrays(rows.ravel(), 5)
+
+    def check(keys, values, *others):
+        assert isinstance(values, np.ndarray)
+        return chunk_of_rows(keys, values, *others)
+
+    chunk_of_rows = batch.inputs.chunk_of_rows
+    monkeypatch.setattr(batch.inputs, "chunk_of_rows", check)
+    monkeypatch.setattr(batch.inputs, "_ROWS", 16)
+    for column in (lists, fixed):
+        table = pa.table({"image": column})
+        parquet.write_table(table, path, row_group_size=20)
+        assert_same(answers(classifier, path)[1], expected)
 
 
 def test_blocks_keep_the_order():

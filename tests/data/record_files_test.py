@@ -4,6 +4,7 @@
 import io
 import os
 import pathlib
+import tracemalloc
 
 import numpy as np
 import PIL.Image
@@ -238,6 +239,20 @@ def test_a_copy_that_was_killed_leaves_nothing(tmp_path, photos):
         *2 * [".tfrecord"],
     ]
     assert not list(copies.glob(".*"))
+
+
+def test_places_of_records_take_little_memory(tmp_path):
+    """While they are looked for, too."""
+    path, count = str(tmp_path / "train.tfrecord"), 20_000
+    write_records(path, [example(b"x", "label")] * count)
+    tracemalloc.start()
+    found = record_files._index([path], ["image"], ["label"])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found["places"].shape == (count, 3)
+    assert set(found["labels"]) == {"label"}
+    # Three numbers of 8 bytes, twice, a pointer to the label and its letters.
+    assert peak / count < 120
 
 
 def test_a_file_that_is_replaced(tmp_path, photos):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Streamed images are the same images, and train the same model."""
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from cac_tf import data
 from cac_tf import methods
 from cac_tf.data import streamed_images
 from cac_tf.experiments.evaluation import evaluate
+from cac_tf.models import input_checks
 from cac_tf.training import Runtime
 from cac_tf.training import TrainingRun
 from cac_tf.training.batches import Batches
@@ -78,6 +81,23 @@ def test_large_data_are_streamed_by_themselves(vehicles_folder, monkeypatch):
         data.load_image_folder(vehicles_folder, 32, stream=False).train.images,
         np.ndarray,
     )
+
+
+def test_images_are_decoded_ahead_of_the_model(both, monkeypatch):
+    """After the training, too: by threads of their own, in order."""
+    memory, streamed = (dataset.known_test.images for dataset in both)
+    threads, decode = set(), data.StreamedImages._decode
+
+    def noting(self, source):
+        threads.add(threading.get_ident())
+        return decode(self, source)
+
+    monkeypatch.setattr(data.StreamedImages, "_decode", noting)
+    batches = input_checks.iterate_batches(streamed, batch_size=7)
+    read = [images for images, _, _ in batches]
+    assert {len(images) for images in read[:-1]} == {7}
+    np.testing.assert_array_equal(np.concatenate(read), memory)
+    assert threads and threading.get_ident() not in threads
 
 
 def test_predictions_take_streamed_images(both, tmp_path):

@@ -276,3 +276,28 @@ def test_bad_command_lines(model, photos, tmp_path):
     with pytest.raises(ValueError, match="shard needs an output in parts"):
         run(model, photos, f"--output={tmp_path}/x.csv", "--shard=1/2")
     assert not (tmp_path / "p").exists()
+
+
+def test_flags_without_effect(model, photos, tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.zeros((2, 16, 16, 3), "uint8"))
+    for inputs, flag, why in (
+        (photos, "--format=jsonl", "without an output in parts"),
+        (photos, "--files_per_part=7", "without an output in parts"),
+        (photos, "--image_column=x", "on photos and arrays"),
+        (tmp_path / "a.npz", "--key_column=x", "on photos and arrays"),
+        (tmp_path / "a.npz", f"--copy_to={tmp_path / 's'}", "where no input"),
+    ):
+        name = flag[2:].split("=")[0]
+        with pytest.raises(ValueError, match=f"^{name} has no effect {why}"):
+            run(model, inputs, flag, f"--output={tmp_path / 'x.csv'}")
+    assert sorted(os.listdir(tmp_path)) == ["a.npz", "photos"]
+
+
+def test_progress_says_how_much_is_left(photos, tmp_path):
+    """Also beside files whose number of rows nobody knows."""
+    np.savez(tmp_path / "a.npz", x=np.zeros((5, 2)))
+    (tmp_path / "b.tfrecord").write_bytes(b"damaged")
+    paths = [f"{tmp_path}/{name}" for name in ("a.npz", "b.tfrecord", "c.npz")]
+    blocks = batch.blocks_of([*map(str, photos.iterdir()), *paths])
+    with cac_predict._progress(blocks) as progress:
+        assert progress.total == 24 + 5 + 1 + 1

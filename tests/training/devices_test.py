@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 
+from cac_tf import data
 from cac_tf.training import Runtime
 from tests.conftest import ROOT
 
@@ -16,6 +17,17 @@ PROGRAM = (
     *(sys.executable, "-W", "ignore"),
     *("-m", "tests.training.train_on_digits"),
 )
+
+
+def assert_exact(folder, name):
+    """Without batch normalisation, all but the last bits are the same."""
+    one, several = [
+        np.load(folder / f"{place}_exact.npz") for place in ("1x1_0", name)
+    ]
+    for what in one.files:
+        np.testing.assert_allclose(
+            several[what], one[what], rtol=1e-6, atol=1e-6, err_msg=what
+        )
 
 
 @pytest.mark.slow
@@ -42,12 +54,38 @@ def test_devices_give_the_weights_of_one(tmp_path):
             np.testing.assert_allclose(
                 several[name], one[name], rtol=1e-5, atol=5e-5, err_msg=name
             )
+        assert_exact(tmp_path, f"{devices}x1_0")
     resumed, whole = [
         [float(text) for text in line.split()[1:]]
         for line in result.stdout.splitlines()
         if line.startswith("METRICS")
     ]
     np.testing.assert_allclose(resumed, whole, rtol=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="about oneDNN"
+)
+def test_a_device_without_a_row(tmp_path):
+    """`cac-train` chooses kernels that take it: the last batch has one row."""
+    few = data.load_open_set_dataset("digits", test_fraction=0.8)
+    environment = dict(os.environ)
+    environment.pop("TF_ENABLE_ONEDNN_OPTS", None)
+    result = subprocess.run(
+        [
+            *(sys.executable, "-W", "ignore", "-m", "cac_tf.train.cac_train"),
+            *("--dataset=digits", "--test_fraction=0.8", "--devices=2"),
+            *("--epochs=1", f"--batch_size={few.train.size - 1}"),
+            f"--output_dir={tmp_path}",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
+    assert result.returncode == 0, result.stderr
 
 
 def test_too_many_devices():
