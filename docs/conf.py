@@ -1,24 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
 """The documentation site; `make docs` builds it into build/docs."""
 
+import hashlib
 import importlib
 import inspect
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
 
 import cac_tf
+from cac_tf import methods
 from cac_tf import reporting
 from cac_tf import scores
 
 ROOT = pathlib.Path(__file__).parent.parent
 # Written at each build, and not kept.
 GENERATED = ROOT / "docs" / "generated"
+
+
+def _kept(name):
+    """A folder of results that this version of the library made.
+
+    Those of earlier versions are deleted: what a cell prints, and what a report
+    says, may have changed with the library though the cell did not.
+    """
+    digest = hashlib.sha256()
+    for room in ("cac_tf", "ops", "train"):
+        for path in sorted((ROOT / room).rglob("*")):
+            if path.suffix in (".py", ".js", ".css", ".html", ".json"):
+                digest.update(path.read_bytes())
+    folder = ROOT / "build" / name / digest.hexdigest()[:16]
+    if not folder.exists():
+        shutil.rmtree(folder.parent, ignore_errors=True)
+        folder.mkdir(parents=True)
+    return folder
+
+
 # The runs whose reports the gallery shows. Finished ones are not trained again.
-GALLERY = ROOT / "build" / "gallery"
+GALLERY = _kept("gallery")
 
 # For the extension beside this file.
 sys.path.append(str(pathlib.Path(__file__).parent))
@@ -48,7 +71,7 @@ myst_enable_extensions = ["dollarmath", "deflist"]
 myst_heading_anchors = 3
 # Tutorials are notebooks in text form; a cell that fails stops the build.
 nb_execution_mode = "cache"
-nb_execution_cache_path = str(ROOT / "build" / "docs_cache")
+nb_execution_cache_path = str(_kept("docs_cache"))
 nb_execution_timeout = 240
 nb_execution_raise_on_error = True
 nb_merge_streams = True
@@ -64,8 +87,11 @@ autodoc_default_options = {
     "exclude-members": "set_score_request",
 }
 autodoc_typehints = "none"
+# Keras' are in Markdown.
+autodoc_inherit_docstrings = False
 napoleon_google_docstring = True
 napoleon_use_rtype = False
+napoleon_custom_sections = [("Call arguments", "params_style")]
 # The docstrings name what is not part of this site.
 nitpicky = False
 suppress_warnings = [
@@ -75,8 +101,9 @@ suppress_warnings = [
 
 _ROOMS = (
     *("layers", "losses", "scores", "metrics", "models", "methods"),
-    *("data", "decision", "training", "experiments", "export", "batch"),
-    *("demo", "reporting", "sklearn"),
+    *("data", "data.sources", "models.networks", "decision", "training"),
+    *("experiments", "export", "batch", "batch.beam", "demo", "reporting"),
+    *("sklearn", "ops"),
 )
 _BINARIES = (
     *("cac-train", "cac-evaluate", "cac-predict", "cac-export", "cac-report"),
@@ -91,21 +118,37 @@ _GALLERY = (
 
 
 def _public(room):
+    """The public names of a room, with the module that each stands in."""
     package = importlib.import_module(f"cac_tf.{room}")
-    names = list(package.__all__)
+    names = dict.fromkeys(package.__all__, package.__name__)
     if package is scores:
-        names += [scores.find(name).__name__ for name in scores.names()]
-    return sorted(dict.fromkeys(names))
+        classes = [scores.find(name).__name__ for name in scores.names()]
+        names |= dict.fromkeys(classes, package.__name__)
+    elif package is methods:
+        classes = [type(methods.get(name)) for name in methods.names()]
+        names |= {one.__name__: one.__module__ for one in classes}
+    return [f"{module}.{name}" for name, module in sorted(names.items())]
 
 
 def _write_api():
     lines = ["# API reference", "", "One page for each public object.", ""]
+    shown, pages = set(), set()  # Some rooms have names of lower ones.
     for room in _ROOMS:
         package = importlib.import_module(f"cac_tf.{room}")
         lines += [f"## cac_tf.{room}", "", package.__doc__.splitlines()[0], ""]
         lines += ["```{eval-rst}", ".. autosummary::", "   :toctree: api", ""]
-        lines += [f"   cac_tf.{room}.{name}" for name in _public(room)]
+        for name in _public(room):
+            module, _, own = name.rpartition(".")
+            thing = id(getattr(importlib.import_module(module), own))
+            if thing not in shown:
+                lines.append(f"   {name}")
+                pages.add(f"{name}.rst")
+            shown.add(thing)
         lines += ["```", ""]
+    # Sphinx leaves those of names that are no longer there.
+    for page in (GENERATED / "api").glob("*.rst"):
+        if page.name not in pages:
+            page.unlink()
     (GENERATED / "api.md").write_text("\n".join(lines))
 
 
@@ -164,6 +207,12 @@ def _write_gallery():
     (GENERATED / "gallery.md").write_text("\n".join(lines))
 
 
+def _without_that_of_the_type(app, what, name, obj, options, lines):
+    """A constant has no docstring but that of its type."""
+    if what == "data":
+        lines.clear()
+
+
 def _with_signature(app, what, name, obj, options, signature, returned):
     """That of `__init__`; Keras' layers hide it behind a `__new__`."""
     if what != "class" or signature != "(*args, **kwargs)":
@@ -172,8 +221,22 @@ def _with_signature(app, what, name, obj, options, signature, returned):
     return str(inspect.Signature(parameters)), returned
 
 
+def _with_files(app, docname, source):
+    """Links to texts that are no pages of the site lead to the files."""
+    folder = (ROOT / "docs" / docname).parent
+
+    def link(match):
+        target = (folder / match[1]).resolve()
+        is_page = (ROOT / "docs") in target.parents
+        return match[0] if is_page else f"](path:{match[1]})"
+
+    source[0] = re.sub(r"\]\(((?:\.\./)+[\w/.]+\.md)\)", link, source[0])
+
+
 def setup(app):
     """Called by Sphinx."""
+    app.connect("source-read", _with_files)
+    app.connect("autodoc-process-docstring", _without_that_of_the_type)
     app.connect("autodoc-process-signature", _with_signature)
 
 

@@ -26,6 +26,7 @@ def _process(app, what, name, obj, options, lines):
 
 def setup(app):
     """Called by Sphinx."""
+    app.setup_extension("sphinx.ext.autodoc")
     # Before napoleon, which has the priority 500 and changes the text.
     app.connect("autodoc-process-docstring", _process, priority=400)
     return {"parallel_read_safe": True}

@@ -8,10 +8,14 @@ import importlib
 import os
 import pathlib
 import re
+import types
 import warnings
+from collections.abc import Callable
+from collections.abc import Iterator
 
 import keras
 
+from cac_tf.annotations import Tensor
 from cac_tf.version import __version__
 
 FOLDER = pathlib.Path(__file__).parent
@@ -20,12 +24,14 @@ _DTYPES = ("float32", "bfloat16", "float16")
 # The kernels keep class indices in float32.
 _MAX_CLASSES = 2**24
 
+_Loss = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]
+
 _is_enabled = True
-_stock_loss = None
+_stock_loss: _Loss | None = None
 _stock_only = contextvars.ContextVar("cac_tf_stock_operations", default=False)
 
 
-def set_enabled(enabled):
+def set_enabled(enabled: bool) -> None:
     """Switches the fused operations on or off for the whole process.
 
     Args:
@@ -44,7 +50,7 @@ def set_enabled(enabled):
     _is_enabled = bool(enabled)
 
 
-def set_stock_loss(function):
+def set_stock_loss(function: _Loss) -> None:
     """Sets the loss in stock operations, which second derivatives use.
 
     Args:
@@ -54,13 +60,16 @@ def set_stock_loss(function):
     _stock_loss = function
 
 
-def stock_loss(labels, logits, magnitude):
+def stock_loss(
+    labels: Tensor, logits: Tensor, magnitude: float
+) -> tuple[Tensor, Tensor]:
     """The loss in stock operations: (anchor, tuplet), (B,) each."""
+    assert _stock_loss is not None  # Set by the module of the loss.
     return _stock_loss(labels, logits, magnitude)
 
 
 @contextlib.contextmanager
-def stock_operations():
+def stock_operations() -> Iterator[None]:
     """A context in which everything is traced with stock operations.
 
     For graphs that must run without the library. It applies only to this
@@ -80,7 +89,7 @@ def stock_operations():
         _stock_only.reset(token)
 
 
-def binding():
+def binding() -> types.ModuleType | None:
     """The module with the fused operations of this backend, or None.
 
     None if they are switched off, not built, or built for another release, if
@@ -94,7 +103,7 @@ def binding():
     return _load(keras.backend.backend())
 
 
-def binding_for(logits):
+def binding_for(logits: Tensor) -> types.ModuleType | None:
     """`binding()`, if its operations take these logits; or None.
 
     Args:
@@ -111,12 +120,12 @@ def binding_for(logits):
     return binding()
 
 
-def library_path(name):
+def library_path(name: str) -> pathlib.Path:
     """Path of the library of a binding, once it is built."""
     return FOLDER / f"anchored_cac_{name}.so"
 
 
-def built_for(framework, with_cuda):
+def built_for(framework: str, with_cuda: bool) -> str:
     """The text inside a library that says what it was built for.
 
     It is looked for before the library is loaded: a library that was built for

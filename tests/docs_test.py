@@ -85,6 +85,12 @@ def test_every_page_can_be_reached():
             assert f"\n{name}\n" in site, f"{name} is not in index.md"
 
 
+def test_every_example_is_listed():
+    page = (ROOT / "docs" / "examples.md").read_text("utf-8")
+    for path in (ROOT / "examples").rglob("*.py"):
+        assert f"](../{path.relative_to(ROOT)})" in page, path
+
+
 @pytest.mark.parametrize("name", scores.names())
 def test_a_score_says_formula_paper_and_cost(name):
     """Its page of the site is made of this."""

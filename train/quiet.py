@@ -14,6 +14,15 @@ from absl import logging as absl_logging
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _is_set_by_the_user = _LEVEL in os.environ
 
+# What is said where the package of the backend is missing.
+_WITHOUT = {
+    "tensorflow": "TensorFlow is not installed: pip install "
+    "'cac-tf[tensorflow]'. Or set KERAS_BACKEND=jax, for which there is the "
+    "extra jax.",
+    "jax": "KERAS_BACKEND is jax, and JAX is not installed: pip install "
+    "'cac-tf[jax]'.",
+}
+
 
 def say_little():
     """Of TensorFlow nothing is shown; warnings become notes.
@@ -39,12 +48,9 @@ def load_keras():
         load("keras")
         importlib.import_module("keras")
     except ModuleNotFoundError as error:
-        if error.name != "tensorflow":
+        if error.name not in _WITHOUT:
             raise
-        raise ModuleNotFoundError(
-            "TensorFlow is not installed: pip install 'cac-tf[tensorflow]'. "
-            "Or set KERAS_BACKEND=jax, for which there is the extra jax."
-        ) from error
+        raise ModuleNotFoundError(_WITHOUT[error.name]) from error
 
 
 def load(name):

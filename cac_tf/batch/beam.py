@@ -5,7 +5,12 @@ Needs the extra `beam`: `pip install 'cac-tf[beam]'`. Every worker needs this
 package, and the model at the same path.
 """
 
+# ruff: noqa: E402
 import os
+
+from cac_tf import lazy
+
+lazy.require("apache_beam", "beam")
 
 import apache_beam as beam
 from apache_beam.ml.inference import base
@@ -16,6 +21,8 @@ from cac_tf.batch import answers
 from cac_tf.batch import inputs
 from cac_tf.batch import parts
 from cac_tf.batch.classifier import Classifier
+
+__all__ = ["ClassifierHandler", "Classify"]
 
 FAILED = "failed"
 # As many photos as `cac-predict` classifies at once.

@@ -339,18 +339,18 @@ class _Answers:
         """SVG: scores of test images, theta, and the score of the image."""
         place, limit = self._scale.place([seen.unknown_score, theta])
 
-        def ticks(scores, top, colour):
+        def ticks(scores, top, kind):
             lines = "".join(
                 f"M{500 * x:.1f} {top}v10" for x in self._scale.place(scores)
             )
             return (
-                f'<path d="{lines}" stroke="{colour}" stroke-width="0.5" '
+                f'<path class="{kind}" d="{lines}" stroke-width="0.5" '
                 'opacity="0.6"/>'
             )
 
         inspector = self._inspector
-        marks = ticks(inspector.known_scores, 8, "#1b7f4d")
-        marks += ticks(inspector.unknown_scores, 20, "#c0392b")
+        marks = ticks(inspector.known_scores, 8, "known")
+        marks += ticks(inspector.unknown_scores, 20, "unknown")
         words = "dashed: threshold; diamond: this image"
         if inspector.dataset is not None:
             words += "; lines: test images, known above, unknown below"

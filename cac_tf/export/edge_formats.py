@@ -19,6 +19,7 @@ from typing import Any
 import keras
 
 from cac_tf import atomic_files
+from cac_tf import lazy
 from cac_tf import ops as fused_ops
 from cac_tf.annotations import Path
 from cac_tf.export.saved_model import answering_of
@@ -165,6 +166,7 @@ def _check_suffix(path, suffix):
 
 def _graph(model, version, allow_uncalibrated):
     """A function from inputs to answers, all in float32, and its input."""
+    lazy.require("tensorflow", "tensorflow")
     import tensorflow as tf
 
     answering = answering_of(model, version, allow_uncalibrated)

@@ -17,6 +17,11 @@ prediction.label  # names of classes, or "unknown"
 ```
 
 On the command line, `cac-predict` takes this folder as its model."""
+_LICENCE = (
+    "cac_tf, which made the model, is under the Apache License 2.0. That does "
+    "not say who may use the model: its training data have licences of their "
+    "own."
+)
 
 
 def write_model_card(
@@ -42,6 +47,7 @@ def model_card(measures, config):
         ("Training", _training(settings, config["environment"])),
         ("Limits", _limits(measures)),
         ("How to load it", _LOADING),
+        ("Licence", _LICENCE),
     ]
     parts = [f"# Open-set classifier: {measures['dataset']}"]
     parts += [f"## {title}\n\n{text}" for title, text in sections]
@@ -106,6 +112,8 @@ def _training(settings, environment):
             lines.append(f"- {name}: {_text(settings[name])}")
     versions = environment["versions"].items()
     lines.append(f"- versions: {', '.join(f'{n} {v}' for n, v in versions)}")
+    if environment.get("commit"):
+        lines.append(f"- commit of cac_tf: {_text(environment['commit'])}")
     lines.append(
         f"- on {_text(environment['hardware']['cpu'])}, {environment['date']}"
     )

@@ -5,8 +5,9 @@
 //
 // ORDERS is JSON, a list of: {"draw": [[[x, y], ...], ...]}, strokes in a square
 // of 100 x 100; {"slide": place}, from 0 to 1; {"choose": [kind, number]}, an
-// example; {"upload": path}. Prints, as JSON, what the page says after each, and
-// the hosts that were asked.
+// example; {"upload": path}. Prints, as JSON, what the page says after each, the
+// hosts that were asked, and what axe finds wrong at the end with the parts of
+// the page that are ours (the rest is Gradio's), on light and on dark ground.
 const fs = require("fs");
 const puppeteer = require("puppeteer-core");
 
@@ -94,7 +95,19 @@ async function main() {
       if (process.env.SCREENSHOT)
         await page.screenshot({ path: `${process.env.SCREENSHOT}${found.length}.png`, fullPage: true });
     }
-    console.log(JSON.stringify({ found, hosts: [...hosts] }));
+    await page.addScriptTag({ path: require.resolve("axe-core") });
+    const violations = [];
+    for (const isDark of [false, true]) {
+      const axe = await page.evaluate(async (isDark) => {
+        document.body.classList.toggle("dark", isDark);
+        await new Promise((resolve) => setTimeout(resolve, 500));
+        const include = ["#answer", "#nearest", "#drawing"].map((one) => [one]);
+        return window.axe.run({ include });
+      }, isDark);
+      violations.push(...axe.violations.map((one) =>
+        one.id + ": " + one.nodes.map((node) => node.html).join(" | ")));
+    }
+    console.log(JSON.stringify({ found, hosts: [...hosts], violations }));
   } finally {
     await browser.close();
   }

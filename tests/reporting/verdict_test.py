@@ -39,6 +39,7 @@ CONFIG = {
     },
     "environment": {
         "versions": {"keras": "3.15"},
+        "commit": "0123abc",
         "hardware": {"cpu": "a processor"},
         "date": "2026-01-01",
     },
@@ -113,7 +114,9 @@ def test_a_model_card_says_what_is_needed():
         r"- Source: dataset folder, data\_dir /photos",
         "- epochs: 3",
         "- seed: 7",
+        "- commit of cac_tf: 0123abc",
         "- on a processor, 2026-01-01",
+        "Apache License 2.0",
         'cac_tf.load_model("model.keras")',
     ):
         assert part in card, part
