@@ -5,8 +5,9 @@
 
 Five `neal` trials, seed 0, each training in a process of its own. The numbers
 of each go to benchmarks/results/table_1_digits as soon as it ends; the same
-command goes on after an interruption. docs/methods.md has the table. Nothing
-else should run beside it, or its times are those of a shared machine.
+command goes on after an interruption. docs/methods.md has the table. Its times
+are CPU seconds, summed over the cores, which other work on the machine changes
+little.
 """
 
 import json
@@ -44,8 +45,8 @@ def train(name, trial, folder):
     """Trains one method on one trial.
 
     Returns:
-        Dict of its numbers: `seconds` of the whole process, its
-        `peak_memory_mib`, `training_seconds`, and `scores`.
+        Dict of its numbers: `cpu_seconds` and `seconds` of the whole process,
+        its `peak_memory_mib`, `training_seconds`, and `scores`.
     """
     flags, scores = RUNS[name]
     method = name.removesuffix("_conditional")
@@ -64,6 +65,7 @@ def train(name, trial, folder):
     return {
         "settings": config["settings"],
         "environment": config["environment"],
+        "cpu_seconds": round(used.ru_utime + used.ru_stime, 1),
         "seconds": round(seconds, 1),
         "training_seconds": metrics["seconds"],
         "peak_memory_mib": used.ru_maxrss // 1024,
