@@ -9,7 +9,8 @@ random last layer, and no network. They take turns in one process, and the
 medians count. "agreement" is the largest difference of the scores of both after
 fits to 4,000 rows, relative to their spread and in the same units: our `knn` is
 half of the squared distance. Two differ by intention: our Mahalanobis
-distances shrink the covariance. For them a rank correlation is given.
+distances shrink the covariance by default. For them a rank correlation is
+given, and without shrinkage they are compared like the others.
 Writes benchmarks/results/beside_pytorch_ood.json.
 """
 
@@ -81,6 +82,9 @@ def pairs(data):
     """Both libraries' scores by name."""
     kernel, bias = torch.tensor(data.kernel), torch.tensor(data.bias)
 
+    # Of the fits whose scores are compared.
+    rows = min(_FEW, len(data.labels))
+
     def head(features):
         return features @ kernel + bias
 
@@ -97,6 +101,8 @@ def pairs(data):
         "mahalanobis, no shrinkage": Pair(
             lambda: scores.Mahalanobis(shrinkage=None),
             lambda: detector.Mahalanobis(None),
+            # Theirs is half of it, and the covariance a sum.
+            in_our_units=lambda values: 2.0 * rows * values,
         ),
         "relative_mahalanobis": Pair(
             scores.RelativeMahalanobis,
@@ -106,6 +112,7 @@ def pairs(data):
         "relative_mahalanobis, no shrinkage": Pair(
             lambda: scores.RelativeMahalanobis(shrinkage=None),
             lambda: detector.RMD(None),
+            in_our_units=lambda values: rows * values,
         ),
         "knn": Pair(
             lambda: scores.KNN(_NEIGHBOURS, _BANK),
