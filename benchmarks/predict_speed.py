@@ -25,9 +25,9 @@ import keras
 import numpy as np
 import PIL.Image
 import tensorflow as tf
+from predict_memory import KINDS
 from pyarrow import parquet
 
-from benchmarks.predict_memory import KINDS
 from cac_tf import OpenSetClassifier
 from cac_tf import atomic_files
 from cac_tf import batch

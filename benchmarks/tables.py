@@ -377,13 +377,31 @@ def predict_memory_table():
     return "\n".join(lines)
 
 
+def predict_speed_table():
+    """Rates of cac-predict beside those of a bare loop, in Markdown."""
+    result = json.loads((RESULTS / "predict_speed.json").read_text())
+    rows = [("PNG, 32×32", *item) for item in result["networks"].items()]
+    for network, kinds in result["rows"].items():
+        rows += [(f".{kind}", network, found) for kind, found in kinds.items()]
+    lines = [
+        "| inputs | network | bare loop, inputs/s | cac-predict | ratio |",
+        "| --- | --- | ---: | ---: | ---: |",
+    ]
+    for inputs, network, found in rows:
+        rates = found["inputs per second"].values()
+        cells = [f"{rate:,.0f}" for rate in rates]
+        cells.append(f"{found['ratio']:.2f}")
+        lines.append(f"| {inputs} | {network} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def large_data_table():
     """Starting to train on many images, in Markdown."""
     result = json.loads((RESULTS / "large_data.json").read_text())
     lines = [
         "| | start | s to load | s to the end of the first step | GB before "
-        "the step | images/s | by Pillow from memory |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
+        "the step | GB with it | images/s | by Pillow from memory |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for kind, starts in result["kinds"].items():
         for which, found in starts.items():
@@ -392,6 +410,7 @@ def large_data_table():
                 f"| {found['seconds to load']:.1f} "
                 f"| {found['seconds to the first step']:.1f} "
                 f"| {found['peak bytes before the step'] / 1e9:.2f} "
+                f"| {found['peak bytes'] / 1e9:.2f} "
                 f"| {found['images per second']:,.0f} "
                 f"| {found['images per second by Pillow from memory']:,.0f} |"
             )
@@ -588,6 +607,7 @@ TABLES = {
     "readme": readme_table,
     "overlap": overlap_table,
     "predict_memory": predict_memory_table,
+    "predict_speed": predict_speed_table,
     "large_data": large_data_table,
     "growth": growth_table,
     "released_scores": released_scores_table,

@@ -71,30 +71,57 @@ def test_two_processes_give_the_weights_of_one(tmp_path):
         np.testing.assert_allclose(
             of_two[0][name], one[name], rtol=1e-5, atol=5e-5, err_msg=name
         )
+    devices_test.assert_exact(tmp_path, "2x2_0")
+
+
+def train(folder, *more):
+    """The command, which also compares scores that are fitted."""
+    plain = ("--scale=1", "--rotation=0", "--dropout=0", "--epochs=4")
+    return (
+        *(*CAC_TRAIN, "--dataset=digits", "--test_fraction=0.8", *plain),
+        *("--batch_size=64", "--scores=vim,knn", f"--output_dir={folder}"),
+        *more,
+    )
+
+
+def place(address, i):
+    """The flags of one of two processes."""
+    return (
+        *(f"--coordinator={address}", "--num_processes=2"),
+        f"--process_id={i}",
+    )
+
+
+def wait_for_a_checkpoint(folder):
+    until = time.monotonic() + 200
+    checkpoint = folder / "checkpoints" / "classifier.npz"
+    while not checkpoint.exists() and time.monotonic() < until:
+        time.sleep(0.05)
+
+
+@on_jax
+@pytest.mark.slow
+def test_the_first_process_is_killed(tmp_path):
+    """JAX ends the others then, mostly before they can say more."""
+    both = start_two(train(tmp_path), place)
+    wait_for_a_checkpoint(tmp_path)
+    os.killpg(both[0].pid, signal.SIGKILL)
+    (_, output), statuses = outputs_of(both)
+    assert statuses[0] == -signal.SIGKILL
+    assert statuses[1] in (1, -signal.SIGABRT), output
+    assert "another task died" in output or "lost its connection" in output
+    assert not (tmp_path / "metrics.json").exists()
+    (first, second), statuses = outputs_of(start_two(train(tmp_path), place))
+    assert statuses == [0, 0], first + second
+    assert "epoch 1/4" not in first and "epoch 4/4" in first, first
 
 
 @on_jax
 @pytest.mark.slow
 def test_a_killed_process_is_named_and_the_run_goes_on(tmp_path):
-    def train(folder, *more):
-        plain = ("--scale=1", "--rotation=0", "--dropout=0", "--epochs=4")
-        return (
-            *(*CAC_TRAIN, "--dataset=digits", "--test_fraction=0.8"),
-            *(*plain, "--batch_size=64", f"--output_dir={folder}", *more),
-        )
-
-    def place(address, i):
-        return (
-            *(f"--coordinator={address}", "--num_processes=2"),
-            f"--process_id={i}",
-        )
-
     folder = tmp_path / "of_two"
     both = start_two(train(folder), place)
-    checkpoint = folder / "checkpoints" / "classifier.npz"
-    until = time.monotonic() + 200
-    while not checkpoint.exists() and time.monotonic() < until:
-        time.sleep(0.05)
+    wait_for_a_checkpoint(folder)
     os.killpg(both[1].pid, signal.SIGKILL)
     (output, _), statuses = outputs_of(both)
     assert statuses == [1, -signal.SIGKILL], output
