@@ -30,10 +30,10 @@ from cac_tf.methods.recipe import field
 counterfactuals = lazy.module("cac_tf.methods.osrci.counterfactuals")
 
 
-# On scikit-learn's digits, a search for more images would take most of the time.
-# The search was chosen by how many counterfactual images of training images
-# show no known class to the classifier, on trial 0: with the defaults nearly
-# none.
+# On scikit-learn's digits, a search for more images would take most of the
+# time. The search was chosen by how many counterfactual images of training
+# images show no known class to the classifier, on trial 0: with the defaults
+# nearly none.
 _DIGITS = {
     "generated_unknowns": 320,
     "search_steps": 300,
