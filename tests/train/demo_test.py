@@ -194,9 +194,14 @@ def used(address, orders, folder):
 
 @pytest.mark.slow
 @in_chromium
-def test_letters_are_rejected_more_often_than_digits(served, tmp_path):
+def test_the_page_in_a_browser(served, tmp_path):
+    """One test: each would train a model in its own process."""
+    letters_are_rejected_more_often_than_digits(*served, tmp_path)
+    examples_photo_and_slider(served[0], tmp_path)
+
+
+def letters_are_rejected_more_often_than_digits(address, folder, tmp_path):
     """Drawn on the page by the mouse, in Chromium, from a file of strokes."""
-    address, folder = served
     config = json.loads((folder / "config.json").read_text())
     known = config["data"]["class_names"]
     drawings = json.loads(STROKES.read_text())
@@ -217,10 +222,7 @@ def test_letters_are_rejected_more_often_than_digits(served, tmp_path):
     assert np.mean(labels[: len(digits)] == names) >= 0.75, told
 
 
-@pytest.mark.slow
-@in_chromium
-def test_examples_photo_and_slider_in_a_browser(served, tmp_path):
-    address, _ = served
+def examples_photo_and_slider(address, tmp_path):
     PIL.Image.new("L", (40, 30), 128).save(tmp_path / "grey.png")
     said, hosts = used(
         address,

@@ -43,6 +43,14 @@ class Counter(keras.callbacks.Callback):
         self.worst = {"of": (epoch, np.float32(max(self.losses)))}
 
 
+# Interruptions are tested there by the test of one stage, and kills in
+# processes_test.py.
+compiles_for_minutes = pytest.mark.skipif(
+    keras.backend.backend() == "jax",
+    reason="each interruption compiles the training anew on JAX",
+)
+
+
 def autoencoder():
     return keras.Sequential(
         [
@@ -161,6 +169,7 @@ def test_killed_between_last_epoch_and_end(tmp_path):
     assert len(history) < 12
 
 
+@compiles_for_minutes
 def test_two_stages(tmp_path):
     """Also killed between the stages, and in the second's first epoch."""
 
@@ -193,6 +202,7 @@ def test_a_training_that_is_over(tmp_path):
 
 
 @pytest.mark.slow
+@compiles_for_minutes
 def test_killed_at_any_moment(tmp_path):
     """kill -9, with callbacks."""
     (tmp_path / "whole").mkdir()
