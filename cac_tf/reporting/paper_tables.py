@@ -13,7 +13,7 @@ from cac_tf.reporting.paper import TABLES
 from cac_tf.reporting.terminal_table import print_table
 
 # Variants of a recipe that have lines of their own, and what these say.
-_VARIANTS = {None: "", "preset=paper": ", --preset=paper"}
+_VARIANTS = {None: "", "preset=paper": ", preset=paper"}
 
 
 def paper_table(number, rows):

@@ -248,7 +248,7 @@ def test_a_table_tells_presets_apart():
     _, lines = paper_tables.paper_table(1, rows)
     assert [texts for texts, _ in lines][:2] == [
         ["OSRCI", "0.900 (1)"],
-        ["OSRCI, --preset=paper", "0.800 (1)"],
+        ["OSRCI, preset=paper", "0.800 (1)"],
     ]
 
 
