@@ -55,7 +55,7 @@ def as_pixels(array, image_size=None, channels=3):
     Returns:
         As `read_image`.
     """
-    image = PIL.Image.fromarray(array.squeeze(-1) if _is_grey(array) else array)
+    image = _image_of(array)
     return _converted(image, image_size, channels)
 
 
@@ -68,10 +68,14 @@ def png_bytes(array):
     >>> bool((read_image(png_bytes(pixels))[0] == pixels).all())
     True
     """
-    image = PIL.Image.fromarray(array.squeeze(-1) if _is_grey(array) else array)
+    image = _image_of(array)
     file = io.BytesIO()
     image.save(file, format="png")
     return file.getvalue()
+
+
+def _image_of(array):
+    return PIL.Image.fromarray(array.squeeze(-1) if _is_grey(array) else array)
 
 
 def _is_grey(array):

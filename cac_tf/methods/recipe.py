@@ -8,16 +8,12 @@ import math
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 from typing import Any
 from typing import Self
 
 from cac_tf import lazy
 from cac_tf import training
 from cac_tf.models import networks
-
-if TYPE_CHECKING:
-    pass
 
 keras = lazy.module("keras")
 
