@@ -8,13 +8,28 @@ from cac_tf.labels import UNKNOWN
 from cac_tf.models import input_checks
 from cac_tf.models.raw_inputs import RawInputs
 
+_ADVICE = (
+    "Labels and images were checked and are valid, so the training diverged: "
+    "a lower learning rate is the usual remedy."
+)
+_ADVICE_WITHOUT_CHECK = (
+    "This kind of data set could not be checked on the way in. Either a label "
+    "is no whole number in 0...N-1 (its loss is then NaN), or an image holds "
+    "NaN or infinity, or the training diverged (use a lower learning rate)."
+)
+
 
 class StopOnNonFiniteLoss(keras.callbacks.Callback):
-    """Ends training with an error when the loss is NaN or infinite."""
+    """Ends training with an error when the loss is NaN or infinite.
 
-    def __init__(self, inputs_are_checked):
+    Args:
+        advice: the likely cause and what to change, for the message of its
+            FloatingPointError.
+    """
+
+    def __init__(self, advice):
         super().__init__()
-        self._inputs_are_checked = inputs_are_checked
+        self._advice = advice
         self._epoch = 0
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -22,23 +37,12 @@ class StopOnNonFiniteLoss(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         loss = (logs or {}).get("loss")
-        if loss is None or np.isfinite(float(loss)):
-            return
-        cause = (
-            "Labels and images were checked and are valid, so the training "
-            "diverged: a lower learning rate is the usual remedy."
-        )
-        if not self._inputs_are_checked:
-            cause = (
-                "This kind of data set could not be checked on the way in. "
-                "Either a label is no whole number in 0...N-1 (its loss is "
-                "then NaN), or an image holds NaN or infinity, or the "
-                "training diverged (use a lower learning rate)."
+        if loss is not None and not np.isfinite(float(loss)):
+            raise FloatingPointError(
+                f"The loss of {self.model.name} became {float(loss)} in epoch "
+                f"{self._epoch + 1}, batch {batch}. {self._advice} The weights "
+                "are no longer usable."
             )
-        raise FloatingPointError(
-            f"The loss became {float(loss)} in epoch {self._epoch + 1}, batch "
-            f"{batch}. {cause} The weights are no longer usable."
-        )
 
 
 def with_check_of_loss(callbacks, inputs_are_checked):
@@ -48,7 +52,9 @@ def with_check_of_loss(callbacks, inputs_are_checked):
         callbacks: as `fit` takes them.
         inputs_are_checked: whether labels and images were checked.
     """
-    stop = StopOnNonFiniteLoss(inputs_are_checked)
+    stop = StopOnNonFiniteLoss(
+        _ADVICE if inputs_are_checked else _ADVICE_WITHOUT_CHECK
+    )
     if isinstance(callbacks, keras.callbacks.CallbackList):
         callbacks.append(stop)
         return callbacks

@@ -675,6 +675,7 @@ def test_training_stops_when_the_loss_becomes_nan(rng):
     assert checked is data
     assert counts is None
     (stop,) = training_checks.with_check_of_loss(None, inputs_are_checked=False)
+    stop.set_model(model)
     stop.on_epoch_begin(0)
     losses = [keras.Model.train_on_batch(model, *batch) for batch in data]
     stop.on_train_batch_end(0, {"loss": losses[0][0]})

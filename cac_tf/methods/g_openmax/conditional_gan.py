@@ -10,8 +10,8 @@ from cac_tf.methods.generated_unknowns.adversarial_training import (
     AdversarialTraining,
 )
 from cac_tf.methods.generated_unknowns.adversarial_training import unit_range
+from cac_tf.methods.generated_unknowns.collapse import check_not_collapsed
 from cac_tf.methods.generated_unknowns.gradients import with_frozen
-from cac_tf.methods.reconstruction.failed_training import check_not_collapsed
 
 
 def conditional_losses(real, fake):

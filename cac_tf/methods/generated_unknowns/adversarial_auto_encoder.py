@@ -16,9 +16,9 @@ from cac_tf.methods.generated_unknowns.adversarial_training import (
     AdversarialTraining,
 )
 from cac_tf.methods.generated_unknowns.adversarial_training import unit_range
+from cac_tf.methods.generated_unknowns.collapse import check_not_collapsed
 from cac_tf.methods.generated_unknowns.gradients import values_and_gradient
 from cac_tf.methods.generated_unknowns.gradients import with_frozen
-from cac_tf.methods.reconstruction.failed_training import check_not_collapsed
 
 PENALTY_NORMS = ("image", "pixel")
 

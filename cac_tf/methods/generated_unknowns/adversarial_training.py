@@ -4,7 +4,7 @@
 import keras
 from keras import ops
 
-from cac_tf.methods.reconstruction.failed_training import StopOnNonFiniteLoss
+from cac_tf.models.training_checks import StopOnNonFiniteLoss
 
 
 class AdversarialTraining(keras.Model):

@@ -5,8 +5,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from cac_tf.methods.reconstruction.failed_training import StopOnNonFiniteLoss
 from cac_tf.models import compilation
+from cac_tf.models.training_checks import StopOnNonFiniteLoss
 
 
 class ImageTraining(keras.Model):

@@ -1,32 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trainings of networks that make images: whether they failed, and how."""
+"""Whether generated images hardly differ from each other."""
 
-import keras
 import numpy as np
 
 # The spread of the generator's images, as a share of that of real images,
 # below which nobody could tell them apart.
 _SMALLEST_SPREAD = 0.02
-
-
-class StopOnNonFiniteLoss(keras.callbacks.Callback):
-    """Ends the training of a network that makes images.
-
-    Args:
-        advice: what to change, for the message of its FloatingPointError.
-    """
-
-    def __init__(self, advice):
-        super().__init__()
-        self._advice = advice
-
-    def on_train_batch_end(self, batch, logs=None):
-        loss = (logs or {}).get("loss")
-        if loss is not None and not np.isfinite(float(loss)):
-            raise FloatingPointError(
-                f"The loss of the training of {self.model.name} became "
-                f"{float(loss)} in batch {batch}. {self._advice}"
-            )
 
 
 def check_not_collapsed(made, images, what, advice):
