@@ -15,6 +15,7 @@ from cac_tf.experiments.released_weights import data_of_released_weights
 from cac_tf.experiments.released_weights import find_released_weights
 from cac_tf.experiments.run_folder import RunFolder
 from cac_tf.methods import get as find_method
+from cac_tf.methods.recipe import choices_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,8 +114,9 @@ def plan(
             released; they are evaluated, and nothing is trained. None: every
             model is trained.
         sweep: dict from a field of the recipe to its values; every
-            combination is trained, of the fields that a method has. None: the
-            recipe as it is.
+            combination is trained, of the fields that a method has. A preset
+            that a method does not have leaves its own. None: the recipe as
+            it is.
 
     Returns:
         List of `BenchmarkRun`.
@@ -196,8 +198,11 @@ def plan(
 def _variants(sweep, methods):
     """Combinations of the values of a sweep, for each method its own."""
     fields = {
-        name: {one.name for one in dataclasses.fields(find_method(name).recipe)}
-        for name in methods
+        method: {
+            field.name: field
+            for field in dataclasses.fields(find_method(method).recipe)
+        }
+        for method in methods
     }
     for name in sweep:
         if not any(name in own for own in fields.values()):
@@ -205,14 +210,39 @@ def _variants(sweep, methods):
                 f"{name} is no field of the recipe of {' or '.join(methods)}; "
                 "leave it out of the sweep."
             )
+    presets = [own["preset"] for own in fields.values() if "preset" in own]
+    for value in sweep.get("preset", ()):
+        if not any(value in choices_of(field) for field in presets):
+            raise ValueError(
+                f"{' or '.join(methods)} have no preset {value!r}."
+            )
     found = {}
     for method, own in fields.items():
-        swept = {name: sweep[name] for name in sweep if name in own}
-        found[method] = [
-            tuple(zip(swept, values, strict=True))
-            for values in itertools.product(*swept.values())
-        ]
+        combinations = itertools.product(
+            *(
+                [(name, value) for value in values]
+                for name, values in sweep.items()
+                if name in own
+            )
+        )
+        found[method] = list(
+            dict.fromkeys(
+                tuple(
+                    (name, value)
+                    for name, value in combination
+                    if _is_another_recipe(own[name], value)
+                )
+                for combination in combinations
+            )
+        )
     return found
+
+
+def _is_another_recipe(field, value):
+    """False for the preset that a method has anyway, or does not have."""
+    return field.name != "preset" or (
+        value != field.default and value in choices_of(field)
+    )
 
 
 def configurations(

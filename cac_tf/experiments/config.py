@@ -136,9 +136,7 @@ class ExperimentConfig:
         fields = {field.name for field in dataclasses.fields(method.recipe)}
         for name in sorted(set(self.recipe) - fields):
             self._has_no_effect(name, f"method={self.method}")
-        recipe = method.recipe.of_preset(
-            method.preset(self.dataset_name), self.recipe
-        )
+        recipe = method.recipe_for(self.dataset_name, self.recipe)
         for name, why in sorted(recipe.unused.items()):
             if name in self.recipe or (
                 name == "true_positive_rate"

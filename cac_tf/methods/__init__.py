@@ -17,7 +17,7 @@ lazy.package(
     __name__,
     {
         "method": ["Method", "get", "names", "register"],
-        "presets": ["check_tta", "preset"],
+        "presets": ["check_tta", "fast", "preset"],
         "recipe": ["BaseRecipe", "Recipe", "field"],
         "supervised": ["SupervisedMethod"],
     },

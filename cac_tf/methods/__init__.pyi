@@ -9,6 +9,7 @@ from cac_tf.methods.method import get as get
 from cac_tf.methods.method import names as names
 from cac_tf.methods.method import register as register
 from cac_tf.methods.presets import check_tta as check_tta
+from cac_tf.methods.presets import fast as fast
 from cac_tf.methods.presets import preset as preset
 from cac_tf.methods.recipe import BaseRecipe as BaseRecipe
 from cac_tf.methods.recipe import Recipe as Recipe

@@ -88,6 +88,34 @@ class Method:
         """
         return self.fitting(presets.preset(dataset))
 
+    def recipe_for(self, dataset: str, given: Mapping[str, Any]) -> Any:
+        """The recipe for a data set: its preset, with given values instead.
+
+        Args:
+            dataset: name of the data set.
+            given: dict of values; `preset` among them chooses the preset.
+
+        Returns:
+            An object of this method's recipe class.
+
+        Raises:
+            ValueError: a value that is not allowed, or a preset that the data
+                set does not have.
+
+        Example:
+
+        >>> from cac_tf import methods
+        >>> cac = methods.get("cac")
+        >>> cac.recipe_for("mnist", {}).most_epochs
+        70
+        >>> cac.recipe_for("mnist", {"preset": "fast"}).most_epochs
+        10
+        """
+        values = self.preset(dataset)
+        if given.get("preset") == "fast":
+            values = {**values, **self.fitting(presets.fast(dataset))}
+        return self.recipe.of_preset(values, given)
+
     def fitting(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Those of the values that the recipe has fields for."""
         fields = {field.name for field in dataclasses.fields(self.recipe)}

@@ -158,6 +158,48 @@ def preset(dataset: str) -> dict[str, Any]:
     return _PRESETS.get(dataset, photographs)()
 
 
+# One cosine at a higher rate than the paper's, and weaker regularisation: a
+# short training is under-fitted, not over-fitted.
+_FAST = {
+    "schedule": "cosine",
+    "learning_rate": 0.05,
+    "weight_decay": 5e-4,
+    "dropout": 0.0,
+}
+_FAST_EPOCHS = {
+    "mnist": 10,
+    "svhn": 20,
+    "svhn_cropped": 20,
+    "cifar10": 41,
+    "cifar+10": 43,
+    "cifar+50": 43,
+    "tinyimagenet": 66,
+}
+
+
+def fast(dataset: str) -> dict[str, Any]:
+    """The values of the fast recipe, in place of those of `preset`, as a dict.
+
+    It sees about 300,000 training images of MNIST, 1,000,000 of CIFAR10,
+    700,000 of CIFAR+ and 600,000 of TinyImageNet: a fifth of the paper's.
+
+    Raises:
+        ValueError: a data set without a fast recipe.
+
+    Example:
+
+    >>> fast("cifar10")["epochs"]
+    41
+    """
+    if dataset not in _FAST_EPOCHS:
+        raise ValueError(
+            f"There is no preset=fast for {dataset!r}, only for "
+            f"{', '.join(_FAST_EPOCHS)}. A smaller number of epochs is the way "
+            "to a shorter training."
+        )
+    return {**_FAST, "epochs": _FAST_EPOCHS[dataset]}
+
+
 def check_tta(tta: str | None, dataset: str, flip: float | None) -> None:
     """Raises ValueError if images are mirrored that must not be.
 

@@ -13,7 +13,10 @@ from cac_tf.reporting.paper import TABLES
 from cac_tf.reporting.terminal_table import print_table
 
 # Variants of a recipe that have lines of their own, and what these say.
-_VARIANTS = {None: "", "preset=paper": ", preset=paper"}
+_VARIANTS = {
+    None: "",
+    **{f"preset={name}": f", preset={name}" for name in ("paper", "fast")},
+}
 
 
 def paper_table(number, rows):

@@ -210,7 +210,7 @@ def test_a_sweep_trains_every_combination():
     assert runs[2].name == "digits cac,magnitude=5.0,anchor_weight=0.1 trial 0"
 
 
-def test_a_method_without_the_field_does_not_vary():
+def test_a_preset_is_swept_where_it_changes_the_recipe():
     runs = benchmark_plan.plan(
         "out",
         ["digits"],
@@ -219,18 +219,35 @@ def test_a_method_without_the_field_does_not_vary():
         "neal",
         sweep={"preset": ("fair", "paper")},
     )
-    names = ["cac", "osrci,preset=fair", "osrci,preset=paper"]
+    # Each has one of the two presets without being told.
+    names = ["cac", "osrci", "osrci,preset=paper"]
     assert [run.name for run in runs] == [
         f"digits {name} trial 0" for name in names
     ]
-    with pytest.raises(ValueError, match="preset is no field .* of cac or cro"):
+    with pytest.raises(ValueError, match="cac or osrci have no preset 'best'"):
         benchmark_plan.plan(
             "out",
             ["digits"],
-            ["cac", "cross_entropy"],
+            ["cac", "osrci"],
             [0],
             "neal",
-            sweep={"preset": ("paper",)},
+            sweep={"preset": ("fast", "best")},
+        )
+
+
+def test_a_method_without_the_field_does_not_vary():
+    sweep = {"gan_epochs": (3,)}
+    methods = ["cac", "cross_entropy"]
+    runs = benchmark_plan.plan(
+        "out", ["digits"], ["cac", "osrci"], [0], "neal", sweep=sweep
+    )
+    assert [run.name for run in runs] == [
+        "digits cac trial 0",
+        "digits osrci,gan_epochs=3 trial 0",
+    ]
+    with pytest.raises(ValueError, match="gan_epochs is no field .* of cac or"):
+        benchmark_plan.plan(
+            "out", ["digits"], methods, [0], "neal", sweep=sweep
         )
 
 

@@ -12,10 +12,43 @@ from cac_tf.data import load_open_set_dataset
 from cac_tf.experiments import EvaluationConfig
 from cac_tf.experiments import ExperimentConfig
 from cac_tf.experiments import RunFolder
+from cac_tf.experiments import benchmark_plan
 from cac_tf.experiments import config as config_module
 from cac_tf.methods import presets
 
 DIGITS = {"dataset": "digits"}
+
+
+@pytest.mark.parametrize(
+    ("dataset", "most_images"),
+    [
+        ("mnist", 300_000),
+        ("cifar10", 1_000_000),
+        ("cifar+10", 700_000),
+        ("cifar+50", 700_000),
+        ("tinyimagenet", 600_000),
+    ],
+)
+@pytest.mark.parametrize("method", ["cac", "osrci"])
+def test_the_fast_preset_trains_on_fewer_images(dataset, most_images, method):
+    """On the first trial; others of MNIST have up to 4 % more images."""
+    config = ExperimentConfig(
+        {"dataset": dataset}, method=method, recipe={"preset": "fast"}
+    )
+    recipe = config.recipe_in_force
+    assert (recipe.schedule, recipe.dropout) == ("cosine", 0.0)
+    assert recipe.flip == methods.get(method).preset(dataset)["flip"]
+    images = benchmark_plan.training_images(dataset, "neal", 0)
+    assert 0.9 * most_images < recipe.epochs * images <= most_images
+    assert recipe.preset == "fast"
+    given = {"preset": "fast", "epochs": 3}
+    config = ExperimentConfig({"dataset": dataset}, method, given)
+    assert config.recipe_in_force.epochs == 3
+
+
+def test_no_fast_preset_for_data_sets_of_ones_own():
+    with pytest.raises(ValueError, match=r"no preset=fast for 'digits'.*mnist"):
+        ExperimentConfig({"dataset": "digits"}, recipe={"preset": "fast"})
 
 
 @pytest.mark.parametrize("method", methods.names())
