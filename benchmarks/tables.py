@@ -14,7 +14,9 @@ import re
 import numpy as np
 import table_1_methods
 
+from cac_tf.reporting.benchmark_table import as_published
 from cac_tf.reporting.benchmark_table import mean_of_trials
+from cac_tf.reporting.paper import TABLES as PAPER_TABLES
 from cac_tf.reporting.published import published_bhattacharyya
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -162,6 +164,72 @@ def benchmark_runs_table():
         f"| {history[-1]['test_auroc']:.3f} "
         f"| {history[-1]['test_accuracy']:.4f} | – |"
     )
+    return "\n".join(lines)
+
+
+def _trained(is_search):
+    """The kept runs of training_queue.py by name."""
+    return {
+        path.stem: json.loads(path.read_text())
+        for path in sorted((RESULTS / "training").glob("*.json"))
+        if path.stem.startswith("search_") == is_search
+    }
+
+
+def trained_here_table():
+    """AUROC of what training_queue.py trained, beside the published."""
+    found, minutes = {}, {}
+    for run in _trained(is_search=False).values():
+        metrics = run["metrics"]
+        dataset, method = metrics["dataset"], metrics["method"]
+        for score in ("gamma", "max_logit", "max_softmax", "vim"):
+            # Cross-entropy has no centres of its own.
+            if (method, score) == ("cross_entropy", "gamma"):
+                continue
+            cells = found.setdefault((method, score), {})
+            cells.setdefault(dataset, []).append(
+                metrics["scores"][score]["auroc"]
+            )
+        cells = found.setdefault((method, "accuracy"), {})
+        cells.setdefault(dataset, []).append(metrics["accuracy"])
+        minutes.setdefault(dataset, []).append(metrics["seconds"] / 60)
+    lines = [
+        f"| training, measure | {' | '.join(minutes)} |",
+        "| --- |" + " ---: |" * len(minutes),
+    ]
+    for (method, score), cells in sorted(found.items()):
+        shown = [mean_of_trials(cells.get(name, [])) for name in minutes]
+        label = score if score == "accuracy" else f"`{score}`"
+        lines.append(f"| {method}, {label} | {' | '.join(shown)} |")
+    published = [
+        as_published(PAPER_TABLES[1].published(name)["CAC"][0])
+        for name in minutes
+    ]
+    lines.append(f"| published: CAC | {' | '.join(published)} |")
+    spent = [f"{np.median(values):.0f}" for values in minutes.values()]
+    lines.append(f"| minutes a trial | {' | '.join(spent)} |")
+    return "\n".join(lines)
+
+
+def recipes_tried_table():
+    """The search of a fast recipe, every run that was tried."""
+    lines = [
+        "| recipe | training images | accuracy | validation loss "
+        "| `gamma` | `max_logit` | `vim` |",
+        "| --- | --: | --: | --: | --: | --: | --: |",
+    ]
+    for name, run in _trained(is_search=True).items():
+        metrics, last = run["metrics"], run["history"][-1]
+        aurocs = [
+            f"{metrics['scores'][score]['auroc']:.3f}"
+            for score in ("gamma", "max_logit", "vim")
+        ]
+        images = metrics["counts"]["train"] * metrics["epochs"]
+        lines.append(
+            f"| {name.removeprefix('search_').replace('_', ' ')} | {images:,} "
+            f"| {metrics['accuracy']:.3f} | {last['val_loss']:.3f} "
+            f"| {' | '.join(aurocs)} |"
+        )
     return "\n".join(lines)
 
 
@@ -605,6 +673,8 @@ TABLES = {
     "fused_op": fused_op_table,
     "readme": readme_table,
     "overlap": overlap_table,
+    "recipes_tried": recipes_tried_table,
+    "trained_here": trained_here_table,
     "predict_memory": predict_memory_table,
     "predict_speed": predict_speed_table,
     "large_data": large_data_table,
