@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains the benchmark by a fast recipe, one run after another.
+"""Trains the benchmark by `--preset=fast`, one run after another.
 
     TFDS_DATA_DIR=... nice -n 19 python benchmarks/training_queue.py [NAME ...]
 
@@ -12,13 +12,14 @@ known CIFAR10 classes of `miller2020` trial 0, unknown the other two, and all
 images, those to test with as well, are of the *training* part of CIFAR10. (Each
 CIFAR10 class is unknown in some `neal` trial, but not by these images.) They
 are compared by accuracy, validation loss and AUROC of gamma. All others are
-reported; their recipes were fixed before the first of them.
+reported; their recipe was fixed before the first of them. What
+`cac-benchmark --sweep=preset=fast` would train is trained here with the scores
+of `SCORES`, and in an order in which whole columns of a table come first.
 """
 
 import pathlib
 import sys
 import tempfile
-import traceback
 
 import numpy as np
 from keep_run import RESULTS
@@ -30,21 +31,27 @@ from cac_tf import experiments
 
 RUNS = pathlib.Path(__file__).parent.parent / "runs" / "training"
 KEPT = RESULTS / "training"
-METHODS = ("cac", "cross_entropy")
-
-# One cosine at a higher rate than the paper's, and weaker regularisation: a
-# short training is under-fitted, not over-fitted.
-FAST = {
+# In this order. CIFAR+50 brings CIFAR+10 with it: they share their models.
+REPORTED = tuple(
+    (dataset, method)
+    for dataset in ("mnist", "cifar10", "cifar+50", "tinyimagenet")
+    for method in ("cac", "cross_entropy")
+)
+PRESET = {"preset": ("fast",)}
+# What is reported of the trainings with one network and one loss.
+SCORES = ("gamma", "max_logit", "max_softmax", "energy", "vim")
+# 590,000 training images, 14,400 an epoch.
+SEARCH = {
     "schedule": "cosine",
+    "epochs": 41,
     "learning_rate": 0.05,
     "batch_size": 128,
     "weight_decay": 5e-4,
     "dropout": 0.0,
+    "scale": 0.8,
+    "flip": 0.5,
+    "rotation": 0.0,
 }
-# About 300,000 training images.
-MNIST = {**FAST, "epochs": 10}
-# 590,000 training images, 14,400 an epoch.
-SEARCH = {**FAST, "epochs": 41, "scale": 0.8, "flip": 0.5, "rotation": 0.0}
 KNOWN, HELD_OUT = ("bird", "cat", "frog", "ship"), ("deer", "truck")
 
 
@@ -73,64 +80,65 @@ def held_out_classes():
     return str(path)
 
 
-def configuration(options, recipe, method):
-    """The `ExperimentConfig` of a run."""
-    return experiments.ExperimentConfig(
-        options,
-        method=method,
-        recipe=recipe,
-        scores=("gamma", "max_logit", "max_softmax", "energy", "vim"),
-        precision="mixed_bfloat16",
-    )
-
-
-def trials(dataset, recipe, method):
-    """The five `neal` trials of a data set."""
-    return {
-        f"{dataset}_{method}_{trial}": configuration(
-            {"dataset": dataset, "split_family": "neal", "trial": trial},
-            recipe,
-            method,
+def reported():
+    """The runs that are reported, and their configurations, by name."""
+    found = {}
+    for dataset, method in REPORTED:
+        trials = [0] if dataset == "tinyimagenet" else range(5)
+        runs = experiments.plan(
+            RUNS, [dataset], [method], trials, "neal", sweep=PRESET
         )
-        for trial in range(5)
-    }
+        configs = experiments.configurations(
+            runs, scores=SCORES, precision="mixed_bfloat16"
+        )
+        for run, config in configs.items():
+            found[f"{run.dataset}_{run.method}_{run.trial}"] = run, config
+    return found
 
 
 def search(name, method="cac", **recipe):
     """One recipe on the held-out classes of CIFAR10."""
-    options = {"dataset": held_out_classes()}
-    recipe = {**SEARCH, **recipe}
-    return {f"search_{name}": configuration(options, recipe, method)}
+    config = experiments.ExperimentConfig(
+        {"dataset": held_out_classes()},
+        method=method,
+        recipe={**SEARCH, **recipe},
+        scores=SCORES,
+        precision="mixed_bfloat16",
+    )
+    name = f"search_{name}"
+    run = experiments.BenchmarkRun(
+        "cifar10", "custom", method, 0, str(RUNS / name)
+    )
+    return {name: (run, config)}
 
 
 def queue():
-    """All runs by name, in their order."""
+    """All runs and their configurations by name, in their order."""
     return {
-        **trials("mnist", MNIST, "cac"),
         **search("base"),
         **search("cross_entropy", "cross_entropy"),
         **search("larger_rate", learning_rate=0.1),
         **search("weaker_decay", weight_decay=1e-4),
         **search("wider_crops", scale=0.5),
         **search("dropout", dropout=0.1),
-        **trials("mnist", MNIST, "cross_entropy"),
+        **reported(),
     }
 
 
 def main(*prefixes):
     """Trains what is not kept yet."""
     KEPT.mkdir(parents=True, exist_ok=True)
-    for name, config in queue().items():
+    for name, (run, config) in queue().items():
         if (KEPT / f"{name}.json").exists():
             continue
         if prefixes and not name.startswith(prefixes):
             continue
         print(name, flush=True)
-        try:
-            experiments.train(config, RUNS / name)
-            keep(RUNS / name, name, KEPT)
-        except Exception:
-            traceback.print_exc()
+        state = experiments.run_benchmark({run: config}, RUNS)
+        for problem in state.failed.values():
+            print(problem, flush=True)
+        if run in state.finished:
+            keep(run.path, name, KEPT)
 
 
 if __name__ == "__main__":

@@ -208,7 +208,7 @@ def do(run, config, tell=None):
         return own_process.call(work, (run, config, tell), f"{run.path}.log")
     if not run.shares_model_of.folder.is_finished:
         return f"needs the model of {run.shares_model_of.name}"
-    return evaluate_again(run, run.path, None, tell)
+    return evaluate_again(run, run.path, config.scores, tell)
 
 
 def evaluate_again(run, output_dir, scores, tell=None):

@@ -85,8 +85,8 @@ def _label(method, variant):
     return ",".join([method, *(f"{name}={value}" for name, value in variant)])
 
 
-# Data sets whose runs evaluate the model of another set with the same known
-# classes, instead of training it again.
+# Data sets whose runs evaluate the model of another set if it has the same
+# known classes, instead of training it again.
 SHARES_MODEL_OF = {"cifar+50": "cifar+10"}
 
 
@@ -101,8 +101,10 @@ def plan(
 ) -> list[BenchmarkRun]:
     """The runs of a benchmark, in an order in which shared models come first.
 
-    CIFAR+10 and CIFAR+50 have the same known classes, so one model serves
-    both: runs of CIFAR+50 include those of CIFAR+10.
+    Two runs that would train the same model, as they have the same known
+    classes, share it, whether the first was asked for or not: all trials of
+    CIFAR+10 and CIFAR+50 evaluate the model of CIFAR+10, trial 0. What varies
+    between them are the unknown classes.
 
     Args:
         output_dir: folder of all runs.
@@ -128,10 +130,10 @@ def plan(
 
     Example:
 
-    >>> runs = plan("runs", ["cifar+50"], ["cac"], [0], "neal")
+    >>> runs = plan("runs", ["cifar+50"], ["cac"], [0, 1], "neal")
     >>> [run.name for run in runs]
-    ['cifar+10 cac trial 0', 'cifar+50 cac trial 0']
-    >>> runs[1].shares_model_of is runs[0]
+    ['cifar+10 cac trial 0', 'cifar+50 cac trial 0', 'cifar+50 cac trial 1']
+    >>> runs[2].shares_model_of is runs[0]
     True
     """
     known_names = ("digits", *data.BENCHMARK_SETS)
@@ -148,6 +150,16 @@ def plan(
             )
     runs: dict[tuple, BenchmarkRun] = {}
 
+    def first_with_its_classes(source, dataset, trial):
+        """The first trial of a data set with the known classes of another."""
+        known = data.class_split(dataset, split_family, trial).known
+        # Released weights are of a training of each trial.
+        earliest = 0 if released_weights is None else trial
+        for one in range(earliest, trial + 1):
+            if data.class_split(source, split_family, one).known == known:
+                return one
+        return None
+
     def add(*key):
         if key in runs:
             return runs[key]
@@ -155,10 +167,10 @@ def plan(
         family, shared = "custom", None
         if data.has_class_split(dataset):
             family = split_family
-            known = data.class_split(dataset, family, trial).known
-            other = SHARES_MODEL_OF.get(dataset)
-            if other and data.class_split(other, family, trial).known == known:
-                shared = add(other, method, trial, variant)
+            source = SHARES_MODEL_OF.get(dataset, dataset)
+            first = first_with_its_classes(source, dataset, trial)
+            if first is not None and (source, first) != (dataset, trial):
+                shared = add(source, method, first, variant)
         path = os.path.join(
             output_dir,
             family,

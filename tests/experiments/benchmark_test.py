@@ -40,32 +40,40 @@ def row(**changes):
     return {**values, **changes}
 
 
-def test_a_model_is_shared_by_sets_with_the_same_known_classes():
+@pytest.mark.parametrize("family", ["neal", "miller2020"])
+def test_a_model_is_shared_by_runs_with_the_same_known_classes(family):
     runs = benchmark_plan.plan(
         "out",
-        ["cifar+10", "cifar+50"],
+        ["mnist", "cifar+10", "cifar+50"],
         ["cac", "cross_entropy"],
         [0, 4],
-        "miller2020",
+        family,
     )
-    assert len({run.path for run in runs}) == len(runs) == 8
-    for run in runs:
+    assert len({run.path for run in runs}) == len(runs) == 12
+    trained = [run for run in runs if run.shares_model_of is None]
+    assert [(run.dataset, run.method, run.trial) for run in trained] == [
+        *(("mnist", "cac", 0), ("mnist", "cac", 4)),
+        *(("mnist", "cross_entropy", 0), ("mnist", "cross_entropy", 4)),
+        *(("cifar+10", "cac", 0), ("cifar+10", "cross_entropy", 0)),
+    ]
+    for run in set(runs) - set(trained):
         shared = run.shares_model_of
-        if run.dataset == "cifar+10":
-            assert shared is None
-        else:
-            assert shared.dataset == "cifar+10"
-            assert (shared.method, shared.trial) == (run.method, run.trial)
+        assert shared.method == run.method
+        assert runs.index(shared) < runs.index(run)
+        assert (shared.dataset, shared.trial) == ("cifar+10", 0)
 
 
 def test_sharing_does_not_depend_on_how_it_was_asked_for():
     asked = (
-        ["cifar+50"],
-        ["cifar+10", "cifar+50"],
-        ["cifar+50", "cifar+10"],
+        (["cifar+50"], [1]),
+        (["cifar+10", "cifar+50"], [1]),
+        (["cifar+50", "cifar+10"], [1, 0]),
+        (["cifar+10"], [0]),
     )
-    plans = [benchmark_plan.plan("o", d, ["cac"], [1], "neal") for d in asked]
-    assert plans[0] == plans[1] == plans[2]
+    plans = [benchmark_plan.plan("o", d, ["cac"], t, "neal") for d, t in asked]
+    (model,) = {run.model for runs in plans for run in runs}
+    assert model == plans[3][0].model
+    assert set(plans[1]) < set(plans[2])
 
 
 def test_a_run_that_cannot_be_read_is_left_out(tmp_path):
@@ -80,14 +88,14 @@ def test_a_run_that_cannot_be_read_is_left_out(tmp_path):
 def test_a_shared_model_is_evaluated_on_the_other_set(tmp_path, monkeypatch):
     """CIFAR+50 takes the model of CIFAR+10, with the same options of data."""
     runs = benchmark_plan.plan(
-        str(tmp_path), ["cifar+10", "cifar+50"], ["cac"], [2], "neal"
+        str(tmp_path), ["cifar+50"], ["cac"], [2], "neal"
     )
     own, shared = runs
     config = experiments.ExperimentConfig(
         {**own.data, "image_size": 16, "stream": False}
     )
     assert benchmark.do(shared, config) == (
-        "needs the model of cifar+10 cac trial 2"
+        "needs the model of cifar+10 cac trial 0"
     )
 
     def finish(path, settings, overwrite=False):
@@ -105,6 +113,7 @@ def test_a_shared_model_is_evaluated_on_the_other_set(tmp_path, monkeypatch):
     assert folder == shared.path
     assert log == f"{shared.path}.log"
     assert evaluation.model == os.path.join(own.path, "model.keras")
+    assert evaluation.scores == config.scores
     assert experiments.config.data_in_force(evaluation.data) == {
         "dataset": "cifar+50",
         "trial": 2,
