@@ -38,6 +38,8 @@ RUNS = {
     "c2ae": ([], ("min_reconstruction_error", "max_softmax")),
     "crosr": ([], ("latent_openmax", "max_softmax")),
     "gfror": ([], ("max_logit", "max_softmax")),
+    # No row of Table 1.
+    "two_heads": ([], ("two_heads", "gamma", "max_logit")),
 }
 
 

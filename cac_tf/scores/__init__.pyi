@@ -33,6 +33,7 @@ from cac_tf.scores.score import Score as Score
 from cac_tf.scores.score import get as get
 from cac_tf.scores.score import keys_of as keys_of
 from cac_tf.scores.she import SHE as SHE
+from cac_tf.scores.two_heads import TwoHeads as TwoHeads
 from cac_tf.scores.unknown_class import UnknownClass as UnknownClass
 from cac_tf.scores.unknown_class_openmax import UnknownClassOpenMax as UnknownClassOpenMax
 from cac_tf.scores.vim import ViM as ViM

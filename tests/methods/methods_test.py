@@ -10,6 +10,7 @@ import textwrap
 import numpy as np
 import pytest
 from absl import flags
+from scipy import special
 
 from cac_tf import data
 from cac_tf import experiments
@@ -121,6 +122,40 @@ def digits_run(folder, **options):
 def recipe_of(method, **values):
     return method.recipe(
         **{**method.fitting(methods.preset("digits")), **values}
+    )
+
+
+def test_two_heads_share_features_and_add_their_losses(tmp_path, rng):
+    """Against both losses written out, of heads with other weights."""
+    dataset = data.load_open_set_dataset("digits")
+    method = methods.get("two_heads")
+    values = recipe_of(method, weight_decay=0.0, anchor_weight=0.3)
+    model = method.build_model(dataset, values, digits_run(tmp_path))
+    heads = [
+        model.backbone.get_layer(name) for name in ("logits", "second_logits")
+    ]
+    first, second = (np.array(head.kernel) for head in heads)
+    assert first.shape == second.shape and not np.allclose(first, second)
+    for head in heads:
+        head.kernel.assign(rng.standard_normal(first.shape))
+    images, labels = (part[:50] for part in dataset.train)
+    outputs = {k: np.float64(v) for k, v in model(images).items()}
+    rows = np.arange(len(labels))
+    anchors = 10.0 * np.eye(len(dataset.class_names))
+    distances = np.linalg.norm(
+        outputs["logits"][:, None] - anchors[None], axis=-1
+    )
+    own = distances[rows, labels]
+    others = np.exp(own[:, None] - distances)
+    others[rows, labels] = 0.0
+    cac = np.log1p(others.sum(axis=1)) + 0.3 * own
+    logits = outputs["second_logits"]
+    entropy = special.logsumexp(logits, axis=1) - logits[rows, labels]
+    actual = model.evaluate(
+        images, labels, batch_size=50, verbose=0, return_dict=True
+    )
+    np.testing.assert_allclose(
+        actual["loss"], (cac + entropy).mean(), rtol=1e-4
     )
 
 

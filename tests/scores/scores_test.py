@@ -501,6 +501,36 @@ def test_latent_openmax_of_nothing(rng):
     assert "latent_openmax" not in score_registry.common_names()
 
 
+def test_two_heads(mode, rng):
+    """The sum of both heads' standardised largest logits, negated."""
+    first = 9 * np.eye(4)[np.arange(200) % 4] + rng.standard_normal((200, 4))
+    second = 0.3 * first + rng.standard_normal((200, 4))
+    unseen = 3 * rng.standard_normal((30, 4)), rng.standard_normal((30, 4))
+    rule = scores.TwoHeads()
+    rule.fit(
+        np.arange(200) % 4,
+        logits=np.float32(first),
+        second_logits=np.float32(second),
+    )
+    expected = 0.0
+    for known, other in zip((first, second), unseen, strict=True):
+        largest = known.max(axis=1)
+        expected = expected - (
+            (other.max(axis=1) - largest.mean()) / largest.std()
+        )
+    actual = execution.compiled(rule, mode)(*map(np.float32, unseen))
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
+    assert "two_heads" not in score_registry.common_names()
+
+
+def test_two_heads_that_never_differ():
+    logits = np.float32([[1, 0], [0, 1]])
+    with pytest.raises(ValueError, match="two examples whose largest logits"):
+        scores.TwoHeads().fit(
+            [0, 1], logits=logits, second_logits=logits * [[1], [2]]
+        )
+
+
 @pytest.mark.parametrize("shift", [1, 10_000])
 def test_openmax_has_the_weights_of_libmr(shift):
     """Those of the real library, with either of its shifts in use."""
@@ -741,6 +771,7 @@ def test_rows_that_are_not_numbers_have_no_finite_score(name, known):
         "gamma": np.abs(logits),
         "reconstruction_errors": np.abs(logits),
         "latents": features,
+        "second_logits": logits,
     }
     needed = {n: outputs[n] for n in rule.READS}
     if rule.IS_FITTED_TO_DATA:

@@ -68,7 +68,7 @@ def normalised_convolution(x, filters, size, strides, penalty, seed, name):
     )(x)
 
 
-def logits_layer(num_classes, penalty, seed):
+def logits_layer(num_classes, penalty, seed, name="logits"):
     """The last layer: dense, N(0, 0.01), in float32 under any policy."""
     return layers.Dense(
         num_classes,
@@ -79,5 +79,5 @@ def logits_layer(num_classes, penalty, seed):
         bias_regularizer=penalty,
         # Near 10 a bfloat16 logit has steps of 0.06.
         dtype="float32",
-        name="logits",
+        name=name,
     )
