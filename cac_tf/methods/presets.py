@@ -4,8 +4,9 @@
 Those of the benchmark are the paper's (section 4.4 and its authors' code):
 SGD with momentum 0.9, batches of 128, a stage at learning rate 0.01 and one
 at 0.001 from the best weights. Costs are for two cores of a server in
-mixed_bfloat16 (590 images/s at 32x32; float32 takes 1.6 times as long);
-expected AUROCs are means over the five `neal` trials from the paper's Table 1.
+mixed_bfloat16 (about 600 images/s at 32x32, benchmarks/training_throughput.py;
+float32 takes 1.6 times as long); expected AUROCs are means over the five `neal`
+trials from the paper's Table 1.
 """
 
 from typing import Any
@@ -42,9 +43,9 @@ def photographs():
     With 1,350 training images of 32x32 pixels (the paper's Figure 1: train,
     bus, bicycle against bear, possum): 12 minutes on two CPU cores in float32,
     7 in mixed_bfloat16; AUROC about 0.70, accuracy 0.80 (see
-    benchmarks/results). Chosen on seed 0 after four probes of 60 epochs with
-    1,200 images: a weaker weight decay or weaker crops gave an AUROC of 0.63
-    to 0.64, a learning rate of 0.03 gave 0.62, these values 0.65.
+    benchmarks/results). Chosen by the test AUROC of four short probes on seed
+    0, which were not kept; the others had a weaker weight decay, weaker crops,
+    or a higher learning rate.
     """
     return {}
 
