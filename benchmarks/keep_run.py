@@ -48,8 +48,10 @@ def keep(path, name, results=RESULTS):
     """Writes config, metrics and history of a run as one file."""
     folder = RunFolder(path)
     config = read_config(path)
-    # A path of the machine that it ran on.
-    config["settings"]["data"].pop("data_dir", None)
+    # No paths of the machine that it ran on.
+    options = config["settings"]["data"]
+    options.pop("data_dir", None)
+    options["dataset"] = os.path.basename(options["dataset"])
     history, seconds = _history(folder)
     content = {**config, "history": history}
     if folder.is_finished:
