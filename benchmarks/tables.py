@@ -14,6 +14,7 @@ import re
 import numpy as np
 import table_1_methods
 
+from cac_tf.reporting.benchmark_table import NOTHING
 from cac_tf.reporting.benchmark_table import as_published
 from cac_tf.reporting.benchmark_table import mean_of_trials
 from cac_tf.reporting.paper import TABLES as PAPER_TABLES
@@ -176,38 +177,50 @@ def _trained(is_search):
     }
 
 
+# What is shown of them; of other methods, their own score. Cross-entropy has no
+# centres of its own.
+_SCORES_TRAINED = {
+    "cac": ("gamma", "max_logit", "vim"),
+    "cross_entropy": ("max_softmax", "max_logit", "vim"),
+}
+
+
 def trained_here_table():
     """AUROC of what training_queue.py trained, beside the published."""
     found, minutes = {}, {}
     for run in _trained(is_search=False).values():
         metrics = run["metrics"]
         dataset, method = metrics["dataset"], metrics["method"]
-        for score in ("gamma", "max_logit", "max_softmax", "vim"):
-            # Cross-entropy has no centres of its own.
-            if (method, score) == ("cross_entropy", "gamma"):
-                continue
-            cells = found.setdefault((method, score), {})
+        label = method
+        if run["settings"].get("recipe", {}).get("preset") == "paper":
+            label += ", preset=paper"
+        for score in _SCORES_TRAINED.get(method, [metrics["score"]]):
+            cells = found.setdefault((label, f"`{score}`"), {})
             cells.setdefault(dataset, []).append(
                 metrics["scores"][score]["auroc"]
             )
-        cells = found.setdefault((method, "accuracy"), {})
+        cells = found.setdefault((label, "accuracy"), {})
         cells.setdefault(dataset, []).append(metrics["accuracy"])
-        minutes.setdefault(dataset, []).append(metrics["seconds"] / 60)
+        times = minutes.setdefault(dataset, [])
+        if label in _SCORES_TRAINED and "epochs" in metrics:
+            times.append(metrics["seconds"] / 60)
     lines = [
         f"| training, measure | {' | '.join(minutes)} |",
         "| --- |" + " ---: |" * len(minutes),
     ]
-    for (method, score), cells in sorted(found.items()):
+    for (label, measure), cells in sorted(found.items()):
         shown = [mean_of_trials(cells.get(name, [])) for name in minutes]
-        label = score if score == "accuracy" else f"`{score}`"
-        lines.append(f"| {method}, {label} | {' | '.join(shown)} |")
+        lines.append(f"| {label}, {measure} | {' | '.join(shown)} |")
     published = [
         as_published(PAPER_TABLES[1].published(name)["CAC"][0])
         for name in minutes
     ]
     lines.append(f"| published: CAC | {' | '.join(published)} |")
-    spent = [f"{np.median(values):.0f}" for values in minutes.values()]
-    lines.append(f"| minutes a trial | {' | '.join(spent)} |")
+    spent = [
+        f"{np.median(values):.0f}" if values else NOTHING
+        for values in minutes.values()
+    ]
+    lines.append(f"| minutes a training | {' | '.join(spent)} |")
     return "\n".join(lines)
 
 
