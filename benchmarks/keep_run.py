@@ -49,9 +49,15 @@ def keep(path, name, results=RESULTS):
     folder = RunFolder(path)
     config = read_config(path)
     # No paths of the machine that it ran on.
-    options = config["settings"]["data"]
+    settings = config["settings"]
+    options = settings["data"]
     options.pop("data_dir", None)
-    options["dataset"] = os.path.basename(options["dataset"])
+    if os.path.isabs(options["dataset"]):
+        options["dataset"] = os.path.basename(options["dataset"])
+    if "model" in settings:  # Of the run that trained it.
+        settings["model"] = os.path.join(
+            *pathlib.Path(settings["model"]).parts[-5:]
+        )
     history, seconds = _history(folder)
     content = {**config, "history": history}
     if folder.is_finished:

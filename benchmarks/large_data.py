@@ -117,7 +117,7 @@ def start(kind, folder):
     first_step, peak = time.perf_counter() - started, _peak_bytes()
 
     batches = Batches(dataset.train, _BATCH, seed=0)
-    batches[0]
+    batches[0]  # Its threads have started.
     began = time.perf_counter()
     for i in range(1, 1 + _BATCHES):
         batches[i]

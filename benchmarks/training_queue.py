@@ -1,20 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains the benchmark by `--preset=fast`, one run after another.
+"""Trains the benchmark, one run after another.
 
     TFDS_DATA_DIR=... nice -n 19 python benchmarks/training_queue.py [NAME ...]
 
 Resumes after an interruption, by the same command. The numbers of each run go
 to benchmarks/results/training as soon as it ends; a run that fails is reported,
-and the next one begins. Names, or their beginnings, choose among the runs.
+and the next one begins. Names, or their beginnings, choose among the runs; all
+of CIFAR+ share the model of cifar+10_..._0.
 
-"search" runs compare recipes without any test image: known are four of the six
-known CIFAR10 classes of `miller2020` trial 0, unknown the other two, and all
-images, those to test with as well, are of the *training* part of CIFAR10. (Each
-CIFAR10 class is unknown in some `neal` trial, but not by these images.) They
-are compared by accuracy, validation loss and AUROC of gamma. All others are
-reported; their recipe was fixed before the first of them. What
-`cac-benchmark --sweep=preset=fast` would train is trained here with the scores
-of `SCORES`, and in an order in which whole columns of a table come first.
+What `cac-benchmark` would train with `--sweep=preset=fast` and, for a few,
+`--sweep=preset=paper` is trained here with the scores of `SCORES`, in an order
+in which whole columns of a table come first.
+
+"search" runs look around the fast recipe without any test image: known are four
+of the six known CIFAR10 classes of `miller2020` trial 0, unknown the other two,
+and all images, those to test with as well, are of the *training* part of
+CIFAR10. (Each CIFAR10 class is unknown in some `neal` trial, but not by these
+images.)
 """
 
 import pathlib
@@ -31,8 +33,8 @@ from cac_tf import experiments
 
 RUNS = pathlib.Path(__file__).parent.parent / "runs" / "training"
 KEPT = RESULTS / "training"
-# In this order: data set, methods, preset, number of trials. TinyImageNet has
-# trial 0 here, as not all of its images are at hand.
+# In this order: data set, methods, preset, number of trials. TinyImageNet needs
+# its images in the TFDS folder; its five trials would take a day.
 REPORTED = (
     ("mnist", ("cac", "cross_entropy"), "fast", 5),
     ("cifar+10", ("cac", "cross_entropy"), "fast", 5),
@@ -48,7 +50,7 @@ REPORTED = (
 SCORES = ("gamma", "max_logit", "max_softmax", "energy", "vim")
 # Epochs between points of the learning curve of CIFAR10.
 CURVE = 5
-# 288,000 training images, 14,400 an epoch: a third of what is reported.
+# The fast recipe with half of its epochs: 288,000 training images.
 SEARCH = {
     "schedule": "cosine",
     "epochs": 20,

@@ -22,7 +22,7 @@ _cac_tf_values() {
     case "$1 $2" in
     "cac-train --dataset") echo 'one mnist svhn cifar10 cifar+10 cifar+50 tinyimagenet cifar10_vs_svhn cifar10_vs_cifar100 vehicles_animals digits folder records' ;;
     "cac-train --validation_split") echo 'one authors' ;;
-    "cac-train --preset") echo 'one paper fast fair' ;;
+    "cac-train --preset") echo 'one fair fast paper' ;;
     "cac-train --network") echo 'one openset_cnn resnet18' ;;
     "cac-train --schedule") echo 'one cosine two_stage' ;;
     "cac-train --algorithm") echo 'one sgd adam' ;;

@@ -77,6 +77,26 @@ def test_the_numbers_of_a_run_are_kept(tmp_path):
     assert len(history) == 2
     assert on_the_way["history"] == history[:1]
     assert finished["metrics"] == experiments.read_metrics(run)
+    assert str(tmp_path) not in (tmp_path / "finished.json").read_text()
+
+
+def test_no_paths_of_the_machine_are_kept(tmp_path):
+    """Of a run that evaluates the model of another one, and of own arrays."""
+    keep = load_benchmark("keep_run").keep
+    model = tmp_path / "neal" / "cifar+10" / "cac" / "trial0" / "model.keras"
+    settings = {
+        "data": {"dataset": str(tmp_path / "own.npz"), "data_dir": "/data"},
+        "model": str(model),
+    }
+    with experiments.RunFolder.open(tmp_path / "run", settings, {}) as folder:
+        metrics = pathlib.Path(folder.file("metrics.json"))
+        metrics.write_text(json.dumps({"format": experiments.FORMAT}))
+    keep(tmp_path / "run", "kept", tmp_path)
+    kept = json.loads((tmp_path / "kept.json").read_text())
+    assert kept["settings"] == {
+        "data": {"dataset": "own.npz"},
+        "model": "neal/cifar+10/cac/trial0/model.keras",
+    }
 
 
 def test_only_missing_scores_of_the_released_weights_are_measured():

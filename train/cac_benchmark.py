@@ -69,9 +69,11 @@ def define_flags(values):
         "sweep",
         None,
         "Fields of the recipe and their values; every combination is trained, "
-        "and sweep.png drawn. E.g. 'magnitude=1,5,10,20 anchor_weight=0,0.1'. "
+        "and sweep.png drawn over numbers. E.g. 'magnitude=1,5,10,20 "
+        "anchor_weight=0,0.1'. "
         "Methods without a field do not vary in it. With --table, "
-        "preset=paper or preset=fast.",
+        "preset=paper (where a method has published values of its own) or "
+        "preset=fast.",
     )
     flag_kinds.define_text(
         values,
@@ -85,7 +87,8 @@ def define_flags(values):
     flags.DEFINE_list(
         "trials",
         ["0", "1", "2", "3", "4"],
-        "Trials of the split family, by number.",
+        "Trials of the split family, by number. Those with the known classes "
+        "of an earlier one share its model, and it is run as well.",
         flag_values=values,
     )
     flags.DEFINE_list(
@@ -240,6 +243,11 @@ def _values_for_all(train_flags, only=None):
                 f"--train_flags cannot hold --{name}: the benchmark's own "
                 "flags decide it."
             )
+    if values["preset"].present:
+        raise ValueError(
+            "--train_flags cannot hold --preset: give it as --sweep=preset="
+            f"{values.preset}, so that the results are kept apart."
+        )
     present = [name for name in values if values[name].present]
     for name in present if only is not None else ():
         if name not in only:
@@ -293,7 +301,8 @@ def main(values):
     folder = experiments.RunFolder(values.output_dir)
     results = folder.file("results.csv")
     if os.path.exists(results):
-        _show(values, folder, experiments.read_results(results), state.finished)
+        rows = experiments.read_results(results)
+        _show(values, folder, rows, state.finished, _has_axis(sweep))
         print(f"Results: {results}")
     if state.failed:
         lines = "\n".join(
@@ -305,7 +314,16 @@ def main(values):
         )
 
 
-def _show(values, folder, rows, finished):
+def _has_axis(sweep):
+    """Whether sweep.png can be drawn: over numbers, first of all."""
+    fields = [found for name, found in sweep.items() if name != "preset"]
+    return bool(fields) and all(
+        isinstance(value, int | float) and not isinstance(value, bool)
+        for value in fields[0]
+    )
+
+
+def _show(values, folder, rows, finished, has_axis):
     """Prints the tables, draws the figures."""
     if values.table is not None:
         number = int(values.table)
@@ -316,7 +334,7 @@ def _show(values, folder, rows, finished):
     else:
         reporting.print_benchmark(rows)
     reporting.write_figure(folder.file("results.png"), rows)
-    if values.sweep is not None and values.table is None:
+    if has_axis:
         figure = reporting.sweep_figure(rows)
         _write_figure(folder.file("sweep.png"), figure)
     if values.figure is not None:

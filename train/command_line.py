@@ -317,7 +317,8 @@ def define_recipe_flags(values):
         text = fields[0].metadata.get("help", name)
         if len(found) < len(methods.names()):
             text += f" Of the methods {', '.join(methods_of)}."
-        text += " Default: the data set's preset."
+        if name != "preset":
+            text += " Default: the data set's preset."
         choices = [recipes.choices_of(field) for field in fields]
         if all(choices):
             allowed = list(dict.fromkeys(c for some in choices for c in some))

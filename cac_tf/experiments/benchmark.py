@@ -169,6 +169,8 @@ def is_finished(run, config):
         )
     if evaluated != file_sha256(run.evaluated_model):
         return False  # The model was trained or imported again.
+    if settings["scores"] != list(config.scores):
+        return False
     if run.shares_model_of is not None:
         return True
     imported = read_config(run.imported.path)["settings"]

@@ -15,7 +15,6 @@ from cac_tf.experiments.released_weights import data_of_released_weights
 from cac_tf.experiments.released_weights import find_released_weights
 from cac_tf.experiments.run_folder import RunFolder
 from cac_tf.methods import get as find_method
-from cac_tf.methods.recipe import choices_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,8 +116,8 @@ def plan(
             model is trained.
         sweep: dict from a field of the recipe to its values; every
             combination is trained, of the fields that a method has. A preset
-            that a method does not have leaves its own. None: the recipe as
-            it is.
+            that is the same as no preset has the same run. None: the recipe
+            as it is.
 
     Returns:
         List of `BenchmarkRun`.
@@ -210,23 +209,14 @@ def plan(
 def _variants(sweep, methods):
     """Combinations of the values of a sweep, for each method its own."""
     fields = {
-        method: {
-            field.name: field
-            for field in dataclasses.fields(find_method(method).recipe)
-        }
-        for method in methods
+        name: {one.name for one in dataclasses.fields(find_method(name).recipe)}
+        for name in methods
     }
     for name in sweep:
         if not any(name in own for own in fields.values()):
             raise ValueError(
                 f"{name} is no field of the recipe of {' or '.join(methods)}; "
                 "leave it out of the sweep."
-            )
-    presets = [own["preset"] for own in fields.values() if "preset" in own]
-    for value in sweep.get("preset", ()):
-        if not any(value in choices_of(field) for field in presets):
-            raise ValueError(
-                f"{' or '.join(methods)} have no preset {value!r}."
             )
     found = {}
     for method, own in fields.items():
@@ -242,7 +232,7 @@ def _variants(sweep, methods):
                 tuple(
                     (name, value)
                     for name, value in combination
-                    if _is_another_recipe(own[name], value)
+                    if _is_another_recipe(method, name, value)
                 )
                 for combination in combinations
             )
@@ -250,11 +240,12 @@ def _variants(sweep, methods):
     return found
 
 
-def _is_another_recipe(field, value):
-    """False for the preset that a method has anyway, or does not have."""
-    return field.name != "preset" or (
-        value != field.default and value in choices_of(field)
-    )
+def _is_another_recipe(method, name, value):
+    """False for a preset whose recipe is the one without it."""
+    if name != "preset":
+        return True
+    has_published = bool(find_method(method).recipe.published())
+    return value != "fair" and (value != "paper" or has_published)
 
 
 def configurations(

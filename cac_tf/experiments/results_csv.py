@@ -9,7 +9,6 @@ from typing import Any
 
 from cac_tf import atomic_files
 from cac_tf.annotations import Path
-from cac_tf.experiments.benchmark_plan import SHARES_MODEL_OF
 from cac_tf.experiments.run_folder import FORMAT
 from cac_tf.experiments.run_folder import RunFolderError
 from cac_tf.experiments.run_folder import read_config
@@ -65,15 +64,8 @@ def collect_results(output_dir: Path) -> tuple[list[dict[str, Any]], list[str]]:
 
 def _rows(folder):
     metrics, config = read_metrics(folder), read_config(folder)
-    training, settings = metrics, config["settings"]
     environment = config["environment"]
-    family, dataset, label, trial = folder.parts[-4:]
-    if "epochs" not in metrics and dataset in SHARES_MODEL_OF:
-        # Only evaluated: the model was trained in the run of another set.
-        source = folder.parents[3] / family / SHARES_MODEL_OF[dataset]
-        source = source / label / trial
-        training = read_metrics(source)
-        settings = read_config(source)["settings"]
+    training, settings = _training(folder, metrics, config["settings"])
     scores = dict(metrics["scores"])
     if (folder / "scores" / "metrics.json").exists():
         scores |= read_metrics(folder / "scores")["scores"]
@@ -85,7 +77,7 @@ def _rows(folder):
                 for name in ("dataset", "split_family", "method")
             },
             # The values of a sweep; empty where there is none.
-            "variant": label.partition(",")[2],
+            "variant": folder.parts[-2].partition(",")[2],
             # A data set whose known classes are all classes has no trials.
             "trial": metrics["trial"] or 0,
             "score": score,
@@ -114,6 +106,18 @@ def _rows(folder):
         }
         for score, by_score in scores.items()
     ]
+
+
+def _training(folder, metrics, settings):
+    """Metrics and settings of the run that trained the model of a run."""
+    if "epochs" in metrics:
+        return metrics, settings
+    # Only evaluated. The other run has its folder beside this one.
+    place = pathlib.Path(settings["model"]).parts[-5:-1]
+    source = folder.parents[3].joinpath(*place)
+    if not (source / "metrics.json").exists():
+        return metrics, settings  # Released weights.
+    return read_metrics(source), read_config(source)["settings"]
 
 
 def write_results(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -14,7 +14,7 @@ from cac_tf import data
 from cac_tf import methods
 from cac_tf.experiments.benchmark_plan import training_images
 from cac_tf.losses import CACLoss
-from cac_tf.methods.two_presets import TwoPresetRecipe
+from cac_tf.methods.published_recipe import PublishedRecipe
 from cac_tf.models import OpenSetClassifier
 from cac_tf.models import networks
 
@@ -48,7 +48,7 @@ def estimated_seconds(
             found[run] = _SECONDS_OF_EVALUATION
             continue
         if not isinstance(recipe, methods.Recipe) or isinstance(
-            recipe, TwoPresetRecipe
+            recipe, PublishedRecipe
         ):
             found[run] = None
             continue

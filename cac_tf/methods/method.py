@@ -81,12 +81,24 @@ class Method:
     # TensorFlow divides it among devices. (On JAX, everything is.)
     takes_several_devices: bool = True
 
-    def preset(self, dataset: str) -> dict[str, Any]:
+    def preset(self, dataset: str, name: str = "fair") -> dict[str, Any]:
         """Values of the recipe for a data set's name, as a dict.
 
-        By default those of `presets.preset` that the recipe has fields for.
+        By default those that the recipe has fields for; see `Recipe.preset`.
+
+        Args:
+            dataset: name of the data set.
+            name: "fair", "fast" or "paper".
+
+        Raises:
+            ValueError: the data set has no fast recipe.
         """
-        return self.fitting(presets.preset(dataset))
+        if name == "paper" and self.recipe.published():
+            return self.recipe.published()
+        values = presets.preset(dataset)
+        if name == "fast":
+            values = {**values, **presets.fast(dataset)}
+        return self.fitting(values)
 
     def recipe_for(self, dataset: str, given: Mapping[str, Any]) -> Any:
         """The recipe for a data set: its preset, with given values instead.
@@ -111,10 +123,8 @@ class Method:
         >>> cac.recipe_for("mnist", {"preset": "fast"}).most_epochs
         10
         """
-        values = self.preset(dataset)
-        if given.get("preset") == "fast":
-            values = {**values, **self.fitting(presets.fast(dataset))}
-        return self.recipe.of_preset(values, given)
+        named = (given["preset"],) if "preset" in given else ()
+        return self.recipe.of_preset(self.preset(dataset, *named), given)
 
     def fitting(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Those of the values that the recipe has fields for."""

@@ -219,7 +219,7 @@ def sweep_figure(rows: Rows) -> Figure:
     Returns:
         `matplotlib.figure.Figure`: a line for each data set and value of the
         second field, over the values of the first; means over the trials with
-        their standard deviation.
+        their standard deviation. A preset is never the first.
 
     Raises:
         ValueError: no row has a variant, or fields whose values are no
@@ -231,6 +231,7 @@ def sweep_figure(rows: Rows) -> Figure:
         if not row["variant"] or row["auroc"] is None:
             continue
         pairs = [part.split("=") for part in row["variant"].split(",")]
+        pairs.sort(key=lambda pair: pair[0] == "preset")  # Last, no axis.
         names = [name for name, _ in pairs]
         (_, first), *others = pairs
         line = [row["dataset"], row["method"], *("=".join(o) for o in others)]

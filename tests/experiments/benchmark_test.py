@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plan, results and tables of the benchmark."""
 
+import dataclasses
 import hashlib
 import io
 import json
@@ -76,6 +77,37 @@ def test_sharing_does_not_depend_on_how_it_was_asked_for():
     assert set(plans[1]) < set(plans[2])
 
 
+def test_results_say_how_a_shared_model_was_trained(tmp_path):
+    """Also of a trial whose model is that of another trial."""
+    runs = benchmark_plan.plan(
+        tmp_path, ["cifar+10", "cifar+50"], ["cac"], [0, 1], "neal"
+    )
+    trained = runs[0]
+    for run in runs:
+        metrics = {
+            "format": FORMAT,
+            "dataset": run.dataset,
+            "trial": run.trial,
+            "method": "cac",
+            "split_family": "neal",
+            "bhattacharyya": None,
+            "scores": {"gamma": {"ccr": None}},
+        }
+        settings = {"model": trained.model, "model_sha256": "0"}
+        if run is trained:
+            metrics |= {"epochs": 43, "seconds": 9.0}
+            settings = {"seed": 5, "precision": "float32"}
+        with experiments.RunFolder.open(run.path, settings, {}) as folder:
+            pathlib.Path(folder.file("metrics.json")).write_text(
+                json.dumps(metrics)
+            )
+    rows, problems = results_csv.collect_results(tmp_path)
+    assert (len(rows), problems) == (4, [])
+    for row in rows:
+        assert (row["epochs"], row["seconds"]) == (43, 9.0)
+        assert (row["seed"], row["precision"]) == (5, "float32")
+
+
 def test_a_run_that_cannot_be_read_is_left_out(tmp_path):
     folder = tmp_path / "neal" / "mnist" / "cac" / "trial0"
     folder.mkdir(parents=True)
@@ -130,6 +162,8 @@ def test_a_shared_model_is_evaluated_on_the_other_set(tmp_path, monkeypatch):
     settings["model_sha256"] = hashlib.sha256(b"").hexdigest()
     finish(shared.path, settings, overwrite=True)
     assert benchmark.is_finished(shared, config)
+    other = dataclasses.replace(config, scores=("gamma", "energy"))
+    assert not benchmark.is_finished(shared, other)
     # The model was trained again since.
     model.write_bytes(b"another")
     assert not benchmark.is_finished(shared, config)
@@ -228,20 +262,20 @@ def test_a_preset_is_swept_where_it_changes_the_recipe():
         "neal",
         sweep={"preset": ("fair", "paper")},
     )
-    # Each has one of the two presets without being told.
+    # "fair" is the default, and no others are published for `cac`.
     names = ["cac", "osrci", "osrci,preset=paper"]
     assert [run.name for run in runs] == [
         f"digits {name} trial 0" for name in names
     ]
-    with pytest.raises(ValueError, match="cac or osrci have no preset 'best'"):
-        benchmark_plan.plan(
-            "out",
-            ["digits"],
-            ["cac", "osrci"],
-            [0],
-            "neal",
-            sweep={"preset": ("fast", "best")},
-        )
+    (run,) = benchmark_plan.plan(
+        "out", ["mnist"], ["cac"], [0], "neal", sweep={"preset": ("fast",)}
+    )
+    assert run.variant == (("preset", "fast"),)
+    (wrong,) = benchmark_plan.plan(
+        "out", ["mnist"], ["cac"], [0], "neal", sweep={"preset": ("best",)}
+    )
+    with pytest.raises(ValueError, match="preset must be one of fair, fast"):
+        benchmark_plan.configurations([wrong])
 
 
 def test_a_method_without_the_field_does_not_vary():
@@ -269,12 +303,19 @@ def test_a_table_tells_presets_apart():
             auroc=0.8,
             variant="preset=paper",
         ),
+        row(
+            method="osrci",
+            score="unknown_class",
+            auroc=0.7,
+            variant="preset=fast",
+        ),
         row(method="osrci", score="unknown_class", variant="gan_epochs=3"),
     ]
     _, lines = paper_tables.paper_table(1, rows)
-    assert [texts for texts, _ in lines][:2] == [
+    assert [texts for texts, _ in lines][:3] == [
         ["OSRCI", "0.900 (1)"],
         ["OSRCI, preset=paper", "0.800 (1)"],
+        ["OSRCI, preset=fast", "0.700 (1)"],
     ]
 
 
@@ -475,7 +516,10 @@ def test_figure_of_the_accuracy():
 def test_figure_of_a_sweep():
     rows = [
         row(
-            variant=f"magnitude={m},anchor_weight={w}", trial=t, auroc=m * w + t
+            # A preset has no place on an axis.
+            variant=f"preset=fast,magnitude={m},anchor_weight={w}",
+            trial=t,
+            auroc=m * w + t,
         )
         for m in (5.0, 10.0)
         for w in (0.01, 0.02)
@@ -485,7 +529,8 @@ def test_figure_of_a_sweep():
     (axes,) = figure.axes
     assert axes.get_xlabel() == "magnitude"
     first, second = axes.containers
-    assert first.get_label() == "cifar10, cac, anchor_weight=0.01"
+    label = "cifar10, cac, anchor_weight=0.01, preset=fast"
+    assert first.get_label() == label
     np.testing.assert_allclose(second[0].get_xydata(), [[5, 0.6], [10, 0.7]])
     with pytest.raises(ValueError, match="no axis of numbers"):
         paper_figures.sweep_figure([row(variant="network=resnet18")])

@@ -23,6 +23,7 @@ DIGITS = {"dataset": "digits"}
     ("dataset", "most_images"),
     [
         ("mnist", 300_000),
+        ("svhn", 800_000),
         ("cifar10", 1_000_000),
         ("cifar+10", 700_000),
         ("cifar+50", 700_000),
@@ -40,7 +41,11 @@ def test_the_fast_preset_trains_on_fewer_images(dataset, most_images, method):
     assert recipe.flip == methods.get(method).preset(dataset)["flip"]
     images = benchmark_plan.training_images(dataset, "neal", 0)
     assert 0.9 * most_images < recipe.epochs * images <= most_images
-    assert recipe.preset == "fast"
+    assert (recipe.preset, recipe.most_epochs) == ("fast", recipe.epochs)
+    # Also where another schedule was asked for.
+    two = {"preset": "fast", "schedule": "two_stage"}
+    config = ExperimentConfig({"dataset": dataset}, method, two)
+    assert config.recipe_in_force.most_epochs == recipe.epochs
     given = {"preset": "fast", "epochs": 3}
     config = ExperimentConfig({"dataset": dataset}, method, given)
     assert config.recipe_in_force.epochs == 3

@@ -322,7 +322,7 @@ def test_what_is_refused():
         ({"reconstruction_weight": -0.1}, "reconstruction_weight must be at"),
         ({"latent_channels": 0}, "latent_channels must be at least 1"),
         ({"network": "vgg"}, "network must be one of"),
-        ({"preset": "other"}, "preset must be one of fair, paper"),
+        ({"preset": "other"}, "preset must be one of fair, fast, paper"),
     ):
         with pytest.raises(ValueError, match=message):
             recipe(**values)
@@ -333,8 +333,7 @@ def test_what_is_refused():
 
 def test_published_values():
     method = methods.get("crosr")
-    preset = method.preset("cifar10")
-    paper = method.recipe.of_preset(preset, {"preset": "paper"})
+    paper = method.recipe_for("cifar10", {"preset": "paper"})
     assert (paper.epochs, paper.learning_rate, paper.batch_size) == (
         30,
         0.05,
@@ -342,7 +341,8 @@ def test_published_values():
     )
     assert (paper.reconstruction_weight, paper.latent_channels) == (1.0, 32)
     assert paper.algorithm == "sgd" and paper.momentum == 0.9
-    assert method.recipe.of_preset(preset, {}).epochs == preset["epochs"]
+    assert method.recipe_for("cifar10", {}).epochs == 150
+    assert method.recipe_for("cifar10", {"preset": "fast"}).epochs == 41
 
 
 @pytest.mark.slow

@@ -522,7 +522,7 @@ def test_score_of_classes_that_are_taken_for_unknown(rng):
 def test_recipe():
     method = methods.get("g_openmax")
     of = method.recipe.of_preset
-    published = of(method.preset("mnist"), {"preset": "paper"})
+    published = method.recipe_for("mnist", {"preset": "paper"})
     assert published.generator == "interpolation"
     assert published.largest_known_probability == 0.5
     assert (published.gan_batch_size, published.generated_unknowns) == (
@@ -537,10 +537,10 @@ def test_recipe():
     assert (adam.beta_1, adam.beta_2) == (0.5, 0.999)
     given = {"generator": "conditional", "gan_learning_rate": 0.1}
     assert of({}, given).gan_learning_rate == 0.1
-    preset = method.preset("digits")
-    assert of(preset, {"generator": "conditional"}).gan_learning_rate == 1e-3
-    paper = {"generator": "conditional", "preset": "paper"}
-    assert of(preset, paper).gan_learning_rate == 2e-4
+    for preset, rate in (("fair", 1e-3), ("paper", 2e-4)):
+        given = {"generator": "conditional", "preset": preset}
+        recipe = method.recipe_for("digits", given)
+        assert recipe.gan_learning_rate == rate
     for name in ("largest_known_probability", "gradient_penalty"):
         assert conditional.unused[name] == "generator=conditional"
     with pytest.raises(ValueError, match="generator must be one of interpo"):

@@ -460,15 +460,13 @@ def test_a_search_leaves_the_networks_as_they_are(digits, trained):
 
 def test_presets():
     osrci = methods.get("osrci")
-    fair = osrci.recipe.of_preset(osrci.preset("mnist"), {})
+    fair = osrci.recipe_for("mnist", {})
     assert (fair.latent_distance, fair.generation_mode) == (
         "squared",
         "evaluation",
     )
     assert fair.epochs == methods.get("cac").preset("mnist")["epochs"]
-    paper = osrci.recipe.of_preset(
-        osrci.preset("mnist"), {"preset": "paper", "gan_epochs": 2}
-    )
+    paper = osrci.recipe_for("mnist", {"preset": "paper", "gan_epochs": 2})
     assert (
         paper.latent_distance,
         paper.search_step,

@@ -167,13 +167,13 @@ def test_saved_loaded_and_exported(finished, digits, tmp_path):
 
 def test_published_values():
     method = methods.get("gfror")
-    preset = method.preset("cifar10")
-    paper = method.recipe.of_preset(preset, {"preset": "paper"})
+    paper = method.recipe_for("cifar10", {"preset": "paper"})
     assert (paper.algorithm, paper.learning_rate) == ("adam", 1e-3)
     assert (paper.batch_size, paper.weight_decay) == (128, 1e-4)
     assert paper.symmetry_weight == 0.2
     assert (paper.auto_encoder_epochs, paper.auto_encoder_latents) == (40, 200)
-    assert method.recipe.of_preset(preset, {}).epochs == preset["epochs"]
+    assert method.recipe_for("cifar10", {}).epochs == 150
+    assert method.recipe_for("cifar10", {"preset": "fast"}).epochs == 41
 
 
 def test_images_that_cannot_be_turned(network, tmp_path):

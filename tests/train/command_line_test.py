@@ -1178,7 +1178,8 @@ def test_benchmark_of_a_sweep(tmp_path, capsys):
         "--datasets=digits",
         "--trials=0",
         "--train_flags=--test_fraction=0.8",
-        "--sweep=epochs=1,2",
+        # For `cac` this preset is no other.
+        "--sweep=preset=paper epochs=1,2",
         f"--output_dir={out}",
     )
     assert "cac, epochs=2, gamma" in capsys.readouterr().out
@@ -1188,6 +1189,17 @@ def test_benchmark_of_a_sweep(tmp_path, capsys):
         ("epochs=2", 2),
     }
     assert (out / "sweep.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_sweep_is_drawn_over_numbers():
+    assert cac_benchmark._has_axis({"preset": ("fast",), "epochs": (1, 2)})
+    for sweep in (
+        {},
+        {"preset": ("fast", "paper")},
+        {"schedule": ("cosine",), "epochs": (1, 2)},
+        {"until_converged": (True, False)},
+    ):
+        assert not cac_benchmark._has_axis(sweep)
 
 
 def test_a_figure_shows_its_own_runs_of_a_folder():
@@ -1249,6 +1261,11 @@ def test_a_table_of_released_weights_has_what_was_released(tmp_path, capsys):
             ["--sweep=epochs=1", "--train_flags=--epochs=2"],
             "both decide epochs",
         ),
+        (
+            ["--train_flags=--preset=fast"],
+            "cannot hold --preset: give it as --sweep=preset=fast",
+        ),
+        (["--sweep=preset=best"], "--sweep: preset=best"),
         (["--sweep=epochs=1", "--figure=2"], "--sweep goes neither with"),
         (["--sweep=epochs=1", "--table=1"], "goes with --table only as"),
         (

@@ -70,8 +70,8 @@ def _few():
 def _train_on_few(path, runtime, network):
     few = _few()
     method = methods.get("cac")
-    recipe = method.recipe.of_preset(
-        method.preset("digits"), {**PLAIN, "epochs": 1, "network": network}
+    recipe = method.recipe_for(
+        "digits", {**PLAIN, "epochs": 1, "network": network}
     )
     run = TrainingRun(runtime, path)
     with runtime.scope():

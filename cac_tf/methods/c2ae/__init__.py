@@ -28,9 +28,9 @@ from cac_tf import losses
 from cac_tf import metrics
 from cac_tf.methods.known_data import fit_to_known_data
 from cac_tf.methods.method import register
+from cac_tf.methods.published_recipe import PublishedRecipe
 from cac_tf.methods.recipe import field
 from cac_tf.methods.supervised import SupervisedMethod
-from cac_tf.methods.two_presets import TwoPresetRecipe
 from cac_tf.training import Stage
 
 extreme_values = lazy.module("cac_tf.methods.c2ae.extreme_values")
@@ -50,7 +50,7 @@ _SHOWN = 12
 
 
 @dataclasses.dataclass(frozen=True)
-class Recipe(TwoPresetRecipe):
+class Recipe(PublishedRecipe):
     """The classifier's recipe and that of its decoder."""
 
     match_weight: float = field(
@@ -89,6 +89,7 @@ class Recipe(TwoPresetRecipe):
     @classmethod
     def published(cls):
         return {
+            **super().published(),
             "algorithm": "adam",
             "learning_rate": 3e-4,
             "threshold": "extreme_values",
@@ -113,9 +114,9 @@ class C2AE(SupervisedMethod):
     scores = ("min_reconstruction_error", "max_softmax", "max_logit")
     takes_several_devices = False
 
-    def preset(self, dataset):
-        values = super().preset(dataset)
-        return {**values, **(_DIGITS if dataset == "digits" else {})}
+    def preset(self, dataset, name="fair"):
+        is_own = dataset == "digits" and name != "paper"
+        return {**super().preset(dataset, name), **(_DIGITS if is_own else {})}
 
     def loss(self, recipe):
         return losses.CrossEntropyLoss()

@@ -28,9 +28,9 @@ from cac_tf import losses
 from cac_tf import metrics
 from cac_tf.methods.known_data import fit_to_known_data
 from cac_tf.methods.method import register
+from cac_tf.methods.published_recipe import PublishedRecipe
 from cac_tf.methods.recipe import field
 from cac_tf.methods.supervised import SupervisedMethod
-from cac_tf.methods.two_presets import TwoPresetRecipe
 
 hierarchy = lazy.module("cac_tf.methods.crosr.hierarchy")
 training = lazy.module("cac_tf.methods.reconstruction.training")
@@ -40,7 +40,7 @@ _SHOWN = 12
 
 
 @dataclasses.dataclass(frozen=True)
-class Recipe(TwoPresetRecipe):
+class Recipe(PublishedRecipe):
     """The classifier's recipe and that of its reconstruction."""
 
     reconstruction_weight: float = field(
@@ -60,6 +60,7 @@ class Recipe(TwoPresetRecipe):
     @classmethod
     def published(cls):
         return {
+            **super().published(),
             "algorithm": "sgd",
             "schedule": "cosine",
             "learning_rate": 0.05,

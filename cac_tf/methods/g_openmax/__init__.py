@@ -66,10 +66,7 @@ class Recipe(GeneratedUnknownsRecipe):
     @classmethod
     def of_preset(cls, preset, given):
         if given.get("generator") == "conditional":
-            is_published = given.get("preset") == "paper"
-            rate = (not is_published and preset.get("gan_learning_rate")) or (
-                _CONDITIONAL_LEARNING_RATE
-            )
+            rate = preset.get("gan_learning_rate", _CONDITIONAL_LEARNING_RATE)
             given = {"gan_learning_rate": rate, **given}
         return super().of_preset(preset, given)
 

@@ -5,12 +5,12 @@ import dataclasses
 from typing import Any
 from typing import ClassVar
 
+from cac_tf.methods.published_recipe import PublishedRecipe
 from cac_tf.methods.recipe import field
-from cac_tf.methods.two_presets import TwoPresetRecipe
 
 
 @dataclasses.dataclass(frozen=True)
-class GeneratedUnknownsRecipe(TwoPresetRecipe):
+class GeneratedUnknownsRecipe(PublishedRecipe):
     """How classifier, generator and the class "unknown" are trained."""
 
     BETA_1: ClassVar[float] = 0.5
@@ -67,6 +67,7 @@ class GeneratedUnknownsRecipe(TwoPresetRecipe):
     @classmethod
     def published(cls) -> dict[str, Any]:
         return {
+            **super().published(),
             "gan_epochs": 30,
             "gan_width": 64,
             "penalty_norm": "pixel",

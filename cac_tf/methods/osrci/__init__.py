@@ -87,9 +87,9 @@ class OSRCI(GeneratedUnknowns):
     recipe = Recipe
     scores = ("unknown_class", "energy", "max_softmax")
 
-    def preset(self, dataset):
-        values = super().preset(dataset)
-        return {**values, **(_DIGITS if dataset == "digits" else {})}
+    def preset(self, dataset, name="fair"):
+        is_own = dataset == "digits" and name != "paper"
+        return {**super().preset(dataset, name), **(_DIGITS if is_own else {})}
 
     def unknowns(self, model, auto_encoder, dataset, recipe, rng):
         rows = rng.permutation(

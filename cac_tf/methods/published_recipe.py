@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recipes with the values of the published code and those of all methods."""
+"""Recipes whose values in the published code are others than of all methods."""
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 from typing import ClassVar
-from typing import Self
 
 from cac_tf import lazy
 from cac_tf.methods.recipe import Recipe
@@ -33,8 +31,8 @@ _PUBLISHED = {
 
 
 @dataclasses.dataclass(frozen=True)
-class TwoPresetRecipe(Recipe):
-    """The common recipe with an optimizer to choose, and two presets.
+class PublishedRecipe(Recipe):
+    """The common recipe with an optimizer to choose, and published values.
 
     The network of the published code is that of CAC's authors (`openset_cnn`),
     but for its dropout, which is at the start of each block, on the image too,
@@ -42,19 +40,8 @@ class TwoPresetRecipe(Recipe):
     with the schedule "two_stage", those with the best validation value are
     kept here. Its images have 32x32 pixels: for TinyImageNet, give
     `image_size=32`.
-
-    The values of a preset are those of `of_preset`; a `Recipe` that is made
-    directly has the defaults of its fields.
     """
 
-    preset: str = field(
-        "fair",
-        "fair: the classifier is trained like that of all methods here. paper: "
-        "as by the code behind the published figures, as far as it is known, "
-        "with its optimizers and numbers of epochs, and without augmentation. "
-        "fast: like fair, the classifier by the fast recipe.",
-        choices=("fair", "paper", "fast"),
-    )
     algorithm: str = field(
         "sgd", "Optimizer of the classifier.", choices=("sgd", "adam")
     )
@@ -63,28 +50,17 @@ class TwoPresetRecipe(Recipe):
     BETA_1: ClassVar[float] = 0.9
 
     @classmethod
-    def of_preset(
-        cls, preset: Mapping[str, Any], given: Mapping[str, Any]
-    ) -> Self:
-        """As in `Recipe`; given preset="paper", the values are published ones.
+    def published(cls) -> dict[str, Any]:
+        """As in `Recipe`; a method adds its own.
 
         Example:
 
         >>> from cac_tf import methods
-        >>> recipe = methods.get("c2ae").recipe
-        >>> recipe.of_preset({"epochs": 5}, {"preset": "paper"}).epochs
+        >>> c2ae = methods.get("c2ae")
+        >>> c2ae.recipe_for("mnist", {"preset": "paper"}).epochs
         30
-        >>> recipe.of_preset({"epochs": 5}, {}).epochs
-        5
         """
-        if given.get("preset") == "paper":
-            preset = {**_PUBLISHED, **cls.published()}
-        return super().of_preset(preset, given)
-
-    @classmethod
-    def published(cls) -> dict[str, Any]:
-        """Published values of a method's own fields, and of others."""
-        return {}
+        return dict(_PUBLISHED)
 
     @property
     def unused(self) -> dict[str, str]:
