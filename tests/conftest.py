@@ -5,6 +5,7 @@ import functools
 import importlib.util
 import os
 import pathlib
+import sys
 import tarfile
 
 import keras
@@ -44,7 +45,9 @@ def load_benchmark(name):
 
 
 def load_script(path):
-    """A script that is in no package as a module."""
+    """A script that is in no package as a module, with those beside it."""
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
     spec = importlib.util.spec_from_file_location(
         f"{path.parent.name}_{path.stem}", path
     )

@@ -10,10 +10,10 @@ adds what both heads say.
 from cac_tf import lazy
 from cac_tf.methods import cac
 from cac_tf.methods.method import register
-from cac_tf.models.networks import network_parts
 
 keras = lazy.module("keras")
 features = lazy.module("cac_tf.models.features")
+network_parts = lazy.module("cac_tf.models.networks.network_parts")
 
 
 class TwoHeads(cac.ClassAnchorClustering):
