@@ -4,9 +4,9 @@
     TFDS_DATA_DIR=... python benchmarks/resnet18_epoch.py
 
 Every tenth image of CIFAR10 against CIFAR100 (a fifth of those to train on is
-for validation) by the data set's recipe with one epoch: about ten minutes on
-two CPU cores, where an epoch of all images takes over an hour and
-the recipe has 200. It shows that the way works, from training to the rates of
+for validation) by the data set's recipe with one epoch: two to ten minutes on
+two CPU cores. All images would take twelve times as long, and the recipe has
+200 epochs. It shows that the way works, from training to the rates of
 Table 3, and nothing about CAC. Writes benchmarks/results/resnet18_epoch.json.
 """
 

@@ -126,8 +126,8 @@ def resnet18():
 
     The paper gives no hyper-parameters for it; these are those of CIFAR10.
     Expected CCR at a false-positive rate of 10 %: 0.826 (SVHN), 0.738
-    (CIFAR100). Made for a GPU: an epoch (40,000 images) takes over an hour
-    on two CPU cores.
+    (CIFAR100). Made for a GPU: an epoch (40,000 images) takes a quarter of an
+    hour to over an hour on two CPU cores.
     """
     return {**cifar10(), "network": "resnet18", "dropout": 0.0}
 
