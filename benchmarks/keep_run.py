@@ -62,6 +62,7 @@ def keep(path, name, results=RESULTS):
     content = {**config, "history": history}
     if folder.is_finished:
         content["metrics"] = read_metrics(path)
+        content["metrics"]["dataset"] = options["dataset"]
     else:
         content["seconds"] = seconds
     atomic_files.write_json(results / f"{name}.json", content)

@@ -90,9 +90,12 @@ def test_no_paths_of_the_machine_are_kept(tmp_path):
     }
     with experiments.RunFolder.open(tmp_path / "run", settings, {}) as folder:
         metrics = pathlib.Path(folder.file("metrics.json"))
-        metrics.write_text(json.dumps({"format": experiments.FORMAT}))
+        content = {"format": experiments.FORMAT}
+        content["dataset"] = settings["data"]["dataset"]
+        metrics.write_text(json.dumps(content))
     keep(tmp_path / "run", "kept", tmp_path)
     kept = json.loads((tmp_path / "kept.json").read_text())
+    assert kept["metrics"]["dataset"] == "own.npz"
     assert kept["settings"] == {
         "data": {"dataset": "own.npz"},
         "model": "neal/cifar+10/cac/trial0/model.keras",
