@@ -361,7 +361,10 @@ def test_a_generator_that_collapsed_or_diverged(digits):
     ):
         gan.check_not_collapsed(images, labels, names)
     gan.compile(keras.optimizers.SGD(1e30), run_eagerly=True)
-    with pytest.raises(FloatingPointError, match="Lower gan_learning_rate"):
+    with pytest.raises(
+        FloatingPointError,
+        match=r"Lower gan_learning_rate\. The weights are no longer usable\.$",
+    ):
         gan.fit(images, labels, batch_size=8, epochs=3, verbose=0)
 
 
