@@ -77,6 +77,8 @@ class Method:
     # Names of `cac_tf.scores` that an evaluation compares by default; the
     # first is the method's own.
     scores: tuple[str, ...] = ("gamma",)
+    # Values of its own fields for scikit-learn's digits.
+    digits: Mapping[str, Any] = {}
     # Whether its losses and networks are those of the whole batch where
     # TensorFlow divides it among devices. (On JAX, everything is.)
     takes_several_devices: bool = True
@@ -98,6 +100,8 @@ class Method:
         values = presets.preset(dataset)
         if name == "fast":
             values = {**values, **presets.fast(dataset)}
+        if dataset == "digits":
+            values = {**values, **self.digits}
         return self.fitting(values)
 
     def recipe_for(self, dataset: str, given: Mapping[str, Any]) -> Any:

@@ -111,12 +111,9 @@ class C2AE(SupervisedMethod):
 
     name = "c2ae"
     recipe = Recipe
+    digits = _DIGITS
     scores = ("min_reconstruction_error", "max_softmax", "max_logit")
     takes_several_devices = False
-
-    def preset(self, dataset, name="fair"):
-        is_own = dataset == "digits" and name != "paper"
-        return {**super().preset(dataset, name), **(_DIGITS if is_own else {})}
 
     def loss(self, recipe):
         return losses.CrossEntropyLoss()

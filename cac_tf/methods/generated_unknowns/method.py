@@ -58,12 +58,9 @@ class GeneratedUnknowns(SupervisedMethod):
     """
 
     recipe = GeneratedUnknownsRecipe
+    digits = _DIGITS
     # The discriminator compares images of a batch.
     takes_several_devices = False
-
-    def preset(self, dataset, name="fair"):
-        is_own = dataset == "digits" and name != "paper"
-        return {**super().preset(dataset, name), **(_DIGITS if is_own else {})}
 
     def loss(self, recipe):
         return losses.OneVsAllLoss()

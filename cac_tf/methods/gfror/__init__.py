@@ -91,12 +91,9 @@ class GFROR(SupervisedMethod):
 
     name = "gfror"
     recipe = Recipe
+    digits = _DIGITS
     scores = ("max_logit", "max_softmax", "energy")
     takes_several_devices = False
-
-    def preset(self, dataset, name="fair"):
-        is_own = dataset == "digits" and name != "paper"
-        return {**super().preset(dataset, name), **(_DIGITS if is_own else {})}
 
     def loss(self, recipe):
         return losses.SymmetryLoss(recipe.symmetry_weight)

@@ -35,6 +35,7 @@ counterfactuals = lazy.module("cac_tf.methods.osrci.counterfactuals")
 # images show no known class to the classifier, on trial 0: with the defaults
 # nearly none.
 _DIGITS = {
+    **GeneratedUnknowns.digits,
     "generated_unknowns": 320,
     "search_steps": 300,
     "search_speed": 0.03,
@@ -85,11 +86,8 @@ class OSRCI(GeneratedUnknowns):
 
     name = "osrci"
     recipe = Recipe
+    digits = _DIGITS
     scores = ("unknown_class", "energy", "max_softmax")
-
-    def preset(self, dataset, name="fair"):
-        is_own = dataset == "digits" and name != "paper"
-        return {**super().preset(dataset, name), **(_DIGITS if is_own else {})}
 
     def unknowns(self, model, auto_encoder, dataset, recipe, rng):
         rows = rng.permutation(
