@@ -434,11 +434,6 @@ def test_learns_digits_and_a_class_more(finished, digits, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    keras.backend.backend() == "tensorflow",
-    reason="a generator's training is not always the same there",
-    strict=False,
-)
 @pytest.mark.parametrize(
     ("generator", "where"),
     [

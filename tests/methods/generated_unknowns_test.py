@@ -84,6 +84,39 @@ def judge(rng):
     return network, of_numpy
 
 
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="about its graphs"
+)
+def test_no_variable_changes_before_the_last_gradient():
+    import tensorflow as tf
+
+    variables = [keras.Variable(0.0) for _ in range(2)]
+    optimizer = gradients.all_gradients_first(keras.optimizers.SGD(1.0))
+    optimizer.build(variables)
+
+    @tf.function(input_signature=[tf.TensorSpec([])] * 2)
+    def step(one, other):
+        optimizer.apply([one, other], variables)
+
+    def before(op, output=0):
+        """Names of what an operation waits for when the graph is optimized."""
+        inputs = list(op.inputs)
+        if op.type == "IdentityN":  # Taken apart.
+            inputs = [inputs[output]]
+        found = {op.name}
+        for tensor in inputs:
+            found |= before(tensor.op, tensor.value_index)
+        return found.union(*map(before, op.control_inputs))
+
+    graph = step.get_concrete_function().graph
+    changes = [
+        op for op in graph.get_operations() if op.type == "AssignSubVariableOp"
+    ]
+    assert len(changes) == 2
+    for change in changes:
+        assert before(change) >= {"one", "other"}
+
+
 def penalty_of(function, images, norm):
     """Equation 3 of Gulrajani et al., by finite differences."""
     slopes = central_differences(lambda x: function(x).sum(), images)

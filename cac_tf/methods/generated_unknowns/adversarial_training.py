@@ -4,6 +4,7 @@
 import keras
 from keras import ops
 
+from cac_tf.methods.generated_unknowns.gradients import all_gradients_first
 from cac_tf.models.training_checks import StopOnNonFiniteLoss
 
 
@@ -25,6 +26,11 @@ class AdversarialTraining(keras.Model):
     def build(self, input_shape):
         """The networks are built when they are made."""
         self.built = True
+
+    def compile(self, optimizer, **kwargs):
+        """Like `keras.Model.compile`."""
+        optimizer = all_gradients_first(keras.optimizers.get(optimizer))
+        super().compile(optimizer, **kwargs)
 
     @property
     def metrics(self):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients by inputs, in a form that can be differentiated once more."""
+"""Gradients by inputs, and through networks that do not learn from them."""
 
 import keras
 from keras import ops
@@ -9,7 +9,7 @@ def values_and_gradient(function, x, variables):
     """Values of a function, and the gradient of their sum by its input.
 
     Both can be differentiated by the variables and by whatever else they
-    depend on. (The only place here that knows the backend.)
+    depend on.
 
     Args:
         function: from a tensor like x to (B,) values; it may call Keras
@@ -72,3 +72,30 @@ def with_frozen(model, *inputs, **kwargs):
     pairs = [(v, ops.stop_gradient(v.value)) for v in model.variables]
     with keras.StatelessScope(state_mapping=pairs):
         return model(*inputs, **kwargs)
+
+
+def all_gradients_first(optimizer):
+    """An optimizer that changes no variable before it has all gradients.
+
+    On TensorFlow, another one begins with those that are there. In one of a
+    thousand steps or so, it changed a network of `with_frozen` while gradients
+    by its inputs were still computed with its weights.
+
+    Args:
+        optimizer: `keras.optimizers.Optimizer`, whose settings it gets.
+
+    Example:
+
+    >>> adam = all_gradients_first(keras.optimizers.Adam(1e-4))
+    >>> adam.name, isinstance(adam, keras.optimizers.Adam)
+    ('adam', True)
+    """
+    if keras.backend.backend() != "tensorflow":
+        return optimizer
+    import tensorflow as tf
+
+    class AllGradientsFirst(type(optimizer)):
+        def apply(self, grads, trainable_variables=None):
+            return super().apply(tf.tuple(grads), trainable_variables)
+
+    return AllGradientsFirst.from_config(optimizer.get_config())
