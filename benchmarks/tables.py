@@ -197,8 +197,9 @@ def trained_here_table():
             cells.setdefault(dataset, []).append(
                 metrics["scores"][score]["auroc"]
             )
-        cells = found.setdefault((label, "accuracy"), {})
-        cells.setdefault(dataset, []).append(metrics["accuracy"])
+        for measure in ("accuracy", "bhattacharyya"):
+            cells = found.setdefault((label, measure), {})
+            cells.setdefault(dataset, []).append(metrics[measure])
         times = minutes.setdefault(dataset, [])
         if label in _SCORES_TRAINED and "epochs" in metrics:
             times.append(metrics["seconds"] / 60)
@@ -209,11 +210,13 @@ def trained_here_table():
     for (label, measure), cells in sorted(found.items()):
         shown = [mean_of_trials(cells.get(name, [])) for name in minutes]
         lines.append(f"| {label}, {measure} | {' | '.join(shown)} |")
-    published = [
-        as_published(PAPER_TABLES[1].published(name)["CAC"][0])
-        for name in minutes
-    ]
-    lines.append(f"| published: CAC | {' | '.join(published)} |")
+    for number, row in ((1, "CAC"), (2, "CAC"), (2, "Cross-entropy")):
+        table = PAPER_TABLES[number]
+        published = [as_published(table.published(n)[row][0]) for n in minutes]
+        lines.append(
+            f"| published, Table {number} ({table.split_family}): {row} "
+            f"| {' | '.join(published)} |"
+        )
     spent = [
         f"{np.median(values):.0f}" if values else NOTHING
         for values in minutes.values()
