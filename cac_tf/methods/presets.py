@@ -160,8 +160,8 @@ def preset(dataset: str) -> dict[str, Any]:
 
 
 # One cosine at a higher rate than the paper's, and neither dropout nor rotated
-# images. Of the changes that the "search" of benchmarks/training_queue.py tried,
-# none gained accuracy.
+# images. None of the changes that the "search" of benchmarks/training_queue.py
+# tried gained accuracy.
 _FAST = {
     "schedule": "cosine",
     "second_stage_epochs": 0,
