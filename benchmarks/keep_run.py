@@ -44,8 +44,8 @@ def _history(folder):
     return history, round(seconds, 1)
 
 
-def keep(path, name, results=RESULTS):
-    """Writes config, metrics and history of a run as one file."""
+def keep(path, name, results=RESULTS, **more):
+    """Writes config, metrics, history and more of a run as one file."""
     folder = RunFolder(path)
     config = read_config(path)
     # No paths of the machine that it ran on.
@@ -59,7 +59,7 @@ def keep(path, name, results=RESULTS):
             *pathlib.Path(settings["model"]).parts[-5:]
         )
     history, seconds = _history(folder)
-    content = {**config, "history": history}
+    content = {**config, **more, "history": history}
     if folder.is_finished:
         content["metrics"] = read_metrics(path)
         content["metrics"]["dataset"] = options["dataset"]

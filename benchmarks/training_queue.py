@@ -9,8 +9,9 @@ and the next one begins. Names, or their beginnings, choose among the runs; all
 of CIFAR+ share the model of cifar+10_..._0.
 
 What `cac-benchmark` would train with `--sweep=preset=fast` and, for a few,
-`--sweep=preset=paper` is trained here with the scores of `SCORES`, in an order
-in which whole columns of a table come first.
+`--sweep=preset=paper` is trained here with all scores of a classifier, in an
+order in which whole columns of a table come first. "chosen_by_known_data" is
+the score that `--score=auto` takes for the model.
 
 "search" runs look around the fast recipe without any test image: known are four
 of the six known CIFAR10 classes of `miller2020` trial 0, unknown the other two,
@@ -19,6 +20,7 @@ CIFAR10. (Each CIFAR10 class is unknown in some `neal` trial, but not by these
 images.)
 """
 
+import functools
 import pathlib
 import sys
 import tempfile
@@ -30,6 +32,7 @@ from keep_run import keep
 from cac_tf import atomic_files
 from cac_tf import data
 from cac_tf import experiments
+from cac_tf.models import load_model
 
 RUNS = pathlib.Path(__file__).parent.parent / "runs" / "training"
 KEPT = RESULTS / "training"
@@ -46,8 +49,8 @@ REPORTED = (
     ("mnist", ("osrci", "g_openmax"), "paper", 1),
     ("cifar10", ("cac",), "paper", 1),
 )
-# What is reported of the trainings with one network and one loss.
-SCORES = ("gamma", "max_logit", "max_softmax", "energy", "vim")
+# Those with one network that returns logits and features.
+CLASSIFIERS = {"cac", "cross_entropy"}
 # Epochs between points of the learning curve of CIFAR10.
 CURVE = 5
 # The fast recipe with half of its epochs: 288,000 training images.
@@ -102,12 +105,14 @@ def reported():
             "neal",
             sweep={"preset": (preset,)},
         )
-        is_plain = set(methods) <= {"cac", "cross_entropy"}
+        are_classifiers = CLASSIFIERS.issuperset(methods)
         configs = experiments.configurations(
             runs,
-            scores=SCORES if is_plain else None,
+            scores="all" if are_classifiers else None,
             precision="mixed_bfloat16",
-            evaluate_every=CURVE if dataset == "cifar10" and is_plain else 0,
+            evaluate_every=CURVE
+            if dataset == "cifar10" and are_classifiers
+            else 0,
         )
         for run, config in configs.items():
             label = "_paper" if preset == "paper" else ""
@@ -122,7 +127,7 @@ def search(name, method="cac", **recipe):
         {"dataset": held_out_classes()},
         method=method,
         recipe={**SEARCH, **recipe},
-        scores=SCORES,
+        scores="all",
         precision="mixed_bfloat16",
     )
     name = f"search_{name}"
@@ -146,6 +151,24 @@ def queue():
     }
 
 
+@functools.cache
+def chosen_by_known_data(trained):
+    """Name of the score that is chosen for the model of a run."""
+    config = experiments.read_config(trained.path)
+    known = data.load_open_set_dataset(**config["settings"]["data"])
+    score, _ = experiments.choose_score(load_model(trained.model), known)
+    return score.name
+
+
+def keep_finished(run, name):
+    """Keeps the numbers of a finished run, and the choice of a score."""
+    more = {}
+    if run.method in CLASSIFIERS and not name.startswith("search_"):
+        trained = run.shares_model_of or run
+        more["chosen_by_known_data"] = chosen_by_known_data(trained)
+    keep(run.path, name, KEPT, **more)
+
+
 def main(*prefixes):
     """Trains what is not kept yet."""
     KEPT.mkdir(parents=True, exist_ok=True)
@@ -159,7 +182,7 @@ def main(*prefixes):
         for problem in state.failed.values():
             print(problem, flush=True)
         if run in state.finished:
-            keep(run.path, name, KEPT)
+            keep_finished(run, name)
 
 
 if __name__ == "__main__":

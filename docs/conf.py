@@ -203,8 +203,26 @@ def _write_gallery():
         *("## Both side by side", ""),
         *("```", f"cac-report --compare {' '.join(names)}", "```", ""),
         *('<a href="../gallery/comparison.html">The comparison</a>', ""),
+        *_reports_of_the_benchmark(pages),
     ]
     (GENERATED / "gallery.md").write_text("\n".join(lines))
+
+
+def _reports_of_the_benchmark(pages):
+    """Lines about reports that benchmarks/trained_figures.py has kept."""
+    kept = ROOT / "benchmarks" / "results" / "training" / "reports"
+    lines = [
+        *("## Of the paper's benchmark", ""),
+        "The best and the worst trial of Class Anchor Clustering, by the AUROC",
+        "on the test data; see [Benchmarks](../benchmarks.md).",
+        "",
+    ]
+    for path in sorted(kept.glob("*.html")):
+        shutil.copyfile(path, pages / path.name)
+        dataset, _, which = path.stem.rpartition("_")
+        link = f"../gallery/{path.name}"
+        lines.append(f'- <a href="{link}">{dataset}, the {which} trial</a>')
+    return [*lines, ""]
 
 
 def _without_that_of_the_type(app, what, name, obj, options, lines):
