@@ -177,6 +177,7 @@ def _trained(is_search):
     }
 
 
+_CHOSEN = "score chosen by known data"
 # What is shown of them; of other methods, their own score. Cross-entropy has no
 # centres of its own.
 _SCORES_TRAINED = {
@@ -197,9 +198,14 @@ def trained_here_table():
             cells.setdefault(dataset, []).append(
                 metrics["scores"][score]["auroc"]
             )
-        for measure in ("accuracy", "bhattacharyya"):
+        by_measure = {
+            name: metrics[name] for name in ("accuracy", "bhattacharyya")
+        }
+        if (choice := run.get("chosen_by_known_data")) is not None:
+            by_measure[_CHOSEN] = metrics["scores"][choice]["auroc"]
+        for measure, value in by_measure.items():
             cells = found.setdefault((label, measure), {})
-            cells.setdefault(dataset, []).append(metrics[measure])
+            cells.setdefault(dataset, []).append(value)
         times = minutes.setdefault(dataset, [])
         if label in _SCORES_TRAINED and "epochs" in metrics:
             times.append(metrics["seconds"] / 60)
