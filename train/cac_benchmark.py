@@ -204,7 +204,7 @@ def _trials(values):
         ) from error
 
 
-# The plan sets these.
+# The plan sets these, or they are not for many runs.
 _FLAGS_OF_THE_PLAN = (
     "dataset",
     "method",
@@ -220,6 +220,7 @@ _FLAGS_OF_THE_PLAN = (
     "process_id",
     "dump_arrays",
     "overwrite",
+    "tensorboard",
 )
 
 
@@ -240,8 +241,7 @@ def _values_for_all(train_flags, only=None):
     for name in _FLAGS_OF_THE_PLAN:
         if values[name].present:
             raise ValueError(
-                f"--train_flags cannot hold --{name}: the benchmark's own "
-                "flags decide it."
+                f"--train_flags cannot hold --{name}: the benchmark decides it."
             )
     if values["preset"].present:
         raise ValueError(
@@ -302,7 +302,8 @@ def main(values):
     results = folder.file("results.csv")
     if os.path.exists(results):
         rows = experiments.read_results(results)
-        _show(values, folder, rows, state.finished, _has_axis(sweep))
+        own_rows = _rows_of(values.datasets, runs, rows)
+        _show(values, folder, rows, own_rows, state.finished, _axis(sweep))
         print(f"Results: {results}")
     if state.failed:
         lines = "\n".join(
@@ -314,17 +315,22 @@ def main(values):
         )
 
 
-def _has_axis(sweep):
-    """Whether sweep.png can be drawn: over numbers, first of all."""
-    fields = [found for name, found in sweep.items() if name != "preset"]
-    return bool(fields) and all(
-        isinstance(value, int | float) and not isinstance(value, bool)
-        for value in fields[0]
-    )
+def _axis(sweep):
+    """The field of the recipe that sweep.png is drawn over, or None.
+
+    The first one whose values are numbers.
+    """
+    for name, found in sweep.items():
+        if all(
+            isinstance(value, int | float) and not isinstance(value, bool)
+            for value in found
+        ):
+            return name
+    return None
 
 
-def _show(values, folder, rows, finished, has_axis):
-    """Prints the tables, draws the figures."""
+def _show(values, folder, rows, own_rows, finished, axis):
+    """Prints the tables of the folder, draws the figures of the command."""
     if values.table is not None:
         number = int(values.table)
         reporting.print_paper_table(number, rows)
@@ -334,28 +340,35 @@ def _show(values, folder, rows, finished, has_axis):
     else:
         reporting.print_benchmark(rows)
     reporting.write_figure(folder.file("results.png"), rows)
-    if has_axis:
-        figure = reporting.sweep_figure(rows)
+    if axis is not None:
+        figure = reporting.sweep_figure(own_rows, axis)
         _write_figure(folder.file("sweep.png"), figure)
     if values.figure is not None:
         trials = [run for run in finished if run.trial == min(_trials(values))]
-        figure = _figure(values.figure, _rows_of(values, rows), trials)
+        figure = _figure(values.figure, own_rows, trials)
         _write_figure(folder.file(f"figure_{values.figure}.png"), figure)
 
 
-def _rows_of(values, rows):
-    """Those of the data sets, methods and splits that the flags name.
+def _rows_of(datasets, runs, rows):
+    """The rows of some runs, whatever the trial, and of no other data sets.
 
     A folder may hold the runs of several tables and figures.
     """
-    # A set with fixed classes has this family.
-    families = (*values.split_family, "custom")
+    wanted = {
+        (run.dataset, run.split_family, run.method, run.variant_text)
+        for run in runs
+        if run.dataset in datasets
+    }
     return [
         row
         for row in rows
-        if row["dataset"] in values.datasets
-        and row["method"] in values.methods
-        and row["split_family"] in families
+        if (
+            row["dataset"],
+            row["split_family"],
+            row["method"],
+            row["variant"] or "",
+        )
+        in wanted
     ]
 
 

@@ -224,6 +224,9 @@ def _write_parts(values, shard, blocks, classifier, work):
         "image_column": values.image_column,
         "key_column": values.key_column,
     }
+    if values.copy_to is not None:
+        # Photos are copied as their part is written.
+        settings["copy_to"] = values.copy_to
     parts = batch.Parts(values.output, blocks, values.format, settings)
     own = parts.of_shard(*shard)
     there = [position for position in own if parts.is_finished(position)]

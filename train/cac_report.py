@@ -13,6 +13,7 @@ from absl import flags
 from cac_tf import experiments
 from cac_tf.train import command_line
 from cac_tf.train import flag_kinds
+from cac_tf.train import quiet
 
 
 def define_flags(values):
@@ -34,6 +35,7 @@ def define_flags(values):
 
 def main(values, others):
     """Reads the runs and writes the page."""
+    quiet.load_keras()
     experiments.compare_runs([values.compare, *others], values.output)
     print(f"Comparison: {values.output}")
     return 0

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cac_tf import methods
 from cac_tf.annotations import Path
 from cac_tf.experiments import own_process
-from cac_tf.experiments.config import scores_named
+from cac_tf.experiments.config import compared_scores
 from cac_tf.experiments.evaluate import EvaluationConfig
 from cac_tf.experiments.evaluate import evaluate_saved
 from cac_tf.experiments.evaluate import file_sha256
@@ -91,7 +92,7 @@ def run_benchmark(
             state.finished.append(run)
         _collect(output_dir, results)
     if scores is not None:
-        _compare(state, scores_named(scores), say, tell)
+        _compare(state, scores, say, tell)
     for problem in _collect(output_dir, results):
         say("note", f"left out of the results: {problem}")
     return state
@@ -101,8 +102,13 @@ def state_of(configs: Mapping[BenchmarkRun, ExperimentConfig]) -> State:
     """The `State` of runs by their `ExperimentConfig`, from their folders."""
     state = State([], [], {})
     for run, config in configs.items():
+        shared = run.shares_model_of
+        if shared is not None and shared in state.failed:
+            state.failed[run] = f"needs the model of {shared.name}"
+            continue
         try:
-            done = is_finished(run, config)
+            # The model may become another one.
+            done = shared not in state.waiting and is_finished(run, config)
         except RunFolderError as error:
             state.failed[run] = str(error)
             continue
@@ -112,14 +118,19 @@ def state_of(configs: Mapping[BenchmarkRun, ExperimentConfig]) -> State:
 
 def _compare(state, scores, say, tell):
     """Evaluates finished runs with the wanted scores, unless they have them."""
-    for run in state.finished:
-        if os.path.exists(run.model) and are_compared(run, scores):
+    for run in list(state.finished):
+        names = compared_scores(scores, methods.get(run.method))
+        if os.path.exists(run.model) and are_compared(run, names):
             continue
-        say("begins", f"comparing scores of {run.name}", run.scores_folder.path)
+        place = f"comparing scores of {run.name}"
+        say("begins", place, run.scores_folder.path)
+        started = time.monotonic()
         problem = _problem_of(
-            evaluate_again, run, run.scores_folder.path, scores, tell
+            evaluate_again, run, run.scores_folder.path, names, tell
         )
+        say("ended", place, time.monotonic() - started, problem)
         if problem:
+            state.finished.remove(run)
             state.failed[run] = f"comparing scores: {problem}"
 
 

@@ -44,6 +44,11 @@ class BenchmarkRun:
         return own
 
     @property
+    def variant_text(self) -> str:
+        """The variant as `results.csv` has it, e.g. "preset=fast,epochs=5"."""
+        return ",".join(f"{name}={value}" for name, value in self.variant)
+
+    @property
     def name(self) -> str:
         label = _label(self.method, self.variant)
         if self.split_family not in ("neal", "custom"):
@@ -287,26 +292,33 @@ def configurations(
     }
 
 
-def training_images(dataset, split_family, trial):
-    """The number of images that a run trains on, without reading any.
+def training_images(options: Mapping[str, Any]) -> int:
+    """The number of images that a run trains on.
+
+    Those of the benchmark's data sets are not read.
+
+    Args:
+        options: of `data.load_open_set_dataset`.
 
     Example:
 
-    >>> training_images("cifar10", "neal", 0)
-    24000
+    >>> training_images({"dataset": "cifar10", "validation_fraction": 0.1})
+    27000
     """
+    dataset = options["dataset"]
     if dataset not in data.BENCHMARK_SETS:
-        loaded = data.load_open_set_dataset(
-            dataset, split_family=split_family, trial=trial
-        )
-        return loaded.counts["train"]
+        return data.load_open_set_dataset(**options).counts["train"]
     benchmark_set = data.BENCHMARK_SETS[dataset]
     known = benchmark_set.known_names
     if data.has_class_split(dataset):
-        known = data.class_split(dataset, split_family, trial).known
+        family, trial = options.get("split_family"), options.get("trial", 0)
+        known = data.class_split(dataset, family or "neal", trial).known
     counts = benchmark_set.known.train_counts
     if isinstance(counts, int):
         total = counts * (10 if known is None else len(known))
     else:
-        total = sum(counts[i] for i in known)
-    return round(total * (1.0 - benchmark_set.validation_fraction))
+        total = sum(counts[i] for i in known or ())
+    fraction = options.get("validation_fraction")
+    if fraction is None:
+        fraction = benchmark_set.validation_fraction
+    return round(total * (1.0 - fraction))

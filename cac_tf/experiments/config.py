@@ -73,7 +73,7 @@ class ExperimentConfig:
     recipe: dict = dataclasses.field(default_factory=dict)
     score: str | None = None
     tta: str | None = None
-    scores: tuple | None = None
+    scores: str | tuple | None = None
     seed: int = 0
     evaluate_every: int = 0
     true_positive_rate: float = 0.95
@@ -92,7 +92,8 @@ class ExperimentConfig:
         recipe = self._recipe(method)
         object.__setattr__(self, "score", self.score or method.scores[0])
         method.check(recipe, self.dataset_name, self.tta, self.score)
-        object.__setattr__(self, "scores", self._compared(method))
+        scores = compared_scores(self.scores, method)
+        object.__setattr__(self, "scores", scores)
         if self.score != AUTO:
             score_rules.check(self.score)
         if not _is_whole(self.evaluate_every) or self.evaluate_every < 0:
@@ -150,13 +151,6 @@ class ExperimentConfig:
         raise ValueError(
             f"{name}={value} has no effect with {why}; leave it out."
         )
-
-    def _compared(self, method):
-        if self.scores is None:
-            return tuple(method.scores)
-        names = (self.scores,) if isinstance(self.scores, str) else self.scores
-        own = method.scores if tuple(names) == (ALL,) else ()
-        return tuple(dict.fromkeys((*scores_named(names), *own)))
 
     @property
     def recipe_in_force(self) -> Any:
@@ -252,19 +246,38 @@ def _is_whole(value):
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def scores_named(names: Sequence[str]) -> tuple[str, ...]:
-    """Names of scores, each once.
+def compared_scores(
+    names: str | Sequence[str] | None, method: methods.Method
+) -> tuple[str, ...]:
+    """Names of the scores that are compared for a model of a method.
 
     Args:
-        names: names; or "all" alone, for all that read nothing but what every
-            classifier may return. Others belong to the methods whose networks
-            have their outputs.
+        names: as in `scores_named`; None: those of the method. With "all",
+            those of the method are among them.
+        method: `methods.Method`.
 
     Raises:
         ValueError: a name that is not a score.
     """
-    known = score_rules.names()
-    if tuple(names) == (ALL,):
+    if names is None:
+        return tuple(method.scores)
+    own = method.scores if _listed(names) == (ALL,) else ()
+    return tuple(dict.fromkeys((*scores_named(names), *own)))
+
+
+def scores_named(names: str | Sequence[str]) -> tuple[str, ...]:
+    """Names of scores, each once.
+
+    Args:
+        names: names, or one; or "all" alone, for all that read nothing but
+            what every classifier may return. Others belong to the methods
+            whose networks have their outputs.
+
+    Raises:
+        ValueError: a name that is not a score.
+    """
+    known, names = score_rules.names(), _listed(names)
+    if names == (ALL,):
         return score_rules.common_names()
     for name in names:
         if name not in known:
@@ -273,3 +286,7 @@ def scores_named(names: Sequence[str]) -> tuple[str, ...]:
                 f"{name!r}{did_you_mean(name, (ALL, *known))}"
             )
     return tuple(dict.fromkeys(names))
+
+
+def _listed(names):
+    return (names,) if isinstance(names, str) else tuple(names)

@@ -10,10 +10,12 @@ from typing import Any
 
 from cac_tf import lazy
 from cac_tf import methods
+from cac_tf import scores as score_rules
 from cac_tf.annotations import Path
 from cac_tf.data import load_open_set_dataset
 from cac_tf.data import load_unknown_images
 from cac_tf.experiments.config import AUTO
+from cac_tf.experiments.config import compared_scores
 from cac_tf.experiments.config import data_in_force
 from cac_tf.experiments.config import scores_named
 from cac_tf.experiments.evaluation import Evaluation
@@ -46,7 +48,8 @@ class EvaluationConfig:
             centres, as after training.
         score: name of a score, or "auto"; None: the model's own.
         tta: None, "flip", or "same": as the model has it.
-        scores: names of scores to compare; None: those of the method.
+        scores: names of scores to compare; "all" for all; None: those of the
+            method.
         true_positive_rate: calibrate theta anew on the known validation
             images. None: the model's own theta; 0.95 where it has none.
         threshold: theta, instead of a rate.
@@ -63,7 +66,7 @@ class EvaluationConfig:
     recentre: bool = False
     score: str | None = None
     tta: str | None = SAME
-    scores: tuple | None = None
+    scores: str | tuple | None = None
     true_positive_rate: float | None = None
     threshold: float | None = None
     unknown_data: tuple = ()
@@ -74,7 +77,9 @@ class EvaluationConfig:
                 "Give true_positive_rate=... or threshold=..., not both."
             )
         if self.scores is not None:
-            object.__setattr__(self, "scores", scores_named(self.scores))
+            scores_named(self.scores)
+        if self.score not in (None, AUTO):
+            score_rules.check(self.score)
 
 
 class Evaluated(typing.NamedTuple):
@@ -126,7 +131,7 @@ def evaluate_saved(
         )
     options = trained["data"] if config.data is None else config.data
     method = methods.get(trained["method"] if trained else "cac")
-    compared = config.scores or tuple(method.scores)
+    compared = compared_scores(config.scores or None, method)
     dataset = load_open_set_dataset(**options)
     for note in dataset.notes:
         tell("note", note)

@@ -174,7 +174,7 @@ def import_weights(
     recipe = methods.Recipe(
         **{
             name: value
-            for name, value in methods.preset(options["dataset"]).items()
+            for name, value in methods.preset(dataset.name).items()
             if name in ("dropout", "scale", "flip", "rotation")
         }
     )

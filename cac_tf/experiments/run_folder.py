@@ -34,7 +34,7 @@ FORMAT = 4
 # config.json keeps this list, and nothing else is ever deleted. In this order:
 # without metrics.json a run is not finished, and as long as config.json exists,
 # the other files have an owner.
-_FILES = (
+_OF_ANY_RUN = (
     "metrics.json",
     "checkpoints/*.npz",
     "checkpoints/*.npy",
@@ -51,6 +51,12 @@ _FILES = (
     "serving/*.config",
     "tensorboard/*events.out.tfevents.*",
     "config.json",
+)
+# A comparison of more scores, in a sub-folder, is of this run's model.
+_FILES = (
+    *_OF_ANY_RUN[:-1],
+    *(f"scores/{pattern}" for pattern in _OF_ANY_RUN),
+    _OF_ANY_RUN[-1],
 )
 
 
@@ -114,8 +120,8 @@ class RunFolder:
         if differences:
             raise RunFolderError(
                 f"{path} holds a run with another configuration "
-                f"({differences}). Choose another folder, or pass "
-                "overwrite=True to delete that run and start again."
+                f"({differences}). Choose another folder, move that run "
+                "away, or pass overwrite=True to delete it and start again."
             )
         return folder
 
@@ -284,7 +290,7 @@ def _files_under(path):
     for parent, folders, files in os.walk(path):
         folders[:] = [n for n in folders if not atomic_files.is_leftover(n)]
         for name in files:
-            if not atomic_files.is_leftover(name):
+            if not (atomic_files.is_leftover(name) or is_lock(name)):
                 whole = os.path.relpath(os.path.join(parent, name), path)
                 yield whole.replace(os.sep, "/")
 

@@ -61,7 +61,7 @@ def choose_score(
             "A score can be chosen only for images, from which composites can "
             f"be made; the inputs have shape {dataset.image_shape}."
         )
-    known = dataset.validation.images[:]
+    known = dataset.validation.images
     composites = _composites(known, dataset.validation.labels, seed)
     with warnings.catch_warnings():
         # A score that cannot be used is not a candidate; no warning is needed.
@@ -89,7 +89,7 @@ def _composites(images, labels, seed):
         )
     while (same := labels[left] == labels[right]).any():
         right[same] = rng.integers(0, len(images), same.sum())
-    composites = images[left].copy()
+    composites = images[left]
     middle = images.shape[2] // 2
     composites[:, :, middle:] = images[right][:, :, middle:]
     return composites

@@ -53,11 +53,13 @@ def estimated_seconds(
             found[run] = None
             continue
         benchmark_set = data.BENCHMARK_SETS.get(run.dataset)
-        size = benchmark_set.image_size if benchmark_set else 8
+        size = config.data.get("image_size") or (
+            benchmark_set.image_size if benchmark_set else 8
+        )
         kind = (recipe.network, size, recipe.batch_size, config.precision)
         if kind not in rates:
             rates[kind] = images_per_second(*kind)
-        images = training_images(run.dataset, run.split_family, run.trial)
+        images = training_images(config.data)
         found[run] = images * recipe.most_epochs / rates[kind]
     return found
 

@@ -17,6 +17,15 @@ def of_histogram(evaluation):
         )
         if is_member.any()
     ]
+    theta = evaluation.metrics["threshold"]
+    if theta is not None:
+        thetas = np.unique(theta)
+        parts.append(
+            f"theta is {significant(thetas[0])}"
+            if len(thetas) == 1
+            else f"theta is {significant(thetas[0])} to "
+            f"{significant(thetas[-1])}, by class"
+        )
     return f"Histogram of unknown scores: {', '.join(parts)}."
 
 

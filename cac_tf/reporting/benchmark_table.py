@@ -31,7 +31,7 @@ def print_benchmark(rows: Rows, file: TextIO | None = None) -> None:
     beside the paper's Table 3 where that has the data set.
 
     Args:
-        rows: dicts of `results.csv`, of `benchmark.read_results`.
+        rows: dicts of `results.csv`, of `experiments.read_results`.
         file: where to write; standard output by default.
     """
     for family in sorted({row["split_family"] for row in rows}):

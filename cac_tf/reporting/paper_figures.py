@@ -210,42 +210,41 @@ def _spread(values):
     return np.std(values, ddof=1) if len(values) > 1 else 0.0
 
 
-def sweep_figure(rows: Rows) -> Figure:
-    """AUROC over the values of a sweep, by the first score of each run.
+def sweep_figure(rows: Rows, field: str) -> Figure:
+    """AUROC by each run's first score, over the values of a field.
 
     Args:
-        rows: dicts of `results.csv`; those without a variant are left out.
+        rows: dicts of `results.csv`, of one sweep; those whose variant lacks
+            the field are left out.
+        field: name of a field of the recipe, whose values are numbers.
 
     Returns:
-        `matplotlib.figure.Figure`: a line for each data set and value of the
-        second field, over the values of the first; means over the trials with
-        their standard deviation. A preset is never the first.
+        `matplotlib.figure.Figure`: a line for each data set, method and
+        further field; means over the trials with their standard deviation.
 
     Raises:
-        ValueError: no row has a variant, or fields whose values are no
-            numbers.
+        ValueError: no row has a value of the field, or one that is no number.
     """
     lines: dict[str, dict] = {}
-    names: list[str] = []
     for row in rows:
-        if not row["variant"] or row["auroc"] is None:
+        parts = row["variant"].split(",") if row["variant"] else []
+        values = dict(part.split("=") for part in parts)
+        if field not in values or row["auroc"] is None:
             continue
-        pairs = [part.split("=") for part in row["variant"].split(",")]
-        pairs.sort(key=lambda pair: pair[0] == "preset")  # Last, no axis.
-        names = [name for name, _ in pairs]
-        (_, first), *others = pairs
-        line = [row["dataset"], row["method"], *("=".join(o) for o in others)]
-        points = lines.setdefault(", ".join(line), {})
+        place = values.pop(field)
+        others = [f"{name}={value}" for name, value in values.items()]
+        line = ", ".join([row["dataset"], row["method"], *others])
+        points = lines.setdefault(line, {})
         try:
-            by_trial = points.setdefault(float(first), {})
+            by_trial = points.setdefault(float(place), {})
         except ValueError:
             raise ValueError(
-                f"A sweep over {names[0]} has no axis of numbers."
+                f"A sweep over {field} has no axis of numbers."
             ) from None
         by_trial.setdefault(row["trial"], row["auroc"])
     if not lines:
-        raise ValueError("There are no results of a sweep.")
-    return _lines_figure(lines, names[0])
+        raise ValueError(f"There are no results of a sweep over {field}.")
+    return _lines_figure(lines, field)
 
 
 def _lines_figure(lines, title):

@@ -25,7 +25,7 @@ def paper_table(number, rows):
 
     Args:
         number: 1 to 5.
-        rows: dicts of `results.csv`, of `benchmark.read_results`.
+        rows: dicts of `results.csv`, of `experiments.read_results`.
 
     Returns:
         Titles of the columns; and the lines: pairs of the texts, and whether

@@ -163,7 +163,7 @@ def _plot(name, caption, figure, alt):
 def _numbers(evaluation, pictures, histogram):
     """What the script reads, and the sheet of pictures."""
     rows = _chosen(evaluation)
-    sheet, size = _sheet([pictures.pixels(row) for row in rows])
+    sheet = _sheet([pictures.pixels(row) for row in rows])
     known, scores = evaluation.is_known, evaluation.unknown_score
     names = evaluation.metrics["class_names"]
     theta = evaluation.metrics["threshold"]
@@ -197,7 +197,6 @@ def _numbers(evaluation, pictures, histogram):
             }
             for row in rows
         ],
-        "size": size,
         "columns": _TILES_IN_A_ROW,
     }
     return numbers, sheet
@@ -222,7 +221,7 @@ def _chosen(evaluation):
 
 
 def _sheet(pictures):
-    """All pictures as one, as a data URI, and the size of each in it."""
+    """All pictures as one, as a data URI."""
     size = min(_LARGEST_TILE, max(max(p.size) for p in pictures))
     number_of_rows = -(-len(pictures) // _TILES_IN_A_ROW)
     sheet = PIL.Image.new(
@@ -237,4 +236,4 @@ def _sheet(pictures):
     kind = "jpeg" if size >= _SMALLEST_JPEG else "png"
     sheet.save(buffer, kind, quality=85, subsampling=0)
     data = base64.b64encode(buffer.getvalue()).decode("ascii")
-    return f"data:image/{kind};base64,{data}", size
+    return f"data:image/{kind};base64,{data}"

@@ -68,8 +68,13 @@ class Processes:
                 f"process_id must be in 0...{self.num_processes - 1}; got "
                 f"{self.process_id}."
             )
-        if self.num_processes == 1:
+        if self.num_processes == 1 and self.coordinator is None:
             return
+        if self.num_processes == 1:
+            raise ValueError(
+                "coordinator has no effect with num_processes=1: leave it "
+                "out, or say how many processes there are."
+            )
         if not re.fullmatch(r".+:\d{1,5}", self.coordinator or ""):
             raise ValueError(
                 "coordinator must be host:port, such as 10.0.0.1:9876; got "
@@ -148,9 +153,9 @@ class Processes:
         return json.loads(self._bytes_of_first(json.dumps(value).encode()))
 
     def share(self, folder: Path) -> None:
-        """Gives all of them the .npz files in a folder of the first one."""
+        """Gives all of them the arrays in a folder of the first one."""
         folder = pathlib.Path(folder)
-        found = [path.name for path in sorted(folder.glob("*.npz"))]
+        found = [path.name for path in sorted(folder.glob("*.np[yz]"))]
         for name in self.of_first(found):
             mine = folder / name
             content = self._bytes_of_first(

@@ -102,7 +102,7 @@ class TrainingRun:
         Args:
             model, train, validation, stages, batch_size, monitor: as of
                 `fit_resumable`.
-            name: name of the training, letters and digits.
+            name: name of the training, which is that of its checkpoint.
             samples: gives rows of images, as of `keep_pictures`, that show how
                 far the training is. They are kept after each quarter of it.
 

@@ -164,9 +164,56 @@ def test_a_shared_model_is_evaluated_on_the_other_set(tmp_path, monkeypatch):
     assert benchmark.is_finished(shared, config)
     other = dataclasses.replace(config, scores=("gamma", "energy"))
     assert not benchmark.is_finished(shared, other)
+    both = {own: config, shared: config}
+    assert benchmark.state_of(both).finished == [own, shared]
     # The model was trained again since.
     model.write_bytes(b"another")
     assert not benchmark.is_finished(shared, config)
+
+
+def test_a_shared_model_that_becomes_another_one(tmp_path):
+    """Its evaluation waits for it, or has failed with it."""
+    own, shared = benchmark_plan.plan(
+        str(tmp_path), ["cifar+50"], ["cac"], [2], "neal"
+    )
+    config = experiments.ExperimentConfig(own.data)
+    for run, settings in (
+        (own, config.settings()),
+        (shared, {"model_sha256": hashlib.sha256(b"").hexdigest()}),
+    ):
+        settings = {"scores": list(config.scores), **settings}
+        with experiments.RunFolder.open(run.path, settings, {}) as folder:
+            metrics = json.dumps({"format": FORMAT})
+            pathlib.Path(folder.file("metrics.json")).write_text(metrics)
+    pathlib.Path(own.model).touch()
+    own.folder.delete_files("metrics.json")
+    state = benchmark.state_of({own: config, shared: config})
+    assert state.waiting == [own, shared]
+    other = dataclasses.replace(config, seed=3)
+    state = benchmark.state_of({own: other, shared: other})
+    assert not state.finished and not state.waiting
+    assert "seed: 0 there, 3 now" in state.failed[own]
+    assert state.failed[shared] == "needs the model of cifar+10 cac trial 0"
+
+
+def test_a_comparison_that_fails(tmp_path, monkeypatch):
+    (run,) = benchmark_plan.plan(
+        str(tmp_path), ["digits"], ["cac"], [0], "neal"
+    )
+    config = experiments.ExperimentConfig(run.data)
+    with experiments.RunFolder.open(run.path, config.settings(), {}) as folder:
+        metrics = json.dumps({"format": FORMAT})
+        pathlib.Path(folder.file("metrics.json")).write_text(metrics)
+    monkeypatch.setattr(own_process, "call", lambda *arguments: "no memory")
+    told = []
+    state = benchmark.run_benchmark(
+        {run: config}, tmp_path, "all", lambda *values: told.append(values)
+    )
+    assert state.finished == state.waiting == []
+    assert state.failed == {run: "comparing scores: no memory"}
+    place = "comparing scores of digits cac trial 0"
+    ended = [values for values in told if values[:2] == ("ended", place)]
+    assert [values[-1] for values in ended] == ["no memory"]
 
 
 @pytest.mark.slow
@@ -367,7 +414,10 @@ def test_bad_plans():
     ],
 )
 def test_training_images_of_the_estimate(dataset, trial, expected):
-    found = benchmark_plan.training_images(dataset, "neal", trial)
+    options = {"dataset": dataset}
+    if trial:
+        options |= {"split_family": "neal", "trial": trial}
+    found = benchmark_plan.training_images(options)
     assert found == pytest.approx(expected, abs=1)
 
 
@@ -525,17 +575,20 @@ def test_figure_of_a_sweep():
         for w in (0.01, 0.02)
         for t in (0, 1)
     ]
-    figure = paper_figures.sweep_figure([*rows, row()])
+    others = [row(), row(variant="preset=fast", auroc=0.0)]
+    figure = paper_figures.sweep_figure([*rows, *others], "magnitude")
     (axes,) = figure.axes
     assert axes.get_xlabel() == "magnitude"
     first, second = axes.containers
-    label = "cifar10, cac, anchor_weight=0.01, preset=fast"
+    label = "cifar10, cac, preset=fast, anchor_weight=0.01"
     assert first.get_label() == label
     np.testing.assert_allclose(second[0].get_xydata(), [[5, 0.6], [10, 0.7]])
     with pytest.raises(ValueError, match="no axis of numbers"):
-        paper_figures.sweep_figure([row(variant="network=resnet18")])
-    with pytest.raises(ValueError, match="no results of a sweep"):
-        paper_figures.sweep_figure([row()])
+        paper_figures.sweep_figure([row(variant="network=resnet18")], "network")
+    with pytest.raises(
+        ValueError, match="no results of a sweep over magnitude"
+    ):
+        paper_figures.sweep_figure(others, "magnitude")
 
 
 def test_figure(tmp_path):

@@ -39,7 +39,7 @@ def test_the_fast_preset_trains_on_fewer_images(dataset, most_images, method):
     recipe = config.recipe_in_force
     assert (recipe.schedule, recipe.dropout) == ("cosine", 0.0)
     assert recipe.flip == methods.get(method).preset(dataset)["flip"]
-    images = benchmark_plan.training_images(dataset, "neal", 0)
+    images = benchmark_plan.training_images({"dataset": dataset})
     assert 0.9 * most_images < recipe.epochs * images <= most_images
     assert (recipe.preset, recipe.most_epochs) == ("fast", recipe.epochs)
     # Also where another schedule was asked for.
@@ -249,7 +249,8 @@ def test_what_an_evaluation_refuses():
         EvaluationConfig("m.keras", true_positive_rate=0.9, threshold=1.0)
     with pytest.raises(ValueError, match="scores must be all"):
         EvaluationConfig("m.keras", scores=["none"])
-    assert EvaluationConfig("m", scores=["vim"] * 2).scores == ("vim",)
+    with pytest.raises(ValueError, match="'vimm'.*did you mean"):
+        EvaluationConfig("m.keras", score="vimm")
 
 
 def test_names_of_scores():
@@ -258,10 +259,15 @@ def test_names_of_scores():
     assert {"gamma", "vim"} <= set(common)
     assert "min_reconstruction_error" not in common
     assert set(common) < set(config_module.score_rules.names())
-    every = config_module.ExperimentConfig(
-        {"dataset": "digits"}, method="c2ae", scores="all"
-    ).scores
+    c2ae = methods.get("c2ae")
+    every = config_module.compared_scores("all", c2ae)
     assert set(every) == {*common, "min_reconstruction_error"}
+    config = config_module.ExperimentConfig(
+        {"dataset": "digits"}, method="c2ae", scores="all"
+    )
+    assert config.scores == every
+    assert config_module.compared_scores(None, c2ae) == c2ae.scores
+    assert config_module.compared_scores(["vim"] * 2, c2ae) == ("vim",)
     assert config_module.scores_named(("vim", "gamma", "vim")) == (
         "vim",
         "gamma",

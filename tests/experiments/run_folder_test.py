@@ -101,11 +101,15 @@ def test_overwriting_deletes_what_the_run_wrote(tmp_path):
     )
     (folder / ".cac_tf-writing-1.npz").touch()
     (folder / "serving" / ".cac_tf-writing-2").mkdir()
-    write(folder, "thesis.txt", "scores/thesis.txt")
+    # A comparison of scores, of the model that goes.
+    names = ("metrics.json", "scores.npz", "config.json", ".cac_tf-lock")
+    write(folder, *(f"scores/{name}" for name in names))
+    write(folder, "thesis.txt", "notes/thesis.txt")
     start(folder, {"epochs": 4}, overwrite=True)
     assert sorted(files(folder)) == [
         "config.json",
-        "scores/thesis.txt",
+        "notes/thesis.txt",
+        "scores/.cac_tf-lock",
         "thesis.txt",
     ]
     assert not (folder / "serving").exists()
@@ -115,7 +119,12 @@ def test_overwriting_deletes_what_the_run_wrote(tmp_path):
 
 @pytest.mark.parametrize(
     "name",
-    ["serving/2/saved_model.pb", "checkpoints/mine.txt", "tensorboard/x/notes"],
+    [
+        "serving/2/saved_model.pb",
+        "checkpoints/mine.txt",
+        "tensorboard/x/notes",
+        "scores/mine.txt",
+    ],
 )
 def test_a_file_of_somebody_else_among_the_runs(tmp_path, name):
     """An exported version 2, say, would be served in place of a new 1."""

@@ -1192,33 +1192,40 @@ def test_benchmark_of_a_sweep(tmp_path, capsys):
 
 
 def test_a_sweep_is_drawn_over_numbers():
-    assert cac_benchmark._has_axis({"preset": ("fast",), "epochs": (1, 2)})
-    for sweep in (
-        {},
-        {"preset": ("fast", "paper")},
-        {"schedule": ("cosine",), "epochs": (1, 2)},
-        {"until_converged": (True, False)},
-    ):
-        assert not cac_benchmark._has_axis(sweep)
+    of_others = {"preset": ("fast", "paper"), "until_converged": (True, False)}
+    assert cac_benchmark._axis({**of_others, "epochs": (1, 2)}) == "epochs"
+    for sweep in ({}, of_others):
+        assert cac_benchmark._axis(sweep) is None
 
 
 def test_a_figure_shows_its_own_runs_of_a_folder():
-    values = flags.FlagValues()
-    cac_benchmark.define_flags(values)
-    values(["cac-benchmark", "--figure=3", "--output_dir=out"])
-    cac_benchmark._paper_decides(values)
     rows = [
-        {"dataset": dataset, "method": method, "split_family": family}
-        for dataset, method, family in (
-            ("mnist", "cac", "miller2020"),
-            ("mnist", "cac", "neal"),
-            ("mnist", "tuplet", "miller2020"),
-            ("digits", "cac", "miller2020"),
-            ("cifar10", "cross_entropy", "miller2020"),
+        {
+            "dataset": dataset,
+            "method": method,
+            "split_family": family,
+            "variant": variant,
+        }
+        for dataset, method, family, variant in (
+            ("mnist", "cac", "neal", "epochs=1,magnitude=2"),
+            ("mnist", "cac", "neal", None),
+            ("mnist", "cac", "neal", "epochs=1"),
+            ("mnist", "cac", "miller2020", "epochs=1,magnitude=2"),
+            ("mnist", "tuplet", "neal", "epochs=1,magnitude=2"),
+            ("cifar+50", "cac", "neal", "epochs=1,magnitude=2"),
+            # Only its model is wanted.
+            ("cifar+10", "cac", "neal", "epochs=1,magnitude=2"),
         )
     ]
-    shown = cac_benchmark._rows_of(values, rows)
-    assert shown == [rows[0], rows[4]]
+    datasets = ["mnist", "cifar+50"]
+    for sweep, shown in (
+        ({"epochs": (1,), "magnitude": (2,)}, [rows[0], rows[5]]),
+        ({}, [rows[1]]),
+    ):
+        runs = experiments.plan(
+            "o", datasets, ["cac"], [0], "neal", None, sweep
+        )
+        assert cac_benchmark._rows_of(datasets, runs, rows) == shown
 
 
 def test_a_table_of_released_weights_has_what_was_released(tmp_path, capsys):

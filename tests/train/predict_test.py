@@ -190,6 +190,9 @@ def test_parts(model, photos, capsys, tmp_path):
     # Neither other settings nor other inputs.
     with pytest.raises(ValueError, match="threshold: None there, 0.5 now"):
         run(model, photos, two, size, "--threshold=0.5")
+    # Photos of parts that are there would not be copied.
+    with pytest.raises(ValueError, match="copy_to: None there, .*sorted now"):
+        run(model, photos, two, size, f"--copy_to={tmp_path / 'sorted'}")
     (photos / "more.png").write_text("no image")
     with pytest.raises(ValueError, match="answers of another model, of other"):
         run(model, photos, two, size)

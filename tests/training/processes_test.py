@@ -175,6 +175,7 @@ def test_one_process_is_the_first_and_shares_nothing(tmp_path, monkeypatch):
         (("host:1", 0, 0), "num_processes must be at least 1; got 0"),
         (("host:1", 2, 2), r"process_id must be in 0\.\.\.1; got 2"),
         (("host:1", 2, -1), r"process_id must be in 0\.\.\.1; got -1"),
+        (("host:1", 1, 0), "coordinator has no effect with num_processes=1"),
         ((None, 1, 1), r"process_id must be in 0\.\.\.0; got 1"),
         (("host", 2, 0), "coordinator must be host:port.*got 'host'"),
         ((None, 2, 0), "coordinator must be host:port.*got None"),

@@ -29,6 +29,7 @@ from cac_tf.methods.recipe import field
 from cac_tf.training import Stage
 
 conditional_gan = lazy.module("cac_tf.methods.g_openmax.conditional_gan")
+outputs = lazy.module("cac_tf.methods.generated_unknowns.outputs")
 generated_images = lazy.module("cac_tf.methods.g_openmax.generated_images")
 conditional_networks = lazy.module(
     "cac_tf.methods.g_openmax.conditional_networks"
@@ -148,8 +149,8 @@ class GOpenMax(GeneratedUnknowns):
         wanted, drawn, kept = recipe.generated_unknowns, 0, []
         while sum(map(len, kept)) < wanted and drawn < _MOST_DRAWN * wanted:
             inputs = draw(wanted)
-            images, logits = classified.predict(
-                inputs, batch_size=recipe.gan_batch_size, verbose=0
+            images, logits = outputs.outputs_of(
+                classified, inputs, recipe.gan_batch_size
             )
             kept.append(images[is_unknown(logits, inputs)])
             drawn += wanted
@@ -173,10 +174,10 @@ class GOpenMax(GeneratedUnknowns):
 def _between_training_images(encoder, dataset, recipe, count, rng):
     """Latents at a random place between those of two training images."""
     latents = [
-        encoder.predict(
+        outputs.outputs_of(
+            encoder,
             np.float32(dataset.train.images[rows]) / 255.0,
-            batch_size=recipe.gan_batch_size,
-            verbose=0,
+            recipe.gan_batch_size,
         )
         for rows in rng.integers(0, dataset.train.size, size=(2, count))
     ]

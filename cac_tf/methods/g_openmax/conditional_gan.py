@@ -12,6 +12,7 @@ from cac_tf.methods.generated_unknowns.adversarial_training import (
 from cac_tf.methods.generated_unknowns.adversarial_training import unit_range
 from cac_tf.methods.generated_unknowns.collapse import check_not_collapsed
 from cac_tf.methods.generated_unknowns.gradients import with_frozen
+from cac_tf.methods.generated_unknowns.outputs import outputs_of
 
 
 def conditional_losses(real, fake):
@@ -151,8 +152,8 @@ class ConditionalGAN(AdversarialTraining):
                 continue
             noise = rng.standard_normal((32, conditional_networks.NOISE))
             vectors = np.eye(len(class_names))[np.full(32, index)]
-            made = self.generator.predict(
-                [np.float32(noise), np.float32(vectors)], verbose=0
+            made = outputs_of(
+                self.generator, [np.float32(noise), np.float32(vectors)]
             )
             check_not_collapsed(
                 made,

@@ -19,6 +19,7 @@ from cac_tf.methods.generated_unknowns.adversarial_training import unit_range
 from cac_tf.methods.generated_unknowns.collapse import check_not_collapsed
 from cac_tf.methods.generated_unknowns.gradients import values_and_gradient
 from cac_tf.methods.generated_unknowns.gradients import with_frozen
+from cac_tf.methods.generated_unknowns.outputs import outputs_of
 
 PENALTY_NORMS = ("image", "pixel")
 
@@ -218,7 +219,7 @@ class AdversarialAutoEncoder(AdversarialTraining):
         Args:
             images: (n, H, W, C) real images, 0...255, n at least 2.
         """
-        made = self.predict(np.asarray(images), verbose=0)
+        made = outputs_of(self, np.asarray(images))
         check_not_collapsed(
             made,
             images,

@@ -27,6 +27,7 @@ from cac_tf.methods.generated_unknowns.recipe import GeneratedUnknownsRecipe
 from cac_tf.methods.method import register
 from cac_tf.methods.recipe import field
 
+outputs = lazy.module("cac_tf.methods.generated_unknowns.outputs")
 counterfactuals = lazy.module("cac_tf.methods.osrci.counterfactuals")
 
 
@@ -105,10 +106,8 @@ class OSRCI(GeneratedUnknowns):
             step=recipe.search_step,
             in_training_mode=recipe.generation_mode == "training",
         )
-        images = search.predict(
-            dataset.train.images[rows],
-            batch_size=recipe.gan_batch_size,
-            verbose=0,
+        images = outputs.outputs_of(
+            search, dataset.train.images[rows], recipe.gan_batch_size
         )
         # The logit of "unknown" is 0.
         known = int((logits_of(model, images).max(axis=-1) > 0.0).sum())

@@ -64,7 +64,7 @@ def smallest_map(image_shape):
     return tuple(-(-size // _SHRINKS) for size in image_shape[:2])
 
 
-def decoder(latent_width, image_shape, width, seed, name="decoder"):
+def decoder(latent_width, image_shape, width, seed):
     """From latents to images.
 
     Args:
@@ -72,7 +72,6 @@ def decoder(latent_width, image_shape, width, seed, name="decoder"):
         image_shape: (height, width, channels).
         width: filters of the last convolution but one are twice as many.
         seed: seed of the initialisation.
-        name: name of the model.
 
     Returns:
         Functional model, (B, D) -> (B, H, W, C) float32 in [0, 1].
@@ -106,7 +105,7 @@ def decoder(latent_width, image_shape, width, seed, name="decoder"):
     ]
     if any(rest):
         x = layers.Cropping2D([(0, one) for one in rest], name="crop")(x)
-    return keras.Model(inputs, x, name=name)
+    return keras.Model(inputs, x, name="decoder")
 
 
 def _transposed(x, filters, size, strides, seed, name, use_bias=False):
