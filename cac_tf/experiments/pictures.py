@@ -8,9 +8,9 @@ import numpy as np
 
 from cac_tf.reporting.sheets import Row
 from cac_tf.reporting.sheets import Sheet
+from cac_tf.training import PICTURES_IN_A_ROW
 from cac_tf.training import read_rows
 
-_SHOWN = 12
 # The output of a model that is an image like its input, in [0, 1].
 RECONSTRUCTION = "reconstruction"
 
@@ -36,7 +36,9 @@ def reconstructions(model, dataset):
         if not examples.size:
             continue
         # Of all classes, and the same ones for every method.
-        chosen = np.linspace(0, examples.size - 1, _SHOWN).astype(int)
+        chosen = np.linspace(0, examples.size - 1, PICTURES_IN_A_ROW).astype(
+            int
+        )
         images = np.asarray(examples.take(np.unique(chosen)).images)
         ((outputs, *_),) = model.iterate_outputs(
             images, names=[RECONSTRUCTION], single_view=True
@@ -67,7 +69,8 @@ def kept_pictures(folder):
     for path in sorted(glob.glob(folder.file("pictures", "*.npz"))):
         name = os.path.splitext(os.path.basename(path))[0].replace("_", " ")
         rows = [
-            Row(row, images[:_SHOWN]) for row, images in read_rows(path).items()
+            Row(row, images[:PICTURES_IN_A_ROW])
+            for row, images in read_rows(path).items()
         ]
         sheets.append(Sheet(f"From the training: {name}", "", tuple(rows)))
     return sheets

@@ -7,7 +7,7 @@ lazy.package(
     __name__,
     {
         "loop": ["TrainingRecord", "fit_resumable"],
-        "pictures": ["add_rows", "read_rows"],
+        "pictures": ["PICTURES_IN_A_ROW", "add_rows", "read_rows"],
         "processes": ["ProcessLostError", "Processes"],
         "run": ["TrainingRun"],
         "runtime": ["Runtime"],

@@ -8,6 +8,7 @@ from cac_tf.training import runtime as runtime
 from cac_tf.training import stage as stage
 from cac_tf.training.loop import TrainingRecord as TrainingRecord
 from cac_tf.training.loop import fit_resumable as fit_resumable
+from cac_tf.training.pictures import PICTURES_IN_A_ROW as PICTURES_IN_A_ROW
 from cac_tf.training.pictures import add_rows as add_rows
 from cac_tf.training.pictures import read_rows as read_rows
 from cac_tf.training.processes import ProcessLostError as ProcessLostError

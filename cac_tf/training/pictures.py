@@ -11,6 +11,9 @@ from numpy.typing import ArrayLike
 from cac_tf import atomic_files
 from cac_tf.annotations import Path
 
+# More images of a row are not shown.
+PICTURES_IN_A_ROW = 12
+
 
 def add_rows(path: Path, rows: Mapping[str, ArrayLike]) -> None:
     """Adds rows of images to a file, or replaces those of the same name.

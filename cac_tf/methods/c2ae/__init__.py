@@ -12,7 +12,8 @@ The unknown score is the smallest error of the reconstructions as all K classes
 `layers.ClassConditionedReconstruction` and
 `conditioned_training.DecoderTraining`.
 
-Where it differs from the paper: the decoder is that of Neal et al. (ECCV 2018);
+Where it differs from the paper: the decoder is like that of Neal et al. (ECCV
+2018), see `reconstruction.image_networks`;
 errors are means over pixels in [0, 1], not sums; with `preset="fair"`, the
 classifier is trained with augmentation (the decoder never is: on augmented
 digits it reconstructed validation images much worse). The threshold is
@@ -31,6 +32,7 @@ from cac_tf.methods.method import register
 from cac_tf.methods.published_recipe import PublishedRecipe
 from cac_tf.methods.recipe import field
 from cac_tf.methods.supervised import SupervisedMethod
+from cac_tf.training import PICTURES_IN_A_ROW
 from cac_tf.training import Stage
 
 extreme_values = lazy.module("cac_tf.methods.c2ae.extreme_values")
@@ -43,10 +45,6 @@ _DIGITS = {
     "decoder_learning_rate": 1e-3,
     "decoder_width": 32,
 }
-
-
-# Images in a row of the report's pictures.
-_SHOWN = 12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +133,7 @@ class C2AE(SupervisedMethod):
         training = conditioned.DecoderTraining(
             model, recipe.match_weight, seed=run.seed
         )
-        shown = dataset.train.images[:_SHOWN]
+        shown = dataset.train.images[:PICTURES_IN_A_ROW]
         run.keep_pictures("decoder", {"training images": shown})
         with training.only_the_decoder():
             training.compile(conditioned.adam(recipe.decoder_learning_rate))

@@ -31,12 +31,10 @@ from cac_tf.methods.method import register
 from cac_tf.methods.published_recipe import PublishedRecipe
 from cac_tf.methods.recipe import field
 from cac_tf.methods.supervised import SupervisedMethod
+from cac_tf.training import PICTURES_IN_A_ROW
 
 hierarchy = lazy.module("cac_tf.methods.crosr.hierarchy")
 training = lazy.module("cac_tf.methods.reconstruction.training")
-
-# Images in a row of the report's pictures.
-_SHOWN = 12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +92,7 @@ class CROSR(SupervisedMethod):
 
     def train(self, dataset, recipe, run):
         model = self.build_model(dataset, recipe, run)
-        shown = dataset.train.images[:_SHOWN]
+        shown = dataset.train.images[:PICTURES_IN_A_ROW]
         run.keep_pictures("classifier", {"training images": shown})
         samples = training.ImageTraining.samples_of(model, shown)
         self.fit_classifier(model, dataset, recipe, run, samples)

@@ -12,6 +12,8 @@ from keras import layers
 from keras import ops
 
 from cac_tf.methods.generated_unknowns import image_networks
+from cac_tf.methods.image_maps import cropped
+from cac_tf.methods.image_maps import smallest_map
 from cac_tf.models.networks import network_parts
 
 # Length of the noise that an image is made of.
@@ -62,7 +64,7 @@ def generator(image_shape, num_classes, width, seed):
     seeds = network_parts.seed_sequence(seed)
     noise = keras.Input([NOISE], name="noise")
     vectors = keras.Input([num_classes], name="class_vectors")
-    rows, columns = image_networks.smallest_map(image_shape)
+    rows, columns = smallest_map(image_shape)
     maps = []
     for name, x in (("noise", noise), ("class", vectors)):
         # A transposed convolution of a single pixel.
@@ -86,7 +88,7 @@ def generator(image_shape, num_classes, width, seed):
     )
     x = layers.Activation("tanh", dtype="float32", name="tanh")(x)
     x = layers.Rescaling(0.5, 0.5, dtype="float32", name="pixels")(x)
-    x = image_networks.cropped(x, image_shape)
+    x = cropped(x, image_shape)
     return keras.Model([noise, vectors], x, name="generator")
 
 

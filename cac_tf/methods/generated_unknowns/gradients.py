@@ -86,9 +86,9 @@ def all_gradients_first(optimizer):
 
     Example:
 
-    >>> adam = all_gradients_first(keras.optimizers.Adam(1e-4))
-    >>> adam.name, isinstance(adam, keras.optimizers.Adam)
-    ('adam', True)
+    >>> adam = all_gradients_first(keras.optimizers.Adam(beta_1=0.5))
+    >>> adam.beta_1, isinstance(adam, keras.optimizers.Adam)
+    (0.5, True)
     """
     if keras.backend.backend() != "tensorflow":
         return optimizer

@@ -11,6 +11,8 @@ import keras
 from keras import layers
 from keras import ops
 
+from cac_tf.methods.image_maps import cropped
+from cac_tf.methods.image_maps import smallest_map
 from cac_tf.models.networks import network_parts
 
 # Values of a latent vector that have length 1 together.
@@ -21,7 +23,6 @@ _BLOCKS = (
     ((2, 1), (2, 1), (2, 2)),
     ((2, 1), (2, 1), (2, 2)),
 )
-_SHRINKS = 8
 
 
 @keras.saving.register_keras_serializable(package="CacTf")
@@ -85,17 +86,6 @@ def latent_width(image_shape):
     """
     height, width = smallest_map(image_shape)
     return height * width * CHUNK
-
-
-def smallest_map(image_shape):
-    """(height, width) of the map that a generator of such images starts from.
-
-    Example:
-
-    >>> smallest_map((32, 32, 3)), smallest_map((13, 20, 3))
-    ((4, 4), (2, 3))
-    """
-    return tuple(-(-size // _SHRINKS) for size in image_shape[:2])
 
 
 def encoder(image_shape, width, dropout, seed):
@@ -170,19 +160,6 @@ def generator(image_shape, width, seed):
     x = transposed_convolution(x, image_shape[-1], 4, 2, seeds, "up3")
     x = layers.Activation("sigmoid", dtype="float32", name="pixels")(x)
     return keras.Model(inputs, cropped(x, image_shape), name="generator")
-
-
-def cropped(x, image_shape):
-    """Images from a `smallest_map` doubled three times, cut to their size."""
-    rest = [
-        _SHRINKS * size - wanted
-        for size, wanted in zip(
-            smallest_map(image_shape), image_shape[:2], strict=True
-        )
-    ]
-    if not any(rest):
-        return x
-    return layers.Cropping2D([(0, one) for one in rest], name="crop")(x)
 
 
 def _convolutions(x, width, dropout, seeds):

@@ -15,14 +15,13 @@ from cac_tf.labels import UNKNOWN
 from cac_tf.methods.generated_unknowns.recipe import GeneratedUnknownsRecipe
 from cac_tf.methods.known_data import fit_to_known_data
 from cac_tf.methods.supervised import SupervisedMethod
+from cac_tf.training import PICTURES_IN_A_ROW
 from cac_tf.training import Stage
 
 networks = lazy.module(
     "cac_tf.methods.generated_unknowns.adversarial_auto_encoder"
 )
 
-# Images in a row of the report's pictures.
-_SHOWN = 12
 # At most so many images are looked at to see whether a generator collapsed.
 _LOOKED_AT = 256
 
@@ -158,7 +157,7 @@ class GeneratedUnknowns(SupervisedMethod):
             seed=run.seed,
         )
         auto_encoder.compile(recipe.adam(recipe.gan_learning_rate))
-        shown = dataset.train.images[:_SHOWN]
+        shown = dataset.train.images[:PICTURES_IN_A_ROW]
         run.keep_pictures("auto_encoder", {"training images": shown})
         run.fit(
             auto_encoder,
@@ -183,7 +182,7 @@ def _beside_origins(images, origins, dataset):
     """Some images of each class, and the training images that they are of."""
     labels, rows = np.asarray(dataset.train.labels)[origins], {}
     for index, name in enumerate(dataset.class_names):
-        shown = np.flatnonzero(labels == index)[:_SHOWN]
+        shown = np.flatnonzero(labels == index)[:PICTURES_IN_A_ROW]
         if len(shown):
             training = dataset.train.images[origins[shown]]
             rows[f"{name}: training images"] = training
@@ -196,7 +195,7 @@ def _taken_for(images, model):
     class_id = logits_of(model, images).argmax(axis=-1)
     pixels = 255.0 * images
     return {
-        f"taken for {name}": pixels[class_id == index][:_SHOWN]
+        f"taken for {name}": pixels[class_id == index][:PICTURES_IN_A_ROW]
         for index, name in enumerate(model.class_names)
         if (class_id == index).any()
     }

@@ -26,6 +26,7 @@ from cac_tf.methods.method import register
 from cac_tf.methods.published_recipe import PublishedRecipe
 from cac_tf.methods.recipe import field
 from cac_tf.methods.supervised import SupervisedMethod
+from cac_tf.training import PICTURES_IN_A_ROW
 from cac_tf.training import Stage
 
 augmented = lazy.module("cac_tf.methods.gfror.augmented_inputs")
@@ -39,10 +40,6 @@ _DIGITS = {
     "auto_encoder_width": 16,
     "auto_encoder_latents": 16,
 }
-
-
-# Images in a row of the report's pictures.
-_SHOWN = 12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +115,7 @@ class GFROR(SupervisedMethod):
         training = augmented.AutoEncoderTraining(
             model, dropout=0.2, seed=run.seed
         )
-        shown = dataset.train.images[:_SHOWN]
+        shown = dataset.train.images[:PICTURES_IN_A_ROW]
         run.keep_pictures("auto_encoder", {"training images": shown})
         with training.trainable_auto_encoder():
             training.compile(augmented.adam(recipe.auto_encoder_learning_rate))

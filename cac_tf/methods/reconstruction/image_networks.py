@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parts of networks that reconstruct images.
 
-The decoder is the generator of Neal et al. (ECCV 2018), the code behind most
-rows of Table 1 of the CAC paper.
+The decoder has the convolutions of the generator of Neal et al. (ECCV 2018),
+the code behind most rows of Table 1 of the CAC paper, with leaky ReLUs of 0.2,
+Glorot's initialisation and a bias of the pixels.
 """
 
 import keras
 from keras import layers
 
 from cac_tf.layers.batch_normalization import BatchNormalization
+from cac_tf.methods.image_maps import cropped
+from cac_tf.methods.image_maps import smallest_map
 from cac_tf.models.features import with_features
 from cac_tf.models.networks import network_parts
 
-# Between an image and the smallest map.
-_SHRINKS = 8
 # Latents with at least so many values for each place of the smallest map are
 # taken for that map, as those of `openset_cnn` are; others are mapped to it.
 _FEWEST_CHANNELS = 64
@@ -53,17 +54,6 @@ def pixels_again(normalised, statistics):
     )(normalised)
 
 
-def smallest_map(image_shape):
-    """(height, width) of the map that a decoder starts from.
-
-    Example:
-
-    >>> smallest_map((32, 32, 3)), smallest_map((12, 10, 1))
-    ((4, 4), (2, 2))
-    """
-    return tuple(-(-size // _SHRINKS) for size in image_shape[:2])
-
-
 def decoder(latent_width, image_shape, width, seed):
     """From latents to images.
 
@@ -99,13 +89,7 @@ def decoder(latent_width, image_shape, width, seed):
         )(x)
     x = _transposed(x, image_shape[-1], 4, 2, next(seeds), "up3", True)
     x = layers.Activation("sigmoid", dtype="float32", name="pixels")(x)
-    rest = [
-        _SHRINKS * size - wanted
-        for size, wanted in zip((height, columns), image_shape[:2], strict=True)
-    ]
-    if any(rest):
-        x = layers.Cropping2D([(0, one) for one in rest], name="crop")(x)
-    return keras.Model(inputs, x, name="decoder")
+    return keras.Model(inputs, cropped(x, image_shape), name="decoder")
 
 
 def _transposed(x, filters, size, strides, seed, name, use_bias=False):
