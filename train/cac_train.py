@@ -110,7 +110,8 @@ def define_flags(values):
         1,
         "Number of devices that share each batch: the first accelerators or, "
         "where there are none, virtual devices of the CPU. The weights are "
-        "those of one device, up to rounding.",
+        "those of one device, up to rounding, but for random layers on "
+        "TensorFlow.",
         at_least=1,
     )
     flag_kinds.define_text(
