@@ -51,26 +51,23 @@ COMMANDS = {
 }
 
 
+def run(arguments, folder, kept):
+    """Runs `cac-benchmark`, and keeps the tables and figures of its folder."""
+    values = flags.FlagValues()
+    cac_benchmark.define_flags(values)
+    values(["cac-benchmark", f"--output_dir={folder}", *arguments])
+    cac_benchmark.main(values)
+    kept.mkdir(parents=True, exist_ok=True)
+    for file in folder.iterdir():
+        if file.suffix in (".md", ".png", ".csv"):
+            shutil.copy(file, kept)
+
+
 def main(names):
     """Runs the commands of some folders, all by default."""
     for name in names or COMMANDS:
-        folder, kept = RUNS / name, KEPT / name
         for arguments in COMMANDS[name]:
-            values = flags.FlagValues()
-            cac_benchmark.define_flags(values)
-            values(
-                [
-                    "cac-benchmark",
-                    "--datasets=digits",
-                    f"--output_dir={folder}",
-                    *arguments,
-                ]
-            )
-            cac_benchmark.main(values)
-            kept.mkdir(parents=True, exist_ok=True)
-            for file in folder.iterdir():
-                if file.suffix in (".md", ".png", ".csv"):
-                    shutil.copy(file, kept)
+            run(["--datasets=digits", *arguments], RUNS / name, KEPT / name)
 
 
 if __name__ == "__main__":
