@@ -4,11 +4,10 @@
     TFDS_DATA_DIR=... python benchmarks/released_paper.py networks/weights
 
 What `cac-benchmark --released_weights` prints and draws: Tables 2 and 4 and
-Figures 2 and 3, by the weights of all five trials, on the data sets whose images
-TensorFlow Datasets had here. The weights are those of
-github.com/dimitymiller/cac-openset. Needs PyTorch. Resumes after an
-interruption, by the same command. Tables, figures and results.csv go to
-benchmarks/results/released_paper.
+Figures 2 and 3, by the weights of all five trials, on the data sets whose
+images were here. The weights are those of github.com/dimitymiller/cac-openset.
+Needs PyTorch. Resumes after an interruption, by the same command. Tables,
+figures and results.csv go to benchmarks/results/released_paper.
 """
 
 import sys
