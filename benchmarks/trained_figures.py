@@ -105,13 +105,17 @@ def learning_curves_figure(runs):
 
 
 def keep_reports(runs):
-    """The reports of the best and the worst trial of CAC on each data set."""
+    """The reports of the best and the worst trial of CAC.
+
+    On each data set; CIFAR+10 and CIFAR+50 share their model, and count as one.
+    """
     folder = KEPT / "reports"
     folder.mkdir(exist_ok=True)
     by_dataset = {}
     for run, kept in runs.values():
         if run.method == "cac":
-            trials = by_dataset.setdefault(run.dataset, [])
+            trained = run.shares_model_of or run
+            trials = by_dataset.setdefault(trained.dataset, [])
             trials.append((kept["metrics"]["auroc"], run))
     for dataset, trials in by_dataset.items():
         trials.sort(key=lambda pair: pair[0])
