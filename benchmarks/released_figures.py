@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The paper's Figures 2 and 3 from the authors' released weights.
+
+    TFDS_DATA_DIR=... python benchmarks/released_figures.py networks/weights
+
+Figure 2 is that of `cac-benchmark`, of trial 0. Figure 3 is drawn from the
+accuracies of all trials in released_scores.json, by the largest logit. Needs
+PyTorch. Resumes after an interruption, by the same command. The figures go to
+benchmarks/results/released_figures.
+"""
+
+import json
+import sys
+
+from digits_paper import ROOT
+from digits_paper import run
+from released_scores import RESULT
+
+from cac_tf import reporting
+
+KEPT = ROOT / "benchmarks" / "results" / "released_figures"
+DATASETS = ("mnist", "cifar10", "cifar+10", "cifar+50")
+
+
+def accuracy_figure():
+    """Figure 3 from released_scores.json."""
+    rows = [
+        {
+            "dataset": dataset,
+            "method": kept["training"],
+            "trial": kept["trial"],
+            "accuracy": kept["columns"][dataset]["measured"]["accuracy"],
+            "variant": None,
+        }
+        for dataset in DATASETS
+        for kept in json.loads(RESULT.read_text())["runs"].values()
+        if dataset in kept["columns"]
+    ]
+    return reporting.bars_figure(rows, "accuracy")
+
+
+def main(weights):
+    """Draws both figures."""
+    KEPT.mkdir(parents=True, exist_ok=True)
+    reporting.write_png(KEPT / "figure_3.png", accuracy_figure())
+    run(
+        [
+            "--figure=2",
+            f"--datasets={','.join(DATASETS)}",
+            "--trials=0",
+            f"--released_weights={weights}",
+        ],
+        ROOT / "runs" / "released_figures",
+        KEPT,
+    )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
