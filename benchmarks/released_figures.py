@@ -14,16 +14,17 @@ import sys
 
 from digits_paper import ROOT
 from digits_paper import run
-from released_scores import RESULT
+from keep_run import RESULTS
 
 from cac_tf import reporting
 
-KEPT = ROOT / "benchmarks" / "results" / "released_figures"
+KEPT = RESULTS / "released_figures"
 DATASETS = ("mnist", "cifar10", "cifar+10", "cifar+50")
 
 
 def accuracy_figure():
     """Figure 3 from released_scores.json."""
+    kept_scores = json.loads((RESULTS / "released_scores.json").read_text())
     rows = [
         {
             "dataset": dataset,
@@ -33,7 +34,7 @@ def accuracy_figure():
             "variant": None,
         }
         for dataset in DATASETS
-        for kept in json.loads(RESULT.read_text())["runs"].values()
+        for kept in kept_scores["runs"].values()
         if dataset in kept["columns"]
     ]
     return reporting.bars_figure(rows, "accuracy")

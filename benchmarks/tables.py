@@ -209,6 +209,11 @@ def trained_here_table():
         times = minutes.setdefault(dataset, [])
         if label in _SCORES_TRAINED and "epochs" in metrics:
             times.append(metrics["seconds"] / 60)
+    minutes = {
+        name: minutes[name]
+        for name in PAPER_TABLES[1].datasets
+        if name in minutes
+    }
     lines = [
         f"| training, measure | {' | '.join(minutes)} |",
         "| --- |" + " ---: |" * len(minutes),
