@@ -5,6 +5,7 @@ import pytest
 from absl import flags
 
 from cac_tf import data
+from cac_tf import experiments
 from cac_tf import models
 from cac_tf.train import cac_import_weights
 
@@ -48,3 +49,23 @@ def test_so_do_the_flags(tmp_path, monkeypatch, arguments, message):
     monkeypatch.setattr(models, "read_authors_weights", str)
     with pytest.raises(ValueError, match=message):
         run("--checkpoint=a.pth", f"--output_dir={tmp_path}", *arguments)
+
+
+def test_dumped_digits_are_not_mirrored(tmp_path, monkeypatch):
+    """The preset is that of the data set which the arrays were dumped from."""
+    path = tmp_path / "dumped.npz"
+    data.dump_arrays(path, data.load_open_set_dataset("digits"))
+    augmentations = []
+
+    def imported(*arguments):
+        augmentations.append(arguments[5])
+        raise InterruptedError
+
+    monkeypatch.setattr(models, "read_authors_weights", str)
+    monkeypatch.setattr(models, "import_authors_weights", imported)
+    with pytest.raises(InterruptedError):
+        experiments.import_weights(
+            "a.pth", {"dataset": str(path)}, tmp_path / "out"
+        )
+    (augmentation,) = augmentations
+    assert augmentation.flip == 0.0
