@@ -177,8 +177,8 @@ def _write_gallery():
     lines = [
         "# Gallery of reports",
         "",
-        "Made when this site was built, by the commands above each of them.",
-        "All are about handwritten digits: 0, 1, 2, 4, 5 and 9 are known, the",
+        "The reports with a command were made by it when this site was built.",
+        "They are about handwritten digits: 0, 1, 2, 4, 5 and 9 are known, the",
         "others are not. [Reading the report](../report.md) explains what is",
         "there. Drag the threshold: everything follows.",
         "",
@@ -212,7 +212,7 @@ def _reports_of_the_benchmark(pages):
     """Lines about reports that benchmarks/trained_figures.py has kept."""
     kept = ROOT / "benchmarks" / "results" / "training" / "reports"
     lines = [
-        *("## Of the paper's benchmark", ""),
+        *("## The paper's benchmark", ""),
         "The best and the worst trial of Class Anchor Clustering, by the AUROC",
         "on the test data; see [Benchmarks](../benchmarks.md).",
         "",
