@@ -44,6 +44,11 @@ def _history(folder):
     return history, round(seconds, 1)
 
 
+def without_machine(model):
+    """The path of a run's model, without that of the machine's folder."""
+    return os.path.join(*pathlib.Path(model).parts[-5:])
+
+
 def keep(path, name, results=RESULTS, **more):
     """Writes config, metrics, history and more of a run as one file."""
     folder = RunFolder(path)
@@ -55,9 +60,7 @@ def keep(path, name, results=RESULTS, **more):
     if os.path.isabs(options["dataset"]):
         options["dataset"] = os.path.basename(options["dataset"])
     if "model" in settings:  # Of the run that trained it.
-        settings["model"] = os.path.join(
-            *pathlib.Path(settings["model"]).parts[-5:]
-        )
+        settings["model"] = without_machine(settings["model"])
     history, seconds = _history(folder)
     content = {**config, **more, "history": history}
     if folder.is_finished:

@@ -10,9 +10,10 @@ the runs, so it works where these were trained.
 """
 
 import json
-import shutil
+import pathlib
 
-from matplotlib.figure import Figure
+from keep_run import without_machine
+from released_figures import accuracy_figure
 from training_queue import KEPT
 from training_queue import reported
 
@@ -31,21 +32,6 @@ def trained():
         if run.method in _METHODS and is_fast and path.exists():
             found[name] = run, json.loads(path.read_text())
     return found
-
-
-def accuracy_figure(runs):
-    """Figure 3: the accuracy of both methods on each data set."""
-    rows = [
-        {
-            "dataset": run.dataset,
-            "method": run.method,
-            "trial": run.trial,
-            "accuracy": kept["metrics"]["accuracy"],
-            "variant": None,
-        }
-        for run, kept in runs.values()
-    ]
-    return reporting.bars_figure(rows, "accuracy")
 
 
 def distances_figures(runs):
@@ -67,41 +53,22 @@ def distances_figures(runs):
     return figures
 
 
-def learning_curves_figure(runs):
-    """AUROC against minutes; None where none was measured in training."""
-    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
-    axes = figure.add_subplot()
-    axes.spines[["top", "right"]].set_visible(False)
-    for i, method in enumerate(_METHODS):
-        for run, kept in runs.values():
-            history, metrics = kept["history"], kept["metrics"]
-            points = [
-                (epoch, logs["test_auroc"])
-                for epoch, logs in enumerate(history, 1)
-                if "test_auroc" in logs
-            ]
-            if run.method != method or not points:
-                continue
+def learning_curves(runs):
+    """AUROC against minutes, as `reporting.lines_figure` takes it."""
+    lines = {}
+    for run, kept in runs.values():
+        history = kept["history"]
+        points = {
             # An epoch takes the same time as any other.
-            minutes = metrics["seconds"] / 60 / len(history)
-            axes.plot(
-                [epoch * minutes for epoch, _ in points],
-                [auroc for _, auroc in points],
-                color=f"C{i}",
-                alpha=0.7,
-                label=f"{run.dataset}, {method}, trial {run.trial}",
-            )
-    if not axes.lines:
-        return None
-    axes.set_xlabel("minutes of training")
-    axes.set_ylabel("AUROC")
-    axes.legend(
-        frameon=False,
-        fontsize="small",
-        loc="upper left",
-        bbox_to_anchor=(1.0, 1.0),
-    )
-    return figure
+            epoch * kept["metrics"]["seconds"] / 60 / len(history): {
+                run.trial: logs["test_auroc"]
+            }
+            for epoch, logs in enumerate(history, 1)
+            if "test_auroc" in logs
+        }
+        if points:
+            lines[f"{run.dataset}, {run.method}, trial {run.trial}"] = points
+    return lines
 
 
 def keep_reports(runs):
@@ -121,10 +88,12 @@ def keep_reports(runs):
         trials.sort(key=lambda pair: pair[0])
         for (_, run), which in ((trials[-1], "best"), (trials[0], "worst")):
             if run.folder.is_finished and len(trials) > 1:
-                shutil.copyfile(
-                    run.folder.file("report.html"),
-                    folder / f"{dataset}_{which}.html",
-                )
+                page = pathlib.Path(run.folder.file("report.html")).read_text()
+                settings = experiments.read_config(run.path)["settings"]
+                model = settings.get("model")  # Of a shared one.
+                if model is not None:
+                    page = page.replace(model, without_machine(model))
+                (folder / f"{dataset}_{which}.html").write_text(page)
 
 
 def main():
@@ -132,9 +101,13 @@ def main():
     runs = trained()
     for dataset, figure in distances_figures(runs).items():
         reporting.write_png(KEPT / f"figure_2_{dataset}.png", figure)
-    reporting.write_png(KEPT / "figure_3.png", accuracy_figure(runs))
-    figure = learning_curves_figure(runs)
-    if figure is not None:
+    accuracies = (
+        (run.dataset, run.method, run.trial, kept["metrics"]["accuracy"])
+        for run, kept in runs.values()
+    )
+    reporting.write_png(KEPT / "figure_3.png", accuracy_figure(accuracies))
+    if lines := learning_curves(runs):
+        figure = reporting.lines_figure(lines, "minutes of training")
         reporting.write_png(KEPT / "learning_curves.png", figure)
     keep_reports(runs)
 

@@ -16,6 +16,7 @@ lazy.package(
             "class_count_figure",
             "distances_figure",
             "logit_spaces_figure",
+            "lines_figure",
             "sweep_figure",
         ],
         "paper_tables": ["print_paper_table", "write_paper_table"],

@@ -22,6 +22,7 @@ from cac_tf.reporting.paper import TABLES as TABLES
 from cac_tf.reporting.paper_figures import bars_figure as bars_figure
 from cac_tf.reporting.paper_figures import class_count_figure as class_count_figure
 from cac_tf.reporting.paper_figures import distances_figure as distances_figure
+from cac_tf.reporting.paper_figures import lines_figure as lines_figure
 from cac_tf.reporting.paper_figures import logit_spaces_figure as logit_spaces_figure
 from cac_tf.reporting.paper_figures import sweep_figure as sweep_figure
 from cac_tf.reporting.paper_tables import print_paper_table as print_paper_table

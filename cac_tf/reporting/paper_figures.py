@@ -146,7 +146,7 @@ def class_count_figure(rows: Rows) -> Figure:
             by_trial.setdefault(row["trial"], row["auroc"])
     if not lines:
         raise ValueError("There are no results of split families random<n>.")
-    return _lines_figure(lines, "known classes; as many are unknown")
+    return lines_figure(lines, "known classes; as many are unknown")
 
 
 def bars_figure(rows: Rows, measure: str) -> Figure:
@@ -244,15 +244,26 @@ def sweep_figure(rows: Rows, field: str) -> Figure:
         by_trial.setdefault(row["trial"], row["auroc"])
     if not lines:
         raise ValueError(f"There are no results of a sweep over {field}.")
-    return _lines_figure(lines, field)
+    return lines_figure(lines, field)
 
 
-def _lines_figure(lines, title):
+def lines_figure(
+    lines: Mapping[str, Mapping[float, Mapping[int, float]]], title: str
+) -> Figure:
     """Lines of mean AUROCs with their spread.
 
     Args:
         lines: dict from a name to a dict from a place to AUROCs by trial.
         title: of the horizontal axis.
+
+    Returns:
+        `matplotlib.figure.Figure`.
+
+    Example:
+
+    >>> figure = lines_figure({"cac": {5.0: {0: 0.7, 1: 0.9}}}, "epochs")
+    >>> figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()
+    ('epochs', 'AUROC')
     """
     figure = matplotlib_figure.Figure(figsize=(6.4, 3.6), layout="constrained")
     axes = figure.add_subplot()

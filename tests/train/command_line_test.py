@@ -1194,8 +1194,10 @@ def test_benchmark_of_a_sweep(tmp_path, capsys):
 
 def test_a_sweep_is_drawn_over_numbers():
     of_others = {"preset": ("fast", "paper"), "until_converged": (True, False)}
-    assert cac_benchmark._axis({**of_others, "epochs": (1, 2)}) == "epochs"
-    for sweep in ({}, of_others):
+    words = {"schedule": ("cosine",)}
+    for others in (of_others, words):
+        assert cac_benchmark._axis({**others, "epochs": (1, 2)}) == "epochs"
+    for sweep in ({}, of_others, words):
         assert cac_benchmark._axis(sweep) is None
 
 
