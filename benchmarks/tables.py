@@ -373,13 +373,13 @@ def edge_formats_table():
     return "\n".join(lines)
 
 
-def _released_scores():
+def _released_scores(kind="measured"):
     """By training and score: the trials' values by column; and the columns."""
     runs = json.loads((RESULTS / "released_scores.json").read_text())["runs"]
     values = {}
     for run in runs.values():
         for column, found in run["columns"].items():
-            for name, value in found["measured"].items():
+            for name, value in found.get(kind, {}).items():
                 row = values.setdefault((run["training"], name), {})
                 row.setdefault(column, []).append(value)
     columns = dict.fromkeys(c for run in runs.values() for c in run["columns"])
@@ -399,6 +399,33 @@ def released_scores_table():
     for (training, name), row in sorted(values.items(), key=_by_training):
         cells = [mean_of_trials(row.get(column)) for column in columns]
         name = _NO_SCORES.get(name, name)
+        lines.append(f"| {training}, {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def released_measures_table():
+    """FPR at 95 % TPR, and AUPR, on the released weights, in Markdown.
+
+    Means over the trials, one view.
+    """
+    kinds = ("fpr_at_95_tpr", "aupr_known", "aupr_unknown")
+    by_kind = {kind: _released_scores(kind)[0] for kind in kinds}
+    datasets = ("mnist", "cifar10", "cifar+10", "cifar+50")
+    lines = [
+        f"| training, score | {' | '.join(datasets)} |",
+        "| --- |" + " ---: |" * len(datasets),
+    ]
+    for training, name in sorted(by_kind[kinds[0]]):
+        cells = []
+        for dataset in datasets:
+            values = [
+                by_kind[kind][training, name].get(dataset) for kind in kinds
+            ]
+            cells.append(
+                " / ".join(f"{np.mean(found):.3f}" for found in values)
+                if all(values)
+                else NOTHING
+            )
         lines.append(f"| {training}, {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -707,6 +734,7 @@ TABLES = {
     "predict_speed": predict_speed_table,
     "large_data": large_data_table,
     "growth": growth_table,
+    "released_measures": released_measures_table,
     "released_scores": released_scores_table,
     "released_weights": released_weights_table,
     "serving": serving_table,

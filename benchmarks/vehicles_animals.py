@@ -8,8 +8,8 @@ Known: train, bus, bicycle; unknown and never seen in training: bear, possum
 archive cifar100_vehicles_animals.tar is unpacked to a temporary folder. Trains
 by CAC and by cross-entropy, with three seeds each, in runs/vehicles_animals;
 resumes after an interruption, by the same command. Numbers and settings go to
-benchmarks/results/vehicles_animals_<method>_seed<seed>.json, and the logit
-spaces of seed 0 to figure_1.png beside them.
+benchmarks/results/vehicles_animals_<method>_seed<seed>.json (what is there is
+not trained again), and the logit spaces of seed 0 to figure_1.png beside them.
 """
 
 import os
@@ -74,21 +74,22 @@ def logit_space(run):
 
 
 def main():
-    """Trains what is not finished yet, and draws."""
+    """Trains what is not kept yet, and draws what was trained here."""
     for seed in SEEDS:
         for method in METHODS:
-            run = RUNS / f"{method}_seed{seed}"
-            experiments.train(configuration(method, seed), run)
-            keep(run, f"vehicles_animals_{method}_seed{seed}")
-            print(run.name, flush=True)
-        if seed == 0:
-            figure = reporting.logit_spaces_figure(
-                {
-                    method: logit_space(RUNS / f"{method}_seed0")
-                    for method in METHODS
-                }
-            )
-            reporting.write_png(str(RESULTS / "figure_1.png"), figure)
+            name = f"{method}_seed{seed}"
+            kept = f"vehicles_animals_{name}"
+            if (RESULTS / f"{kept}.json").exists():
+                continue
+            experiments.train(configuration(method, seed), RUNS / name)
+            keep(RUNS / name, kept)
+            print(name, flush=True)
+    drawn = {method: RUNS / f"{method}_seed0" for method in METHODS}
+    if all((run / "scores.npz").exists() for run in drawn.values()):
+        figure = reporting.logit_spaces_figure(
+            {method: logit_space(run) for method, run in drawn.items()}
+        )
+        reporting.write_png(str(RESULTS / "figure_1.png"), figure)
 
 
 if __name__ == "__main__":
