@@ -340,6 +340,8 @@ def _show(values, folder, rows, own_rows, finished, axis):
     else:
         reporting.print_benchmark(rows)
     reporting.write_figure(folder.file("results.png"), rows)
+    if not own_rows:  # All runs of this command failed, which `main` says.
+        return
     if axis is not None:
         figure = reporting.sweep_figure(own_rows, axis)
         _write_figure(folder.file("sweep.png"), figure)

@@ -23,6 +23,7 @@ import cac_tf
 from cac_tf import experiments
 from cac_tf import reporting
 from cac_tf.experiments import read_results
+from cac_tf.experiments import results_csv
 from cac_tf.experiments.environment import environment
 from cac_tf.train import cac_benchmark
 from cac_tf.train import cac_evaluate
@@ -1190,6 +1191,28 @@ def test_benchmark_of_a_sweep(tmp_path, capsys):
         ("epochs=2", 2),
     }
     assert (out / "sweep.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_sweep_whose_runs_all_failed(tmp_path, monkeypatch, capsys):
+    """Says so, in a folder that has results of other runs."""
+    other = dict.fromkeys(results_csv.COLUMNS)
+    other.update(dataset="digits", split_family="neal", method="cac")
+    other.update(format=results_csv.FORMAT, score="gamma", trial=0, auroc=0.9)
+    results_csv.write_results(tmp_path / "results.csv", [other])
+    monkeypatch.setattr(
+        "cac_tf.experiments.run_benchmark",
+        lambda configs, *_: experiments.State(
+            [], [], dict.fromkeys(configs, "no memory")
+        ),
+    )
+    with pytest.raises(RuntimeError, match="2 of 2 runs failed.*\n.*no memory"):
+        run(
+            cac_benchmark,
+            *("--datasets=digits", "--trials=0", "--sweep=epochs=1,2"),
+            f"--output_dir={tmp_path}",
+        )
+    assert "gamma" in capsys.readouterr().out
+    assert not (tmp_path / "sweep.png").exists()
 
 
 def test_a_sweep_is_drawn_over_numbers():
