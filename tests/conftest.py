@@ -37,6 +37,14 @@ def _fixed_seed():
     keras.utils.set_random_seed(0)
 
 
+@pytest.fixture
+def mixed_bfloat16():
+    """Layers that are made in the test compute in bfloat16."""
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    yield
+    keras.config.set_dtype_policy("float32")
+
+
 # Loaded twice, a script would define its flags twice.
 @functools.cache
 def load_benchmark(name):

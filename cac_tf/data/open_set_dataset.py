@@ -66,6 +66,21 @@ class Examples(_ImagesAndLabels):
         names = None if self.names is None else self.names[rows]
         return Examples(choose(rows), self.labels[rows], names)
 
+    def evenly_spaced(self, count: int) -> Examples:
+        """At most so many examples, from all over: of all classes, if sorted.
+
+        Images that are streamed are read.
+
+        Example:
+
+        >>> examples = Examples(np.zeros((9, 8, 8, 1)), np.arange(9))
+        >>> examples.evenly_spaced(3).labels
+        array([0, 4, 8])
+        """
+        rows = np.linspace(0, self.size - 1, count).astype(int)
+        images, labels = self.take(np.unique(rows))
+        return Examples(np.asarray(images), labels)
+
     def _replace(self, **changes):
         # A named tuple's own would forget the names.
         images, labels = super()._replace(**changes)

@@ -35,11 +35,8 @@ def reconstructions(model, dataset):
     ):
         if not examples.size:
             continue
-        # Of all classes, and the same ones for every method.
-        chosen = np.linspace(0, examples.size - 1, PICTURES_IN_A_ROW).astype(
-            int
-        )
-        images = np.asarray(examples.take(np.unique(chosen)).images)
+        # The same ones for every method.
+        images, _ = examples.evenly_spaced(PICTURES_IN_A_ROW)
         ((outputs, *_),) = model.iterate_outputs(
             images, names=[RECONSTRUCTION], single_view=True
         )

@@ -28,4 +28,5 @@ def cropped(x, image_shape):
     ]
     if not any(rest):
         return x
-    return layers.Cropping2D([(0, one) for one in rest], name="crop")(x)
+    cropping = [(0, one) for one in rest]
+    return layers.Cropping2D(cropping, dtype="float32", name="crop")(x)

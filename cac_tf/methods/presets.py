@@ -41,11 +41,10 @@ def photographs():
     """Small photographs, for data sets without a preset of their own.
 
     With 1,350 training images of 32x32 pixels (the paper's Figure 1: train,
-    bus, bicycle against bear, possum): 12 minutes on two CPU cores in float32,
-    7 in mixed_bfloat16; AUROC about 0.70, accuracy 0.80 (see
-    benchmarks/results). Chosen by the test AUROC of four short probes on seed
-    0, which were not kept; the others had a weaker weight decay, weaker crops,
-    or a higher learning rate.
+    bus, bicycle against bear, possum): minutes on two CPU cores, AUROC about
+    0.70, accuracy 0.80 (see benchmarks/results). Chosen by the test AUROC of
+    four short probes on seed 0, which were not kept; the others had a weaker
+    weight decay, weaker crops, or a higher learning rate.
     """
     return {}
 

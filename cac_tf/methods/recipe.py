@@ -190,9 +190,10 @@ class Recipe(BaseRecipe):
         "recipe, the same for all methods; for the benchmark, that of the CAC "
         "paper. fast: one cosine of fewer epochs, for data sets of the "
         "benchmark. paper: as by the code behind the published figures of "
-        "c2ae, crosr, g_openmax, gfror and osrci, as far as it is known, with "
-        "its optimizers and numbers of epochs, and without augmentation; "
-        "for other methods, the same as fair.",
+        "g_openmax and osrci, as far as it is known, with its optimizers and "
+        "numbers of epochs, and without augmentation; c2ae, crosr and gfror, "
+        "of which no code is known, have that and learning rates of "
+        "re-implementations; for other methods, the same as fair.",
         choices=("fair", "fast", "paper"),
     )
     network: str = field("openset_cnn", "Backbone.", choices=networks.names)
@@ -286,7 +287,10 @@ class Recipe(BaseRecipe):
         limits = {}
         if given.get("until_converged"):
             most = cls.MOST_EPOCHS_UNTIL_CONVERGED
-            limits = {"epochs": most, "second_stage_epochs": most}
+            limits["epochs"] = most
+            # Unless the preset says that there is no second stage.
+            if preset.get("second_stage_epochs") != 0:
+                limits["second_stage_epochs"] = most
         return super().of_preset({**preset, **limits}, given)
 
     @property

@@ -63,7 +63,9 @@ def tiny_network(num_classes, input_shape, dropout, weight_decay, seed):
             keras.layers.Dense(
                 16, activation="relu", kernel_initializer=start()
             ),
-            keras.layers.Dense(num_classes, kernel_initializer=start()),
+            keras.layers.Dense(
+                num_classes, kernel_initializer=start(), dtype="float32"
+            ),
         ]
     )
 
@@ -208,3 +210,13 @@ def test_a_training_that_is_over_is_not_run_again(
     np.testing.assert_array_equal(
         third.predict_scores(x).logits, expected.logits
     )
+
+
+def test_it_learns_in_mixed_precision(method, digits, tmp_path, mixed_bfloat16):
+    recipe = method.recipe(**{**method.preset("digits"), **quick(method)})
+    run = TrainingRun(Runtime(seed=5), str(tmp_path))
+    model = method.train(digits, recipe, run)
+    assert model.backbone.compute_dtype == "bfloat16"
+    model.require_fitted_score()
+    found = model.predict_scores(digits.validation.images)
+    assert np.isfinite(np.asarray(found.unknown_score)).all()

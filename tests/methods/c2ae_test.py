@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """C2AE: its losses by their equations, its stages, its resume."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -245,6 +247,18 @@ def test_thresholds_that_are_refused(arguments, message):
         extreme_value_threshold(*arguments)
 
 
+def test_too_few_images_for_the_tails_are_found_first(digits, tmp_path):
+    method = methods.get("c2ae")
+    few = dataclasses.replace(
+        digits, validation=digits.validation.evenly_spaced(49)
+    )
+    run = TrainingRun(Runtime(seed=0), str(tmp_path))
+    recipe = method.recipe(threshold="extreme_values")
+    with pytest.raises(ValueError, match="so 50 validation images; there are"):
+        method.train(few, recipe, run)
+    assert not run.history
+
+
 def test_which_threshold(finished):
     data = {"dataset": "digits"}
     for recipe in ({"threshold": "extreme_values"}, {"preset": "paper"}):
@@ -285,5 +299,6 @@ def test_pictures_of_test_images_and_of_the_training(digits, tmp_path):
     assert names[0] == "training images"
     assert names[-1] == f"epoch {recipe.decoder_epochs}: reconstructed"
     np.testing.assert_array_equal(
-        sheet.rows[0].images, np.rint(digits.train.images[:12])
+        sheet.rows[0].images,
+        np.rint(digits.train.evenly_spaced(12).images),
     )

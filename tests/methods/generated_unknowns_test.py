@@ -19,11 +19,13 @@ from cac_tf.data import Examples
 from cac_tf.data import load_open_set_dataset
 from cac_tf.data.image_file import png_bytes
 from cac_tf.data.streamed_images import StreamedImages
+from cac_tf.methods.g_openmax import conditional_networks
 from cac_tf.methods.generated_unknowns import adversarial_auto_encoder as gan
 from cac_tf.methods.generated_unknowns import gradients
 from cac_tf.methods.generated_unknowns import image_networks
 from cac_tf.methods.generated_unknowns import method
 from cac_tf.methods.osrci import counterfactuals
+from cac_tf.methods.reconstruction import image_networks as reconstruction
 from cac_tf.training import Runtime
 from cac_tf.training import TrainingRun
 from tests import execution
@@ -526,6 +528,79 @@ def test_generated_images_join_streamed_ones(digits, rng):
     repeated = np.rint(255 * made)[np.arange(7) % 3]
     np.testing.assert_array_equal(joined.images[7:], repeated)
     np.testing.assert_array_equal(joined.labels[7:], -1)
+
+
+def test_counterfactual_images_are_of_all_classes(digits, trained, monkeypatch):
+    """Also where the training images are sorted by class."""
+    order = np.argsort(digits.train.labels, kind="stable")
+    by_class = dataclasses.replace(digits, train=digits.train.take(order))
+    seen = []
+    monkeypatch.setattr(
+        "cac_tf.methods.osrci.outputs.outputs_of",
+        lambda search, images, _: seen.append(images) or images / 255.0,
+    )
+    monkeypatch.setattr(
+        "cac_tf.methods.osrci.logits_of",
+        lambda model, images: np.full((len(images), 1), -1.0),
+    )
+    osrci = methods.get("osrci")
+    model = cac_tf.OpenSetClassifier(
+        keras.Sequential(
+            [
+                keras.Input(digits.image_shape),
+                keras.layers.Flatten(),
+                keras.layers.Dense(6),
+            ]
+        ),
+        digits.class_names,
+        score="unknown_class",
+    )
+    size = by_class.train.size
+    for count in (30, size + 3):
+        recipe = osrci.recipe(generated_unknowns=count)
+        _, rows = osrci.unknowns(
+            model, trained, by_class, recipe, np.random.default_rng(0)
+        )
+        assert len(rows) == count
+        assert len(set(rows)) == min(count, size)
+        assert set(by_class.train.labels[rows]) == set(range(6))
+        np.testing.assert_array_equal(seen[-1], by_class.train.images[rows])
+
+
+def test_no_more_images_are_generated_than_are_used(
+    digits, monkeypatch, tmp_path
+):
+    osrci, asked = methods.get("osrci"), []
+
+    def unknowns(model, generator, dataset, recipe, rng):
+        asked.append(recipe.generated_unknowns)
+        return np.zeros((2, 8, 8, 1), "float32"), np.arange(2)
+
+    monkeypatch.setattr(osrci, "unknowns", unknowns)
+    for name, count in (("a", 10**6), ("b", 7)):
+        (tmp_path / name / "checkpoints").mkdir(parents=True)
+        run = TrainingRun(Runtime(seed=0), str(tmp_path / name))
+        recipe = osrci.recipe(generated_unknowns=count)
+        osrci.kept_unknowns(None, None, digits, recipe, run)
+    assert asked == [digits.train.size, 7]
+
+
+@pytest.mark.parametrize("size", [(32, 32, 3), (12, 12, 1)])
+def test_all_layers_compute_in_float32(size, mixed_bfloat16):
+    for network in (
+        image_networks.encoder(size, 2, 0.2, 0),
+        image_networks.discriminator(size, 2, 0.2, 0),
+        image_networks.generator(size, 2, 0),
+        conditional_networks.generator(size, 3, 2, 0),
+        conditional_networks.discriminator(size, 3, 2, 0),
+        reconstruction.decoder(20, size, 2, 0),
+        reconstruction.decoder(1024, size, 2, 0),
+        reconstruction.auto_encoder(size, 20, 2, 0),
+    ):
+        for layer in network.layers:
+            # What holds other layers, or only hands its input on.
+            if not isinstance(layer, keras.Model | keras.layers.InputLayer):
+                assert layer.compute_dtype == "float32", layer.name
 
 
 def test_counterfactual_images_and_their_origins(digits, trained):

@@ -79,6 +79,21 @@ def test_which_fields_have_no_effect():
     assert Recipe(second_stage_epochs=5).most_epochs == 100
 
 
+def test_a_preset_without_a_second_stage_keeps_none_until_converged():
+    given = {"until_converged": True}
+    for name in ("osrci", "c2ae"):
+        paper = methods.get(name).recipe_for(
+            "mnist", {"preset": "paper", **given}
+        )
+        assert [stage.epochs for stage in paper.stages] == [1000, 0]
+    two = methods.get("cac").recipe_for("cifar10", given)
+    assert [stage.epochs for stage in two.stages] == [1000, 1000]
+    digits = methods.get("cac").recipe_for(
+        "digits", {"schedule": "two_stage", **given}
+    )
+    assert [stage.epochs for stage in digits.stages] == [1000, 1000]
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [

@@ -19,7 +19,8 @@ classifier is trained with augmentation (the decoder never is: on augmented
 digits it reconstructed validation images much worse). The threshold is
 calibrated like that of every score; with `threshold="extreme_values"` it is the
 paper's, from generalised Pareto distributions
-(`extreme_values.extreme_value_threshold`).
+(`extreme_values.extreme_value_threshold`). `preset="paper"` has the learning
+rate of re-implementations, and the 30 epochs of the code of Neal et al.
 """
 
 import dataclasses
@@ -128,12 +129,14 @@ class C2AE(SupervisedMethod):
         )
 
     def train(self, dataset, recipe, run):
+        if recipe.threshold == "extreme_values":
+            extreme_values.check_enough(dataset.validation.size)
         model = self.build_model(dataset, recipe, run)
         self.fit_classifier(model, dataset, recipe, run)
         training = conditioned.DecoderTraining(
             model, recipe.match_weight, seed=run.seed
         )
-        shown = dataset.train.images[:PICTURES_IN_A_ROW]
+        shown, _ = dataset.train.evenly_spaced(PICTURES_IN_A_ROW)
         run.keep_pictures("decoder", {"training images": shown})
         with training.only_the_decoder():
             training.compile(conditioned.adam(recipe.decoder_learning_rate))

@@ -8,6 +8,18 @@ from cac_tf import lazy
 stats = lazy.module("scipy.stats")
 
 _FEWEST, _GRID = 5, 10_000
+_TAIL_SHARE = 0.1
+
+
+def check_enough(images):
+    """Raises ValueError if so many validation images are too few for a tail."""
+    if int(_TAIL_SHARE * images) < _FEWEST:
+        raise ValueError(
+            f"threshold=extreme_values needs {_FEWEST} errors in a tail of "
+            f"{_TAIL_SHARE:.0%}, so {round(_FEWEST / _TAIL_SHARE)} validation "
+            f"images; there are {images}. Raise validation_fraction, or choose "
+            "threshold=accepted_share."
+        )
 
 
 def errors_of(model, examples):
@@ -35,7 +47,7 @@ def errors_of(model, examples):
 
 
 def extreme_value_threshold(
-    match, non_match, unknown_share=0.5, tail_share=0.1
+    match, non_match, unknown_share=0.5, tail_share=_TAIL_SHARE
 ):
     """Theta with the smallest probability of a wrong decision.
 

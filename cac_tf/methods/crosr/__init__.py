@@ -92,7 +92,7 @@ class CROSR(SupervisedMethod):
 
     def train(self, dataset, recipe, run):
         model = self.build_model(dataset, recipe, run)
-        shown = dataset.train.images[:PICTURES_IN_A_ROW]
+        shown, _ = dataset.train.evenly_spaced(PICTURES_IN_A_ROW)
         run.keep_pictures("classifier", {"training images": shown})
         samples = training.ImageTraining.samples_of(model, shown)
         self.fit_classifier(model, dataset, recipe, run, samples)

@@ -10,10 +10,13 @@ There is no code of the authors. `generator="interpolation"` is the form of
 Neal et al. (ECCV 2018), likely the one behind Table 1: images between two
 training images in the latent space of an auto-encoder, of which those are kept
 that look like no class, until there are enough. That its score was OpenMax, see
-`scores.UnknownClassOpenMax`, is inferred.
+`scores.UnknownClassOpenMax`, is inferred. The encoder is in evaluation mode
+whatever `generation_mode` says.
 
 `generator="conditional"` is nearer to the paper: a conditional generator makes
-images of mixed classes. Its networks are those of a public re-implementation.
+images of mixed classes. Its networks and learning rate are those of a public
+re-implementation; number of epochs, number of images and OpenMax are those of
+the other form.
 """
 
 import dataclasses
@@ -22,6 +25,7 @@ import warnings
 import numpy as np
 
 from cac_tf import lazy
+from cac_tf.methods.generated_unknowns.method import LOOKED_AT
 from cac_tf.methods.generated_unknowns.method import GeneratedUnknowns
 from cac_tf.methods.generated_unknowns.recipe import GeneratedUnknownsRecipe
 from cac_tf.methods.method import register
@@ -37,8 +41,6 @@ conditional_networks = lazy.module(
 
 # Of the re-implementation that the conditional generator is from.
 _CONDITIONAL_LEARNING_RATE = 2e-4
-# At most so many images are looked at to see whether a generator collapsed.
-_LOOKED_AT = 256
 # So many times as many as wanted are generated at most. (The code of Neal et
 # al. goes on until it has enough.)
 _MOST_DRAWN = 50
@@ -79,6 +81,7 @@ class Recipe(GeneratedUnknownsRecipe):
                 "adversarial_weight",
                 "gradient_penalty",
                 "penalty_norm",
+                "gan_dropout",
                 "largest_known_probability",
             )
             found = {**found, **dict.fromkeys(others, "generator=conditional")}
@@ -110,10 +113,8 @@ class GOpenMax(GeneratedUnknowns):
             name="conditional_gan",
             samples=gan.samples_of(),
         )
-        images, labels = dataset.train
-        gan.check_not_collapsed(
-            images[:_LOOKED_AT], labels[:_LOOKED_AT], dataset.class_names
-        )
+        images, labels = dataset.train.evenly_spaced(LOOKED_AT)
+        gan.check_not_collapsed(images, labels, dataset.class_names)
         return gan
 
     def unknowns(self, model, generator, dataset, recipe, rng):

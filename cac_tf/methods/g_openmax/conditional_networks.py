@@ -75,7 +75,9 @@ def generator(image_shape, num_classes, width, seed):
             dtype="float32",
             name=f"{name}_up",
         )(x)
-        x = layers.Reshape((rows, columns, 4 * width), name=f"{name}_map")(x)
+        x = layers.Reshape(
+            (rows, columns, 4 * width), dtype="float32", name=f"{name}_map"
+        )(x)
         maps.append(_activated(x, f"{name}_0"))
     x = layers.Concatenate(dtype="float32", name="both")(maps)
     for index, filters in enumerate((4 * width, 2 * width), 1):
@@ -116,7 +118,7 @@ def discriminator(image_shape, num_classes, width, seed):
     for index, filters in enumerate((4 * width, 8 * width), 2):
         x = _convolution(x, filters, seeds, f"conv{index}")
         x = _leaky(image_networks.normalised(x, f"norm{index}"), str(index))
-    x = layers.Flatten(name="flat")(x)
+    x = layers.Flatten(dtype="float32", name="flat")(x)
     x = layers.Dense(
         1,
         kernel_initializer=image_networks.normal_initializer(next(seeds)),

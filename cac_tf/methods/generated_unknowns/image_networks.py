@@ -4,7 +4,8 @@
 After the released code: convolutions like those of the benchmark's classifier,
 N(0, 0.05), batch normalisation and leaky ReLU. The code's dropout on the input
 image is that of the three blocks alone here, and its batch normalisation starts
-with scales of 1, not N(1, 0.02).
+with scales of 1, not N(1, 0.02). Every layer computes in float32, whatever the
+policy: the gradient's gradient is taken of them.
 """
 
 import keras
@@ -105,9 +106,10 @@ def encoder(image_shape, width, dropout, seed):
     x = _convolutions(inputs, width, dropout, seeds)
     x = _convolution(x, CHUNK, 1, next(seeds), "latents")
     # One channel after another, as in the released code.
-    x = layers.Permute((3, 1, 2), name="channels_first")(x)
-    x = layers.Flatten(name="flat")(x)
-    return keras.Model(inputs, UnitChunks(name="unit")(x), name="encoder")
+    x = layers.Permute((3, 1, 2), dtype="float32", name="channels_first")(x)
+    x = layers.Flatten(dtype="float32", name="flat")(x)
+    x = UnitChunks(dtype="float32", name="unit")(x)
+    return keras.Model(inputs, x, name="encoder")
 
 
 def discriminator(image_shape, width, dropout, seed):
@@ -122,7 +124,7 @@ def discriminator(image_shape, width, dropout, seed):
     seeds = network_parts.seed_sequence(seed)
     inputs = keras.Input(image_shape, name="images")
     x = _convolutions(inputs, width, dropout, seeds)
-    x = layers.Flatten(name="flat")(x)
+    x = layers.Flatten(dtype="float32", name="flat")(x)
     x = BatchDifference(name="batch_difference", dtype="float32")(x)
     x = layers.Dense(
         1,
@@ -147,8 +149,8 @@ def generator(image_shape, width, seed):
     seeds = network_parts.seed_sequence(seed)
     smallest = smallest_map(image_shape)
     inputs = keras.Input([latent_width(image_shape)], name="latents")
-    x = layers.Reshape((CHUNK, *smallest), name="map")(inputs)
-    x = layers.Permute((2, 3, 1), name="channels_last")(x)
+    x = layers.Reshape((CHUNK, *smallest), dtype="float32", name="map")(inputs)
+    x = layers.Permute((2, 3, 1), dtype="float32", name="channels_last")(x)
     for index, (filters, size, strides) in enumerate(
         ((8 * width, 1, 1), (4 * width, 4, 2), (2 * width, 4, 2))
     ):
@@ -181,7 +183,7 @@ def _convolutions(x, width, dropout, seeds):
 def _convolution(x, filters, strides, seed, name):
     if strides > 1:
         # "same" would pad a strided convolution on one side only.
-        x = layers.ZeroPadding2D(1, name=f"{name}_pad")(x)
+        x = layers.ZeroPadding2D(1, dtype="float32", name=f"{name}_pad")(x)
     return layers.Conv2D(
         filters,
         3,
@@ -189,7 +191,6 @@ def _convolution(x, filters, strides, seed, name):
         padding="same" if strides == 1 else "valid",
         use_bias=False,
         kernel_initializer=normal_initializer(seed),
-        # The gradient's gradient is taken of these.
         dtype="float32",
         name=name,
     )(x)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The common course of methods that generate unknown images to train on."""
 
+import dataclasses
 import os
 
 import numpy as np
@@ -23,7 +24,7 @@ networks = lazy.module(
 )
 
 # At most so many images are looked at to see whether a generator collapsed.
-_LOOKED_AT = 256
+LOOKED_AT = 256
 
 # For scikit-learn's digits: networks that fit into four minutes on two cores,
 # and learning rates for as few steps as 605 images give. (With the published
@@ -101,7 +102,8 @@ class GeneratedUnknowns(SupervisedMethod):
             dataset.train.joined(_negatives(images, dataset.train)),
             dataset.validation,
             stages=[Stage(recipe.unknown_class_epochs)],
-            batch_size=recipe.batch_size,
+            # As in the published codes, a step has that many images of each.
+            batch_size=2 * recipe.batch_size,
             name="unknown_class",
         )
         fit_to_known_data(model, dataset)
@@ -117,6 +119,9 @@ class GeneratedUnknowns(SupervisedMethod):
         if os.path.exists(path):
             return np.load(path)
         rng = np.random.default_rng([run.seed, 1])
+        # The classifier would see no more than these.
+        count = min(recipe.generated_unknowns, dataset.train.size)
+        recipe = dataclasses.replace(recipe, generated_unknowns=count)
         images, origins = self.unknowns(model, generator, dataset, recipe, rng)
         if not np.isfinite(images).all():
             raise FloatingPointError(
@@ -150,14 +155,14 @@ class GeneratedUnknowns(SupervisedMethod):
         auto_encoder = networks.AdversarialAutoEncoder(
             dataset.image_shape,
             width=recipe.gan_width,
-            dropout=recipe.dropout,
+            dropout=recipe.gan_dropout,
             adversarial_weight=recipe.adversarial_weight,
             penalty_weight=recipe.gradient_penalty,
             penalty_norm=recipe.penalty_norm,
             seed=run.seed,
         )
         auto_encoder.compile(recipe.adam(recipe.gan_learning_rate))
-        shown = dataset.train.images[:PICTURES_IN_A_ROW]
+        shown, _ = dataset.train.evenly_spaced(PICTURES_IN_A_ROW)
         run.keep_pictures("auto_encoder", {"training images": shown})
         run.fit(
             auto_encoder,
@@ -167,7 +172,8 @@ class GeneratedUnknowns(SupervisedMethod):
             name="auto_encoder",
             samples=auto_encoder.samples_of(shown),
         )
-        auto_encoder.check_not_collapsed(dataset.train.images[:_LOOKED_AT])
+        images, _ = dataset.train.evenly_spaced(LOOKED_AT)
+        auto_encoder.check_not_collapsed(images)
         return auto_encoder
 
 

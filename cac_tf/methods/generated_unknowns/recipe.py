@@ -32,6 +32,13 @@ class GeneratedUnknownsRecipe(PublishedRecipe):
         "Filters of the first convolution of encoder and discriminator.",
         at_least=1,
     )
+    gan_dropout: float = field(
+        0.2,
+        "Share of channels dropped after each block of encoder and "
+        "discriminator, in [0, 1).",
+        at_least=0,
+        below=1,
+    )
     adversarial_weight: float = field(
         0.01, "Weight of the discriminator in the generator's loss.", at_least=0
     )
@@ -45,13 +52,16 @@ class GeneratedUnknownsRecipe(PublishedRecipe):
         choices=("image", "pixel"),
     )
     generated_unknowns: int = field(
-        3200, "Unknown images to generate.", at_least=1, at_most=10**6
+        3200,
+        "Unknown images to generate, at most as many as training images.",
+        at_least=1,
+        at_most=10**6,
     )
     generation_mode: str = field(
         "evaluation",
         "Whether dropout and batch normalisation of generator and classifier "
-        "behave as in evaluation or as in training (Neal et al.'s code) while "
-        "unknown images are generated.",
+        "(osrci: of the encoder too) behave as in evaluation or as in training "
+        "(Neal et al.'s code) while unknown images are generated.",
         choices=("evaluation", "training"),
     )
     unknown_class_epochs: int = field(
@@ -70,6 +80,7 @@ class GeneratedUnknownsRecipe(PublishedRecipe):
             **super().published(),
             "gan_epochs": 30,
             "gan_width": 64,
+            "gan_dropout": 0.2,
             "penalty_norm": "pixel",
             "generated_unknowns": 3200,
             "generation_mode": "training",

@@ -13,15 +13,19 @@ from cac_tf.layers.random_symmetry import SYMMETRIES
 from cac_tf.methods.reconstruction import image_networks
 from cac_tf.methods.reconstruction.training import ImageTraining
 from cac_tf.methods.reconstruction.training import reconstruction_losses
+from cac_tf.models.networks import network_parts
 
 
-def with_reconstruction_as_input(network, statistics, latents, width, seed):
+def with_reconstruction_as_input(
+    network, statistics, latents, width, weight_decay, seed
+):
     """A classifier of images and their reconstructions by an auto-encoder.
 
     Args:
         network: Keras model, (B, H, W, 2 C) -> (B, K) logits.
         statistics: mean and std of the C channels of images in [0, 1].
         latents, width: of the auto-encoder.
+        weight_decay: of the layer that tells the symmetry.
         seed: seed of the initialisation and the symmetries.
 
     Returns:
@@ -60,6 +64,8 @@ def with_reconstruction_as_input(network, statistics, latents, width, seed):
     of_symmetry = layers.Dense(
         SYMMETRIES,
         kernel_initializer=keras.initializers.GlorotUniform(seeds[2] >> 1),
+        kernel_regularizer=network_parts.l2_penalty(weight_decay),
+        bias_regularizer=network_parts.l2_penalty(weight_decay),
         dtype="float32",
         name="symmetry_logits",
     )
@@ -104,7 +110,7 @@ class AutoEncoderTraining(ImageTraining):
         self.auto_encoder = model.backbone.get_layer("auto_encoder")
         has_one_channel = self.auto_encoder.input.shape[-1] == 1
         self.dropout = layers.SpatialDropout2D(
-            0.0 if has_one_channel else dropout, seed=seed
+            0.0 if has_one_channel else dropout, seed=seed, dtype="float32"
         )
 
     @contextlib.contextmanager

@@ -91,8 +91,8 @@ class OSRCI(GeneratedUnknowns):
     scores = ("unknown_class", "energy", "max_softmax")
 
     def unknowns(self, model, auto_encoder, dataset, recipe, rng):
-        rows = rng.permutation(
-            np.arange(recipe.generated_unknowns) % dataset.train.size
+        rows = np.resize(
+            rng.permutation(dataset.train.size), recipe.generated_unknowns
         )
         search = counterfactuals.CounterfactualSearch(
             auto_encoder.encoder,

@@ -78,7 +78,9 @@ def decoder(latent_width, image_shape, width, seed):
             dtype="float32",
             name="to_map",
         )(x)
-    x = layers.Reshape((height, columns, channels), name="map")(x)
+    x = layers.Reshape(
+        (height, columns, channels), dtype="float32", name="map"
+    )(x)
     for index, (filters, size, strides) in enumerate(
         ((8 * width, 1, 1), (4 * width, 4, 2), (2 * width, 4, 2))
     ):
@@ -142,7 +144,7 @@ def auto_encoder(image_shape, latents, width, seed):
         kernel_initializer=keras.initializers.GlorotUniform(next(seeds)),
         dtype="float32",
         name="latents",
-    )(layers.Flatten(name="flat")(x))
+    )(layers.Flatten(dtype="float32", name="flat")(x))
     x = layers.UnitNormalization(dtype="float32", name="unit")(x)
     x = decoder(latents, image_shape, width, next(seeds))(x)
     return keras.Model(inputs, x, name="auto_encoder")
