@@ -8,9 +8,10 @@ Both libraries get 10,000 rows of 2,048 features in 10 classes, the logits of a
 random last layer, and no network. They take turns in one process, and the
 medians count. "agreement" is the largest difference of the scores of both after
 fits to 4,000 rows, relative to their spread and in the same units: our `knn` is
-half of the squared distance. Two differ by intention: our Mahalanobis
-distances shrink the covariance by default. For them a rank correlation is
-given, and without shrinkage they are compared like the others.
+half of the squared distance. Three differ by intention, and have a rank
+correlation: our Mahalanobis distances shrink the covariance by default (without
+shrinkage they are compared like the others), and our OpenMax has the shift of
+libMR, weights that begin at 1 - 1 / alpha, and correct examples alone.
 Writes benchmarks/results/beside_pytorch_ood.json.
 """
 
@@ -123,6 +124,20 @@ def pairs(data):
             lambda: scores.NNGuide(10, _BANK),
             lambda: detector.NNGuide(None, head, 10),
         ),
+        "she": Pair(scores.SHE, lambda: detector.SHE(None, head)),
+        "openmax": Pair(
+            lambda: scores.OpenMax(tail_size=25),
+            lambda: detector.OpenMax(None),
+            "logits",
+            in_our_units=None,
+        ),
+        "gen": Pair(
+            scores.GEN,
+            lambda: detector.GEN(None),
+            "logits",
+            # Theirs is a mean over the classes.
+            lambda values: _CLASSES * values,
+        ),
         "energy": Pair(
             scores.Energy, lambda: detector.EnergyBased(None), "logits"
         ),
@@ -164,7 +179,8 @@ def compare(pair, fitted_to, scored, repeats):
                 ours.fit, fitted_to.labels, last_layer=layer, **outputs
             )
             times["fit"][0].append(took)
-            _, took = seconds(theirs.fit_features, theirs_fit, labels)
+            fit = getattr(theirs, f"fit_{pair.takes}")
+            _, took = seconds(fit, theirs_fit, labels)
             times["fit"][1].append(took)
         arguments = [getattr(scored, name) for name in ours.READS]
         _, took = seconds(ours.of_arrays, *arguments)
@@ -195,7 +211,7 @@ def scores_of_both(pair, fitted_to, scored):
         layer = LastLayer(fitted_to.kernel, fitted_to.bias)
         outputs = {n: getattr(fitted_to, n)[rows] for n in ours.READS}
         ours.fit(fitted_to.labels[rows], last_layer=layer, **outputs)
-        theirs.fit_features(
+        getattr(theirs, f"fit_{pair.takes}")(
             torch.tensor(getattr(fitted_to, pair.takes)[rows]),
             torch.tensor(fitted_to.labels[rows]),
         )

@@ -588,7 +588,11 @@ def beside_pytorch_ood_table():
                 f"{ours:,.1f} ({theirs:,.1f})",
                 f"{row[f'{what}, ratio']:.2f}",
             ]
-        agreement = f"{row['agreement']:.0e}" if "agreement" in row else "–"
+        agreement = (
+            f"{row['agreement']:.0e}"
+            if "agreement" in row
+            else f"ranks: {row['rank correlation']:.2f}"
+        )
         lines.append(f"| {name} | {' | '.join(cells)} | {agreement} |")
     return "\n".join(lines)
 
@@ -598,7 +602,7 @@ def near_far_table():
     runs = json.loads((RESULTS / "near_far.json").read_text())["runs"]
     lines = [
         "| weights, unknown images | gamma | max_logit | max_softmax | energy "
-        "| vim | knn, k = 1 | accepted at theta |",
+        "| vim | knn, k = 1, bank of 10,000 | accepted at theta |",
         "| --- |" + " ---: |" * 7,
     ]
     for key, run in runs.items():

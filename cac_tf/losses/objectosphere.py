@@ -27,6 +27,13 @@ class ObjectosphereLoss(Loss):
     \\(w \max(\xi - f, 0)^2\\) for known inputs and \\(w f^2\\) for
     negatives.
 
+    Paper: Dhamija, Günther, Boult, *Reducing Network Agnostophobia*, NeurIPS
+    2018.
+
+    Differences: the authors' code weights each example by 100 over the number
+    of examples of its class (or of negatives), which `sample_weight` can do,
+    and its logits have no bias.
+
     Args:
         length: the length that known features should have at least, the
             authors' xi, > 0.

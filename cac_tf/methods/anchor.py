@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The anchor loss alone: a row of the paper's Table 4.
 
-With learnt centres its minimum is trivial, all centres in one point;
-`center_learnt` is what remains of it when cross-entropy is added.
+With learnt centres its minimum is trivial, all centres in one point. With
+cross-entropy added, `center_learnt` is much like it: a pull by the squared
+distance.
 """
 
 from cac_tf import losses

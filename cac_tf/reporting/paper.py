@@ -116,7 +116,7 @@ TABLES = {
         ("cifar10_vs_svhn", "cifar10_vs_cifar100"),
     ),
     4: PaperTable(
-        "Table 4: AUROC by loss, around anchors",
+        "Table 4: AUROC by loss, trained with anchored centres",
         "miller2020",
         {
             "Center loss": ("center", "gamma"),

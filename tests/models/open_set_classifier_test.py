@@ -19,7 +19,7 @@ from tests.execution import BACKEND
 
 
 def class_means(logits, labels, num_classes, magnitude=10.0):
-    """Section 3.3, one class at a time."""
+    """Section 3.1.2, one class at a time."""
     means = magnitude * np.eye(num_classes)
     for c in range(num_classes):
         chosen = (labels == c) & (logits.argmax(axis=1) == c)
