@@ -23,6 +23,7 @@ pytestmark = [
     # After one epoch not every class is right once, nor does every score fit.
     pytest.mark.filterwarnings("ignore:Class .* keeps its anchor"),
     pytest.mark.filterwarnings("ignore:The score .* is left out"),
+    pytest.mark.filterwarnings("ignore:.* counterfactual images still show"),
 ]
 
 
