@@ -704,9 +704,8 @@ def table_1_digits_table():
         name = path.stem.rsplit("_", 1)[0]
         runs[name].append(json.loads(path.read_text()))
     lines = [
-        "| method | score | AUROC (trials) | accuracy | CPU seconds "
-        "| longest, s | MiB |",
-        "| --- | --- | --: | --: | --: | --: | --: |",
+        "| method | score | AUROC (trials) | accuracy | seconds | MiB |",
+        "| --- | --- | --: | --: | --: | --: |",
     ]
     for name in filter(runs.get, runs):
         for score in runs[name][0]["scores"]:
@@ -720,7 +719,7 @@ def table_1_digits_table():
             longest = max(run["seconds"] for run in runs[name])
             lines.append(
                 f"| `{name}` | `{score}` | {auroc} | {accuracy:.3f} "
-                f"| {seconds:.0f} | {longest:.0f} | {memory:.0f} |"
+                f"| {seconds:.0f} ({longest:.0f}) | {memory:.0f} |"
             )
     return "\n".join(lines)
 
