@@ -603,6 +603,30 @@ def test_all_layers_compute_in_float32(size, mixed_bfloat16):
                 assert layer.compute_dtype == "float32", layer.name
 
 
+@pytest.mark.parametrize("step", counterfactuals.STEPS)
+def test_a_search_in_mixed_precision(step, rng, mixed_bfloat16):
+    size = (12, 12, 1)
+    search = counterfactuals.CounterfactualSearch(
+        image_networks.encoder(size, 2, 0.2, 0),
+        image_networks.generator(size, 2, 0),
+        None,
+        keras.Sequential(
+            [
+                keras.Input(size),
+                keras.layers.Conv2D(2, 3),
+                keras.layers.Flatten(),
+                keras.layers.Dense(3, dtype="float32"),
+            ]
+        ),
+        steps=3,
+        step=step,
+        in_training_mode=step == "batch",
+    )
+    images = search.predict_on_batch(rng.uniform(0, 255, (4, *size)))
+    assert images.shape == (4, *size) and images.dtype == "float32"
+    assert np.isfinite(images).all()
+
+
 def test_counterfactual_images_and_their_origins(digits, trained):
     """Those of a search without steps are reconstructions: they look known."""
     osrci = methods.get("osrci")
