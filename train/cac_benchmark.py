@@ -340,13 +340,14 @@ def _show(values, folder, rows, own_rows, finished, axis):
     else:
         reporting.print_benchmark(rows)
     reporting.write_figure(folder.file("results.png"), rows)
-    if not own_rows:  # All runs of this command failed, which `main` says.
+    if not finished:  # All runs of this command failed, which `main` says.
         return
     if axis is not None:
         figure = reporting.sweep_figure(own_rows, axis)
         _write_figure(folder.file("sweep.png"), figure)
     if values.figure is not None:
-        trials = [run for run in finished if run.trial == min(_trials(values))]
+        first = min(run.trial for run in finished)
+        trials = [run for run in finished if run.trial == first]
         figure = _figure(values.figure, own_rows, trials)
         _write_figure(folder.file(f"figure_{values.figure}.png"), figure)
 

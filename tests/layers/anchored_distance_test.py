@@ -131,13 +131,9 @@ def test_half_precision_is_computed_in_float32(dtype):
     )
 
 
-def test_layer_is_float32_under_mixed_precision():
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
-        layer = AnchoredDistance(2)
-        distances = layer(np.float32([[10.0, 1.0]]))
-    finally:
-        keras.config.set_dtype_policy("float32")
+def test_layer_is_float32_under_mixed_precision(mixed_bfloat16):
+    layer = AnchoredDistance(2)
+    distances = layer(np.float32([[10.0, 1.0]]))
     assert keras.backend.standardize_dtype(distances.dtype) == "float32"
     assert layer.centres.dtype == "float32"
     np.testing.assert_allclose(np.asarray(distances)[0, 0], 1.0, rtol=1e-7)

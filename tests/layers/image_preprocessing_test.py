@@ -35,12 +35,8 @@ def test_resizes_like_pillow(rng, size):
     assert np.abs(out - np.asarray(resized)).max() <= 1.01
 
 
-def test_is_float32_under_mixed_precision():
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
-        out = ImagePreprocessing(1, 1)(np.full((1, 1, 1, 1), 101.3, "float32"))
-    finally:
-        keras.config.set_dtype_policy("float32")
+def test_is_float32_under_mixed_precision(mixed_bfloat16):
+    out = ImagePreprocessing(1, 1)(np.full((1, 1, 1, 1), 101.3, "float32"))
     np.testing.assert_allclose(np.asarray(out).item(), 101.3 / 255, rtol=1e-6)
 
 
