@@ -19,6 +19,7 @@ from cac_tf.scores.registry import register
 from cac_tf.scores.score import Known
 from cac_tf.scores.score import KnownBatch
 from cac_tf.scores.score import Score
+from cac_tf.scores.statistics import rows_by_class
 
 stats = lazy.module("scipy.stats")
 
@@ -117,7 +118,8 @@ class OpenMax(Score):
         return self.form == "probability"
 
     def start_fit(self, num_classes: int) -> Any:
-        return [], []
+        # By class, the parts that the batches gave.
+        return [[] for _ in range(num_classes)]
 
     def is_correct(self, batch: KnownBatch) -> np.ndarray:
         """(n,) bool: which examples a fit uses."""
@@ -125,21 +127,21 @@ class OpenMax(Score):
 
     def add_batch(self, kept: Any, batch: KnownBatch) -> None:
         right = self.is_correct(batch)
-        vectors, labels = kept
         read = [batch[name][right] for name in self.READS]
-        vectors.append(np.concatenate(read, axis=-1))
-        labels.append(batch.labels[right])
+        vectors = np.concatenate(read, axis=-1)
+        for label, rows in rows_by_class(batch.labels[right]):
+            kept[label].append(vectors[rows])
 
     def finish_fit(self, kept: Any, known: Known) -> None:
-        vectors, labels = map(np.concatenate, kept)
         means, weibull = [], []
-        for index, name in enumerate(known.class_names):
-            own = vectors[labels == index].astype("float64")
-            if len(own) < 3:
+        for name, parts in zip(known.class_names, kept, strict=True):
+            count = sum(map(len, parts))
+            if count < 3:
                 raise ValueError(
                     "OpenMax needs at least three correctly classified "
-                    f"examples of each class; class {name!r} has {len(own)}."
+                    f"examples of each class; class {name!r} has {count}."
                 )
+            own = np.concatenate(parts, dtype="float64")
             means.append(own.mean(axis=0))
             (distances,) = self.distances(own, means[-1:], _euclidean).T
             tail = np.sort(distances)[-self.tail_size :]

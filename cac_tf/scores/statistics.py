@@ -5,6 +5,7 @@ Beyond the rounding of float64 sums, none depends on the batching of the
 examples or on their order. Memory does not grow with their number.
 """
 
+from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,6 +32,27 @@ def check_memory(num_bytes: float, what: str, remedy: str) -> None:
         )
 
 
+def rows_by_class(labels: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """The classes that are present, each with the indices of its rows.
+
+    Args:
+        labels: (n,) integers.
+
+    Yields:
+        Pairs of a label and an int array, ascending in both.
+
+    Example:
+
+    >>> for label, rows in rows_by_class(np.array([7, 2, 7])):
+    ...     print(label, rows)
+    2 [1]
+    7 [0 2]
+    """
+    order = np.argsort(labels, kind="stable")
+    present, starts = np.unique(labels[order], return_index=True)
+    yield from zip(present, np.split(order, starts)[1:], strict=True)
+
+
 class ClassMoments:
     """Count, mean and variance of the vectors of each class.
 
@@ -52,12 +74,7 @@ class ClassMoments:
         if not self.counts.any():
             shape = (len(self.counts), vectors.shape[1])
             self._sums, self._squares = np.zeros(shape), np.zeros(shape)
-        # Class by class, only those that are present.
-        order = np.argsort(labels, kind="stable")
-        present, starts = np.unique(labels[order], return_index=True)
-        for label, rows in zip(
-            present, np.split(order, starts[1:]), strict=True
-        ):
+        for label, rows in rows_by_class(labels):
             own = vectors[rows].astype("float64")
             self.counts[label] += len(own)
             self._sums[label] += own.sum(axis=0)

@@ -560,6 +560,24 @@ def test_openmax_beyond_all_tails(rng):
     np.testing.assert_allclose(rule(far), 1.0)
 
 
+def test_openmax_in_batches(rng):
+    """Of which one has no correctly classified example."""
+    labels = np.arange(300) % 3
+    logits = np.float32(8 * np.eye(3)[labels] + rng.standard_normal((300, 3)))
+    logits[100:110] = -logits[100:110]
+    whole, rule = scores.OpenMax(), scores.OpenMax()
+    whole.fit(labels, logits=logits)
+    kept = rule.start_fit(3)
+    for rows in (slice(0, 100), slice(100, 110), slice(110, 300)):
+        outputs = {"logits": logits[rows]}
+        rule.add_batch(
+            kept, scores.KnownBatch(labels[rows], logits[rows], outputs)
+        )
+    rule.finish_fit(kept, scores.Known(("a", "b", "c")))
+    inputs = np.float32(5 * rng.standard_normal((50, 3)))
+    np.testing.assert_array_equal(rule(inputs), whole(inputs))
+
+
 def test_openmax_bad_input(rng):
     for options in (
         {"tail_size": 2},
