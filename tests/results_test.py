@@ -193,20 +193,8 @@ def test_released_weights_with_the_classes_of_another_split(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-# Made before results had dates, or by code that nobody can have again. The list
-# only gets shorter.
-WITHOUT_DATE = {
-    "cifar10_trial0_curve",
-    "edge_formats",
-    "fused_op",
-    "input_throughput",
-    "mnist_trial0",
-    "serving",
-    "serving_scores",
-    "tinyimagenet_trial0",
-    "training_throughput",
-}
-OF_CHANGED_TREES = {"input_throughput"}
+# Trainings, measured before results had a date. The list only gets shorter.
+WITHOUT_DATE = {"cifar10_trial0_curve", "mnist_trial0", "tinyimagenet_trial0"}
 
 
 def environments(content):
@@ -232,8 +220,7 @@ def test_a_result_says_what_it_was_made_with(path):
     for environment in found:
         if path.stem not in WITHOUT_DATE:
             assert environment["date"]
-        if path.stem not in OF_CHANGED_TREES:
-            assert not environment["commit"].endswith("-dirty")
+        assert not environment["commit"].endswith("-dirty")
 
 
 def test_every_page_shows_the_committed_numbers():
