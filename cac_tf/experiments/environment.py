@@ -14,6 +14,8 @@ import numpy as np
 from cac_tf.training import Runtime
 from cac_tf.version import __version__
 
+PROCESSORS = "/proc/cpuinfo"
+
 
 def environment() -> dict[str, Any]:
     """Versions, hardware and source that a run was made with."""
@@ -39,18 +41,37 @@ def environment() -> dict[str, Any]:
     }
 
 
-def _hardware():
-    model = platform.processor() or platform.machine()
+def bfloat16_is_slow() -> bool:
+    """Whether float32 is known to be much faster on this machine.
+
+    TensorFlow's library for CPUs (oneDNN) takes bfloat16 on x86 processors
+    with AVX-512. On others, TensorFlow falls back to code that is many times
+    slower than float32. False where nothing is known.
+    """
+    flags = _processor().get("flags", "").split()
+    return (
+        bool(flags)
+        and "avx512f" not in flags
+        and keras.backend.backend() == "tensorflow"
+        and _accelerator() is None
+    )
+
+
+def _processor():
+    """What Linux says of the first processor, by name; empty elsewhere."""
     try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    model = line.split(":", 1)[1].strip()
-                    break
+        text = pathlib.Path(PROCESSORS).read_text(encoding="utf-8")
     except OSError:
-        pass
+        return {}
+    lines = text.split("\n\n")[0].splitlines()
+    pairs = (line.partition(":") for line in lines)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _hardware():
+    generic = platform.processor() or platform.machine()
     return {
-        "cpu": model,
+        "cpu": _processor().get("model name", generic),
         "cpu_count": os.cpu_count(),
         "accelerator": _accelerator(),
     }

@@ -17,6 +17,7 @@ from cac_tf import methods
 from cac_tf.annotations import Path
 from cac_tf.data import load_open_set_dataset
 from cac_tf.experiments.config import AUTO
+from cac_tf.experiments.environment import bfloat16_is_slow
 from cac_tf.experiments.evaluation import Evaluation
 from cac_tf.experiments.evaluation import evaluate
 from cac_tf.experiments.results import write_results
@@ -32,6 +33,12 @@ from cac_tf.training import TrainingRun
 
 if TYPE_CHECKING:
     from cac_tf.experiments.config import ExperimentConfig
+
+SLOW_PRECISION = (
+    "bfloat16 is many times slower than float32 on this processor, which has "
+    "no AVX-512. Faster here: --precision=float32, and "
+    "TF_ENABLE_ONEDNN_OPTS=1 in the environment."
+)
 
 
 class Trained(typing.NamedTuple):
@@ -107,6 +114,8 @@ def train(
         if processes.of_first(bool(earlier and earlier.is_finished)):
             return Trained(RunFolder(os.fspath(output_dir)), None)
         stack.enter_context(_precision(config.precision))
+        if config.precision == "mixed_bfloat16" and bfloat16_is_slow():
+            tell("note", SLOW_PRECISION)
         # Errors in the data are found before anything is written.
         dataset = load_open_set_dataset(**config.data)
         for note in dataset.notes:

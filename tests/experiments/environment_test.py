@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a result says of the commit it was made with."""
+"""What a result says of its commit, and what is known of the processor."""
 
 import subprocess
 import sys
@@ -56,3 +56,32 @@ def test_an_installed_package_has_no_commit(tmp_path, monkeypatch):
     path = tmp_path / "cac_tf" / "experiments" / "environment.py"
     monkeypatch.setattr(module, "__file__", str(path))
     assert environment()["commit"] is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("flags\t\t: fpu avx avx2", True),
+        ("flags\t\t: fpu avx2 avx512f amx_bf16", False),
+        # Nothing is known of what an ARM processor lacks.
+        ("Features\t: fp asimd", False),
+    ],
+)
+def test_a_processor_without_fast_bfloat16_is_known(
+    tmp_path, monkeypatch, flags, expected
+):
+    path = tmp_path / "cpuinfo"
+    first = f"processor\t: 0\nmodel name\t: A: B\n{flags}\n"
+    path.write_text(f"{first}\nprocessor\t: 1\nmodel name\t: C\n")
+    monkeypatch.setattr(module, "PROCESSORS", str(path))
+    monkeypatch.setattr(module, "_accelerator", lambda: None)
+    assert module.bfloat16_is_slow() is expected
+    assert environment()["hardware"]["cpu"] == "A: B"
+
+
+def test_nothing_is_known_of_a_processor_where_linux_does_not_tell(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(module, "PROCESSORS", str(tmp_path / "missing"))
+    assert not module.bfloat16_is_slow()
+    assert environment()["hardware"]["cpu"]
