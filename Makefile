@@ -17,7 +17,7 @@ KERAS_LOWEST := $(shell sed -n 's/^ *"keras>=\([0-9.]*\).*/\1/p' pyproject.toml)
 TEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 TESTED := tests --doctest-modules --doctest-ignore-import-errors cac_tf ops/loader.py train
 
-.PHONY: demo docs test test-all test-keras-lowest ops wheels lint format clean
+.PHONY: demo docs test test-slow test-jax test-all test-keras-lowest ops wheels lint format clean
 
 demo: .venv/ops
 	$(RUN) $(BIN)/cac-train --dataset=digits --output_dir=runs/digits
@@ -26,10 +26,12 @@ demo: .venv/ops
 test: lint .venv/ops-dev
 	$(RUN) $(TEST) -m "not slow" $(TESTED)
 
-# Everything, on both backends, as in continuous integration. On JAX, the long
-# tests come first.
-test-all: lint .venv/ops-dev
-	$(RUN) $(TEST) $(TESTED)
+# What `make test` leaves out.
+test-slow: .venv/ops-dev
+	$(RUN) $(TEST) -m slow $(TESTED)
+
+# On the JAX backend. The long tests come first.
+test-jax: .venv/ops-dev
 	$(RUN) KERAS_BACKEND=jax $(TEST) --doctest-modules \
 	    --ignore=tests/training/loop_test.py tests/training \
 	    cac_tf/decision cac_tf/layers cac_tf/losses cac_tf/metrics \
@@ -39,6 +41,8 @@ test-all: lint .venv/ops-dev
 	    tests/conformance/methods_test.py \
 	    tests/conformance/networks_test.py \
 	    tests/conformance/scores_test.py
+
+test-all: test test-slow test-jax
 
 # What depends on how Keras works inside: models, scores, layers of its own.
 # The older Keras is found before the one in .venv, which stays as it is.

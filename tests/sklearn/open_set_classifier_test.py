@@ -34,11 +34,17 @@ _ONE_COLUMN = (
     "decision_function has one column, that of an outlier detector: it says "
     "known or unknown, not which class"
 )
+_ROUNDING = (
+    "the network computes in float32, which on some processors rounds a row "
+    "by its place in a batch; the check allows 1e-7"
+)
 EXPECTED_FAILED_CHECKS = {
     "check_classifiers_train": _ONE_COLUMN,
     "check_classifiers_classes": _ONE_COLUMN
     + "; and -1, which means unknown, may not be a class",
     "check_decision_proba_consistency": _ONE_COLUMN,
+    "check_methods_sample_order_invariance": _ROUNDING,
+    "check_methods_subset_invariance": _ROUNDING,
 }
 QUICK_CHECKS = (
     "check_do_not_raise_errors_in_init_or_set_params",

@@ -157,6 +157,16 @@ def contents(folder):
     return {name: (folder / name).read_bytes() for name in names[1:]}
 
 
+def values_of(content):
+    """Values of a CSV file, row by row; what is a number as such."""
+    for row in csv.reader(content.decode().splitlines()[1:]):
+        for text in row:
+            try:
+                yield float(text)
+            except ValueError:
+                yield text
+
+
 def test_parts(model, photos, capsys, tmp_path):
     """In shards, again, and as one file, the same rows."""
     (photos / "text.png").write_text("no image")
@@ -167,8 +177,14 @@ def test_parts(model, photos, capsys, tmp_path):
     assert run(model, photos, one, size) == 1
     parts = contents(tmp_path / "one")
     assert len(parts) == 4
-    rows = b"".join(part.split(b"\n", 1)[1] for part in parts.values())
-    assert rows == whole.read_bytes().split(b"\n", 1)[1]
+    values = [value for part in parts.values() for value in values_of(part)]
+    # On some processors, a row's last digits depend on the rest of its batch.
+    for value, wanted in zip(
+        values, values_of(whole.read_bytes()), strict=True
+    ):
+        if isinstance(wanted, float):
+            wanted = pytest.approx(wanted, rel=1e-5)
+        assert value == wanted
     capsys.readouterr()
     two = f"--output={tmp_path / 'two'}/"
     # 1 and 3; 2 and 4, which has the text.
