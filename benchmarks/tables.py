@@ -7,6 +7,7 @@ A table stands below a line `<!-- table: NAME -->`, where NAME is one of
 `TABLES`. This script replaces every such table by the current one.
 """
 
+import functools
 import json
 import pathlib
 import re
@@ -258,9 +259,9 @@ def recipes_tried_table():
     return "\n".join(lines)
 
 
-def throughput_table():
+def throughput_table(name="training_throughput"):
     """Training images per second beside PyTorch, in Markdown."""
-    result = json.loads((RESULTS / "training_throughput.json").read_text())
+    result = json.loads((RESULTS / f"{name}.json").read_text())
     lines = ["| training, batch 128 | images/s |", "| --- | --- |"]
     lines += [
         f"| {name} | {rate['images_per_second']:.0f} |"
@@ -743,6 +744,9 @@ TABLES = {
     "serving_scores": serving_scores_table,
     "table_1_digits": table_1_digits_table,
     "throughput": throughput_table,
+    "throughput_without_avx512": functools.partial(
+        throughput_table, "training_throughput_without_avx512"
+    ),
     "vehicles_animals": vehicles_animals_table,
 }
 _MARKED_TABLE = re.compile(r"(<!-- table: (\w+) -->\n)(?:\|.*\n)*")
