@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 SLOW_PRECISION = (
     "bfloat16 is many times slower than float32 on this processor, which has "
-    "no AVX-512. Faster here: --precision=float32, and "
+    "no AVX-512. Faster here: a precision of float32, and "
     "TF_ENABLE_ONEDNN_OPTS=1 in the environment."
 )
 
