@@ -72,7 +72,8 @@ myst_heading_anchors = 3
 # Tutorials are notebooks in text form; a cell that fails stops the build.
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(_kept("docs_cache"))
-nb_execution_timeout = 240
+# Training on a slow machine is one cell.
+nb_execution_timeout = 900
 nb_execution_raise_on_error = True
 nb_merge_streams = True
 # TensorFlow reports there which devices there are not.
