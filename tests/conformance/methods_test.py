@@ -14,6 +14,7 @@ from cac_tf.data import load_open_set_dataset
 from cac_tf.experiments import ExperimentConfig
 from cac_tf.experiments import evaluate
 from cac_tf.methods import recipe as recipes
+from cac_tf.methods.generated_unknowns.method import GeneratedUnknowns
 from cac_tf.models import networks
 from cac_tf.models.networks import registry
 from cac_tf.training import Runtime
@@ -35,16 +36,17 @@ NAMES = (
     if keras.backend.backend() == "jax"
     else methods.names()
 )
-# They train a generator too, and each tracing takes half a minute.
-GENERATORS = {"osrci", "g_openmax"}
 
 
 @pytest.fixture(
+    scope="module",
     params=[
-        pytest.param(name, marks=[pytest.mark.slow] * (name in GENERATORS))
+        # They train a generator too, and each tracing takes half a minute.
+        pytest.param(name, marks=pytest.mark.slow)
+        if isinstance(methods.get(name), GeneratedUnknowns)
+        else name
         for name in NAMES
     ],
-    scope="module",
 )
 def method(request):
     return methods.get(request.param)
