@@ -93,8 +93,13 @@ class Method:
             name: "fair", "fast" or "paper".
 
         Raises:
-            ValueError: the data set has no fast recipe.
+            ValueError: another name, or the data set has no fast recipe.
         """
+        if name not in presets.NAMES:
+            raise ValueError(
+                f"There is no preset {name!r}; there are: "
+                f"{', '.join(presets.NAMES)}."
+            )
         if name == "paper" and self.recipe.published():
             return self.recipe.published()
         values = presets.preset(dataset)

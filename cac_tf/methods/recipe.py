@@ -13,6 +13,7 @@ from typing import Self
 
 from cac_tf import lazy
 from cac_tf import training
+from cac_tf.methods import presets
 from cac_tf.models import networks
 
 keras = lazy.module("keras")
@@ -194,7 +195,7 @@ class Recipe(BaseRecipe):
         "numbers of epochs, and without augmentation; c2ae, crosr and gfror, "
         "of which no code is known, have that and learning rates of "
         "re-implementations; for other methods, the same as fair.",
-        choices=("fair", "fast", "paper"),
+        choices=presets.NAMES,
     )
     network: str = field("openset_cnn", "Backbone.", choices=networks.names)
     schedule: str = field(

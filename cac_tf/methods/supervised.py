@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from typing import Any
 
+import numpy as np
+
 from cac_tf import layers
 from cac_tf import metrics
 from cac_tf import models
@@ -100,6 +102,7 @@ class SupervisedMethod(Method):
             score=run.score or self.scores[0],
             tta=run.tta,
         )
+        _check_enough_for(model.score, dataset)
         images = self.training_examples(dataset).size
         steps_per_epoch = -(-images // recipe.batch_size)
         # The monitored metric may be one of the first two: once is enough.
@@ -166,3 +169,20 @@ class SupervisedMethod(Method):
         self.fit_classifier(model, dataset, recipe, run)
         fit_to_known_data(model, dataset)
         return model
+
+
+def _check_enough_for(score, dataset):
+    """Raises ValueError if a score could not be fitted after the training."""
+    held_out = score.WANTS_HELD_OUT_DATA
+    examples = dataset.validation if held_out else dataset.train
+    counts = np.bincount(
+        np.asarray(examples.labels), minlength=len(dataset.class_names)
+    )
+    fewest = score.FEWEST_OF_A_CLASS
+    if score.IS_FITTED_TO_DATA and counts.min() < fewest:
+        which = "validation" if held_out else "training"
+        raise ValueError(
+            f"The score {score.name!r} needs at least {fewest} {which} images "
+            f"of each class; class {dataset.class_names[counts.argmin()]!r} "
+            f"has {counts.min()}."
+        )

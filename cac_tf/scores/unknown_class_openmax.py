@@ -65,6 +65,10 @@ class UnknownClassOpenMax(OpenMax):
     """
 
     NAME = "unknown_class_openmax"
+    _CORRECT = (
+        "correctly classified examples that are not taken for unknown (their "
+        "largest logit is above 0)"
+    )
 
     def __init__(
         self,

@@ -3,6 +3,7 @@
 
 import dataclasses
 
+import keras
 import numpy as np
 import pytest
 
@@ -14,6 +15,7 @@ from cac_tf.experiments import pictures
 from cac_tf.methods.c2ae import conditioned_training
 from cac_tf.methods.c2ae.extreme_values import errors_of
 from cac_tf.methods.c2ae.extreme_values import extreme_value_threshold
+from cac_tf.methods.reconstruction import image_networks
 from cac_tf.scores import MinReconstructionError
 from cac_tf.training import Runtime
 from cac_tf.training import TrainingRun
@@ -156,6 +158,25 @@ def test_the_decoder_leaves_the_classifier_as_it_is(digits, finished, tmp_path):
     # Whoever trains on has a classifier as before.
     assert model.backbone.get_layer("encoder").trainable
     assert not model.backbone.get_layer("reconstruction").trainable_variables
+
+
+def test_what_was_frozen_stays_so(digits, tmp_path):
+    method = methods.get("c2ae")
+    recipe = method.recipe(**{**method.preset("digits"), **QUICK})
+    run = TrainingRun(Runtime(seed=3), str(tmp_path))
+    model = method.build_model(digits, recipe, run)
+    encoder = model.backbone.get_layer("encoder")
+    frozen = encoder.layers[1]
+    frozen.trainable = False
+    trainable = [variable.path for variable in encoder.trainable_variables]
+    assert trainable
+    training = conditioned_training.DecoderTraining(model)
+    with training.only_the_decoder():
+        assert not encoder.trainable_variables
+        assert training.reconstruction.trainable_variables
+    assert trainable == [v.path for v in encoder.trainable_variables]
+    assert encoder.trainable and not frozen.trainable
+    assert not training.reconstruction.trainable_variables
 
 
 def test_resumes_to_the_same_weights(digits, tmp_path):
@@ -302,3 +323,11 @@ def test_pictures_of_test_images_and_of_the_training(digits, tmp_path):
         sheet.rows[0].images,
         np.rint(digits.train.evenly_spaced(12).images),
     )
+
+
+def test_a_network_without_a_last_dense_layer():
+    inputs = keras.Input([8, 8, 1])
+    maps = keras.layers.Conv2D(3, 3)(inputs)
+    logits = keras.layers.GlobalAveragePooling2D()(maps)
+    with pytest.raises(ValueError, match="'pooled' no image .* dense layer"):
+        image_networks.parts_of(keras.Model(inputs, logits, name="pooled"))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """G-OpenMax: what it generates and keeps, its generator, score and resume."""
 
+import dataclasses
 import types
 
 import keras
@@ -379,6 +380,30 @@ def test_generated_images_that_are_no_numbers(digits, monkeypatch, tmp_path):
         trained(digits, tmp_path, epochs=1, generator="conditional")
 
 
+def test_what_can_never_be_kept_is_found_first(tmp_path):
+    """One of two classes always has a probability of a half."""
+    two = load_open_set_dataset("digits", known_classes=["0", "1"])
+    with pytest.raises(
+        ValueError, match="2 known classes .* of 0.5 or more.*, now 0.5, above"
+    ):
+        trained(two, tmp_path, largest_known_probability=0.5)
+    assert not list(tmp_path.rglob("*.npz"))
+
+
+@pytest.mark.parametrize("name", ["g_openmax", "crosr"])
+def test_too_few_images_for_tails_are_found_first(digits, tmp_path, name):
+    labels = digits.train.labels
+    few = np.flatnonzero((labels != 2) | (np.cumsum(labels == 2) <= 2))
+    few = dataclasses.replace(digits, train=digits.train.take(few))
+    method = methods.get(name)
+    run = TrainingRun(Runtime(seed=0), str(tmp_path))
+    with pytest.raises(
+        ValueError, match="at least 3 training images of each.*'2' has 2"
+    ):
+        method.train(few, method.recipe_for("digits", {}), run)
+    assert not run.history
+
+
 @pytest.mark.parametrize("size", [(13, 20, 3), (32, 32, 3)])
 def test_images_have_their_size_and_range(size):
     gan = conditional_gan.ConditionalGAN(size, 2, width=2, seed=0)
@@ -508,7 +533,9 @@ def test_score_of_classes_that_are_taken_for_unknown(rng):
     labels = np.arange(40) % 2
     logits = 4 * np.eye(2)[labels] + 0.1 * rng.standard_normal((40, 2))
     logits[labels == 1] -= 9.0
-    with pytest.raises(ValueError, match="class '1' has 0"):
+    with pytest.raises(
+        ValueError, match="not taken for unknown .* above 0.*class '1' has 0"
+    ):
         scores.UnknownClassOpenMax().fit(labels, logits=logits)
     with pytest.raises(ValueError, match="tail_size must be"):
         scores.UnknownClassOpenMax(tail_size=2)

@@ -16,7 +16,9 @@ from cac_tf import losses
 from cac_tf import methods
 from cac_tf import scores
 from cac_tf.data import Examples
+from cac_tf.data import image_facts
 from cac_tf.data import load_open_set_dataset
+from cac_tf.data import streamed_images
 from cac_tf.data.image_file import png_bytes
 from cac_tf.data.streamed_images import StreamedImages
 from cac_tf.methods.g_openmax import conditional_networks
@@ -517,13 +519,24 @@ def test_presets():
     assert float(rate.learning_rate) == pytest.approx(1e-4)
 
 
-def test_generated_images_join_streamed_ones(digits, rng):
+def test_generated_images_join_streamed_ones(digits, rng, monkeypatch):
     images = StreamedImages(
         [png_bytes(image) for image in digits.train.images[:7]], 8, channels=1
     )
     train = Examples(images, digits.train.labels[:7])
     made = np.float32(rng.uniform(0, 1, (3, 8, 8, 1)))
+    looked_at = []
+    monkeypatch.setattr(
+        streamed_images,
+        "look_at",
+        lambda sources, *options: (
+            looked_at.append(len(sources))
+            or image_facts.look_at(sources, *options)
+        ),
+    )
     joined = train.joined(method._negatives(made, train))
+    # Of four repeated images none is looked at again.
+    assert sorted(looked_at) == [3, 7]
     np.testing.assert_array_equal(joined.images[:7], digits.train.images[:7])
     repeated = np.rint(255 * made)[np.arange(7) % 3]
     np.testing.assert_array_equal(joined.images[7:], repeated)
@@ -565,6 +578,15 @@ def test_counterfactual_images_are_of_all_classes(digits, trained, monkeypatch):
         assert len(set(rows)) == min(count, size)
         assert set(by_class.train.labels[rows]) == set(range(6))
         np.testing.assert_array_equal(seen[-1], by_class.train.images[rows])
+    # A search that ended in no numbers, before a classifier looks at it.
+    monkeypatch.setattr(
+        "cac_tf.methods.osrci.outputs.outputs_of",
+        lambda search, images, _: np.full_like(images, np.nan, "float32"),
+    )
+    with pytest.raises(FloatingPointError, match="or search_speed and dist"):
+        osrci.unknowns(
+            model, trained, by_class, recipe, np.random.default_rng(0)
+        )
 
 
 def test_no_more_images_are_generated_than_are_used(

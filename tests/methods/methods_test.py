@@ -55,6 +55,12 @@ def test_presets_are_the_papers(dataset):
     assert recipe.anchor_weight == 0.1
 
 
+def test_a_preset_that_does_not_exist():
+    for name in ("cac", "osrci"):
+        with pytest.raises(ValueError, match="no preset 'papre'; .* paper"):
+            methods.get(name).preset("mnist", "papre")
+
+
 def test_every_preset_says_its_cost_and_what_to_expect():
     for function in set(presets._PRESETS.values()) | {presets.photographs}:
         text = function.__doc__

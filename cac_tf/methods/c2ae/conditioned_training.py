@@ -115,11 +115,18 @@ class DecoderTraining(ImageTraining):
     @contextlib.contextmanager
     def only_the_decoder(self):
         """Within it, the decoder is trainable and the encoder is not."""
+        # What was frozen before stays so. (A model's own comes before those of
+        # its layers, which it sets.)
+        before = [
+            (layer, layer.trainable) for layer in _layers_of(self.encoder)
+        ]
         self.encoder.trainable, self.reconstruction.trainable = False, True
         try:
             yield
         finally:
-            self.encoder.trainable, self.reconstruction.trainable = True, False
+            for layer, is_trainable in before:
+                layer.trainable = is_trainable
+            self.reconstruction.trainable = False
 
     def call(self, images, training=False):
         pixels = self.pixels(images, training)
@@ -150,3 +157,9 @@ class DecoderTraining(ImageTraining):
             (alpha * losses[:count], ops.ones((count,))),
             ((1.0 - alpha) * losses[count:], is_there),
         ]
+
+
+def _layers_of(layer):
+    """The layer and all layers in it."""
+    inner = getattr(layer, "layers", ())
+    return [layer, *(one for part in inner for one in _layers_of(part))]

@@ -60,8 +60,8 @@ class Recipe(GeneratedUnknownsRecipe):
     )
     largest_known_probability: float = field(
         0.5,
-        "Interpolated images are kept if no known class has a larger "
-        "probability.",
+        "Interpolated images are kept if every known class has a smaller "
+        "probability. One of N classes has at least 1/N.",
         above=0,
         at_most=1,
     )
@@ -94,6 +94,18 @@ class GOpenMax(GeneratedUnknowns):
     name = "g_openmax"
     recipe = Recipe
     scores = ("unknown_class_openmax", "unknown_class", "max_softmax")
+
+    def train(self, dataset, recipe, run):
+        smallest = 1.0 / len(dataset.class_names)
+        largest = recipe.largest_known_probability
+        if recipe.generator == "interpolation" and largest <= smallest:
+            raise ValueError(
+                f"One of {len(dataset.class_names)} known classes always has "
+                f"a probability of {smallest:.4g} or more, so no image would "
+                f"be kept. Raise largest_known_probability, now {largest:g}, "
+                "above that, or choose generator=conditional."
+            )
+        return super().train(dataset, recipe, run)
 
     def train_generator(self, dataset, recipe, run):
         if recipe.generator == "interpolation":

@@ -52,7 +52,7 @@ def random_class_vectors(count, num_classes, rng):
 
 
 def shows_no_class(logits, largest_probability):
-    """Whether no class has a larger probability, by the softmax of the logits.
+    """Whether every class has a smaller probability, by the softmax.
 
     Args:
         logits: (n, N) of the classifier.

@@ -102,7 +102,8 @@ class GeneratedUnknowns(SupervisedMethod):
             dataset.train.joined(_negatives(images, dataset.train)),
             dataset.validation,
             stages=[Stage(recipe.unknown_class_epochs)],
-            # As in the published codes, a step has that many images of each.
+            # As in the published codes, a step has that many images of each,
+            # here on average.
             batch_size=2 * recipe.batch_size,
             name="unknown_class",
         )
@@ -123,12 +124,7 @@ class GeneratedUnknowns(SupervisedMethod):
         count = min(recipe.generated_unknowns, dataset.train.size)
         recipe = dataclasses.replace(recipe, generated_unknowns=count)
         images, origins = self.unknowns(model, generator, dataset, recipe, rng)
-        if not np.isfinite(images).all():
-            raise FloatingPointError(
-                f"{int((~np.isfinite(images)).any(axis=(1, 2, 3)).sum())} of "
-                f"{len(images)} generated images hold NaN or infinity. Lower "
-                "gan_learning_rate, or the search's step if there is one."
-            )
+        check_finite(images)
         run.keep_pictures(
             "generated_unknowns",
             _taken_for(images, model)
@@ -177,6 +173,17 @@ class GeneratedUnknowns(SupervisedMethod):
         return auto_encoder
 
 
+def check_finite(images):
+    """Raises FloatingPointError if generated images hold NaN or infinity."""
+    is_finite = np.isfinite(images).all(axis=(1, 2, 3))
+    if not is_finite.all():
+        raise FloatingPointError(
+            f"{int((~is_finite).sum())} of {len(images)} generated images hold "
+            "NaN or infinity. Lower gan_learning_rate, or search_speed and "
+            "distance_weight where there is a search."
+        )
+
+
 def logits_of(model, images):
     """(n, N) logits of a classifier, for images in [0, 1]."""
     # The score has no statistics yet.
@@ -212,7 +219,10 @@ def _negatives(images, train):
     images = np.rint(255.0 * np.clip(images, 0.0, 1.0))
     rows = np.arange(train.size) % len(images)
     if isinstance(train.images, StreamedImages):
-        repeated = train.images.of_array(images.astype("uint8")).subset(rows)
+        made = train.images.of_array(images.astype("uint8"))
+        # Looked at before they are repeated, each is looked at once.
+        _ = made.facts
+        repeated = made.subset(rows)
     else:
         repeated = images.astype(train.images.dtype)[rows]
     return Examples(repeated, np.full(train.size, UNKNOWN))

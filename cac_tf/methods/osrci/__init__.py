@@ -22,6 +22,7 @@ import numpy as np
 
 from cac_tf import lazy
 from cac_tf.methods.generated_unknowns.method import GeneratedUnknowns
+from cac_tf.methods.generated_unknowns.method import check_finite
 from cac_tf.methods.generated_unknowns.method import logits_of
 from cac_tf.methods.generated_unknowns.recipe import GeneratedUnknownsRecipe
 from cac_tf.methods.method import register
@@ -55,10 +56,13 @@ class Recipe(GeneratedUnknownsRecipe):
         at_most=10**5,
     )
     search_speed: float = field(
-        0.1, "Length of these steps, as a factor.", above=0
+        0.1, "Length of these steps, as a factor.", above=0, at_most=1000
     )
     distance_weight: float = field(
-        1.0, "Weight of the distance from the start in the search.", at_least=0
+        1.0,
+        "Weight of the distance from the start in the search.",
+        at_least=0,
+        at_most=10**6,
     )
     latent_distance: str = field(
         "squared",
@@ -109,6 +113,7 @@ class OSRCI(GeneratedUnknowns):
         images = outputs.outputs_of(
             search, dataset.train.images[rows], recipe.gan_batch_size
         )
+        check_finite(images)
         # The logit of "unknown" is 0.
         known = int((logits_of(model, images).max(axis=-1) > 0.0).sum())
         if 2 * known > len(images):

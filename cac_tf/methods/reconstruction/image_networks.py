@@ -34,7 +34,14 @@ def parts_of(network):
     Raises:
         ValueError: it does not end in a dense layer.
     """
-    both, last = with_features(network)
+    try:
+        both, last = with_features(network)
+    except ValueError as error:
+        raise ValueError(
+            f"From the network {network.name!r} no image can be "
+            "reconstructed: it must be a functional or Sequential model that "
+            "ends in a dense layer, whose inputs are taken for its features."
+        ) from error
     return keras.Model(both.input, both.outputs[0], name="encoder"), last
 
 
