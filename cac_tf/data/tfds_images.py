@@ -236,13 +236,25 @@ def read_numbers(builder, split):
     """
     import tensorflow_datasets as tfds
 
-    dataset = builder.as_dataset(
-        split=split, decoders={"image": tfds.decode.SkipDecoding()}
-    ).map(lambda example: (example["id"], example["label"]))
+    dataset = _in_order(builder, split).map(
+        lambda example: (example["id"], example["label"])
+    )
     batches = list(tfds.as_numpy(dataset.batch(_FILES_AT_ONCE)))
     ids = np.concatenate([batch[0] for batch in batches])
     numbers = [int(text.decode().rsplit("_", 1)[-1]) for text in ids]
     return np.array(numbers), np.concatenate([batch[1] for batch in batches])
+
+
+def _in_order(builder, split):
+    """The examples of a split, images encoded, in the order of its files."""
+    import tensorflow_datasets as tfds
+
+    return builder.as_dataset(
+        split=split,
+        decoders={"image": tfds.decode.SkipDecoding()},
+        # One file after another, as records are numbered.
+        read_config=tfds.ReadConfig(interleave_cycle_length=1),
+    )
 
 
 def _encoded(builder, split, classes):
@@ -250,12 +262,9 @@ def _encoded(builder, split, classes):
     import tensorflow as tf
     import tensorflow_datasets as tfds
 
-    dataset = builder.as_dataset(
-        split=split,
-        decoders={"image": tfds.decode.SkipDecoding()},
-        # One file after another, as records are numbered.
-        read_config=tfds.ReadConfig(interleave_cycle_length=1),
-    ).map(lambda example: (example["image"], example["label"]))
+    dataset = _in_order(builder, split).map(
+        lambda example: (example["image"], example["label"])
+    )
     if classes is not None:
         wanted = tf.constant(list(classes), tf.int64)
         dataset = dataset.filter(

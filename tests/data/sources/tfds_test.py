@@ -103,6 +103,38 @@ def test_streamed_images_are_squares(tmp_path, name, monkeypatch):
         assert images.train.images.shape == (12, 8, 10, 3)
 
 
+class NumberedShapes(WideShapes):
+    """Each image is as bright as its number, and has an id with it."""
+
+    def _info(self):
+        features = {
+            "id": tfds.features.Text(),
+            "image": tfds.features.Image(shape=(8, 10, 3)),
+            "label": tfds.features.ClassLabel(names=["even", "odd"]),
+        }
+        return tfds.core.DatasetInfo(
+            builder=self, features=tfds.features.FeaturesDict(features)
+        )
+
+    def _generate_examples(self, count):
+        for i in range(20 * count):
+            image = np.full((8, 10, 3), i, "uint8")
+            yield i, {"id": f"train_{i:05d}", "image": image, "label": i % 2}
+
+
+def test_numbers_are_in_the_order_of_the_images(tmp_path):
+    """Also where a split has several files."""
+    builder = tfds.builder("numbered_shapes", data_dir=tmp_path)
+    builder.download_and_prepare(
+        download_config=tfds.download.DownloadConfig(num_shards=3)
+    )
+    assert len(builder.info.splits["train"].filepaths) == 3
+    images, labels = tfds_images.read_split(builder, "train")
+    numbers, own = tfds_images.read_numbers(builder, "train")
+    np.testing.assert_array_equal(images[:, 0, 0, 0], numbers)
+    np.testing.assert_array_equal(labels, own)
+
+
 def test_bad_input(tmp_path):
     with pytest.raises(ValueError, match="TFDS has no data set 'nonsense'"):
         load_tfds_images("nonsense", str(tmp_path))
