@@ -7,6 +7,9 @@ Written for clarity, from the equations; tests compare the library with it.
 import math
 
 import numpy as np
+from scipy import spatial
+from scipy import special
+from scipy import stats
 
 
 def distances(logits, centres):
@@ -168,3 +171,47 @@ def row_relative_error(actual, expected):
     actual, expected = np.float64(actual), np.float64(expected)
     scale = np.abs(expected).max(axis=1, keepdims=True)
     return np.max(np.abs(actual - expected) / np.where(scale == 0, 1.0, scale))
+
+
+def openmax(
+    logits,
+    labels,
+    inputs,
+    tail_size,
+    rank,
+    shift=1.0,
+    form="probability",
+    distance=spatial.distance.euclidean,
+    latents=(),
+):
+    """OpenMax step by step, one input and one class at a time.
+
+    Distances are those of logits, or of logits and latents: a pair of the
+    latents of `logits` and of `inputs`.
+    """
+    logits, inputs = np.float64(logits), np.float64(inputs)
+    vectors, unseen = logits, inputs
+    if latents:
+        vectors = np.concatenate([logits, np.float64(latents[0])], axis=1)
+        unseen = np.concatenate([inputs, np.float64(latents[1])], axis=1)
+    num_classes = logits.shape[1]
+    means, fits = [], []
+    for j in range(num_classes):
+        own = vectors[(labels == j) & (logits.argmax(axis=1) == j)]
+        means.append(own.mean(axis=0))
+        tail = np.sort([distance(v, means[j]) for v in own])[-tail_size:]
+        fits.append(stats.weibull_min.fit(tail - tail[0] + shift, floc=0.0))
+        fits[j] = (fits[j][0], tail[0] - shift, fits[j][2])
+    unknown = []
+    for z, vector in zip(inputs, unseen, strict=True):
+        revised, taken = z.copy(), 0.0
+        for i, j in enumerate(np.argsort(-z)[:rank]):
+            share = stats.weibull_min.cdf(distance(vector, means[j]), *fits[j])
+            share *= 1.0 if rank is None else 1.0 - i / rank
+            revised[j] = z[j] * (1.0 - share)
+            taken += z[j] * share
+        if form == "probability":
+            unknown.append(special.softmax(np.r_[revised, taken])[-1])
+        else:
+            unknown.append(-special.logsumexp(revised))
+    return np.array(unknown)

@@ -415,6 +415,8 @@ class AnchoredDistance(keras.layers.Layer):
     @property
     def has_anchors(self) -> bool:
         """Whether the centres in force are the anchors (Python bool)."""
+        if not self.built:
+            return self.trains_with_anchors
         return bool(ops.convert_to_numpy(self.centres_are_anchors))
 
     @property
@@ -434,7 +436,7 @@ class AnchoredDistance(keras.layers.Layer):
     @property
     def centres(self) -> np.ndarray:
         """(K, D) float32 array: the centres in force."""
-        if self.has_anchors:
+        if self.has_anchors or (self.learnt and self._stored is None):
             return self.start
         if self._stored is None:
             self._require_centres()
@@ -480,6 +482,8 @@ class AnchoredDistance(keras.layers.Layer):
             raise ValueError(
                 f"class_means must be finite; rows {rows.tolist()} are not."
             )
+        if not self.built:
+            self.build((None, self.width))
         self._store(class_means)
         self.centres_are_anchors.assign(False)
 
@@ -492,7 +496,8 @@ class AnchoredDistance(keras.layers.Layer):
         self._require_centres()
         if self.learnt:
             raise ValueError("Learnt centres cannot be reset to the anchors.")
-        self.centres_are_anchors.assign(True)
+        if self.built:
+            self.centres_are_anchors.assign(True)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (*input_shape[:-1], self.num_classes)

@@ -23,8 +23,8 @@ class ImagePreprocessing(keras.layers.Layer):
     them: its black fill must be black before normalisation.
 
     Resizing is bilinear, with antialiasing where an image shrinks (TensorFlow
-    has no XLA kernel for that, so a layer that shrinks, or does not know the
-    size in advance, reports that it cannot be jit-compiled; images that
+    has no XLA kernel for that, so there a layer that shrinks, or does not know
+    the size in advance, reports that it cannot be jit-compiled; images that
     already have this size cost nothing).
 
     Args:
@@ -87,7 +87,9 @@ class ImagePreprocessing(keras.layers.Layer):
                     f"{name} has {len(values)} entries for images with "
                     f"{channels} channels."
                 )
-        if self._shrinks(input_shape) or None in input_shape[1:3]:
+        if keras.backend.backend() == "tensorflow" and (
+            self._shrinks(input_shape) or None in input_shape[1:3]
+        ):
             self.supports_jit = False
 
     def _shrinks(self, shape):

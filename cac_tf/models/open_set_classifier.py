@@ -558,8 +558,6 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
 
     def _start_from_anchors(self):
         head = self.distance_head
-        if not self.built:
-            return
         if head.trains_with_anchors and not head.has_anchors:
             head.assign_anchors()
         self.decision.threshold = None
@@ -753,8 +751,9 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
             unknown score is <= theta.
 
         Raises:
-            ValueError: not exactly one rate, a rate outside (0, 1), or no
-                example of the kind that the rate needs.
+            ValueError: not exactly one rate, a rate outside (0, 1), no
+                example of the kind that the rate needs, or labels of known
+                inputs that are none.
         """
         threshold: Callable[[ArrayLike, float], float]
         if true_positive_rate is not None and false_positive_rate is None:
@@ -775,6 +774,7 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
             else self.iterate_outputs(
                 data, batch_size=batch_size, names=prediction.OF_SCORE
             ),
+            len(self.class_names),
             known_only=true_positive_rate is not None,
         )
         theta: float | np.ndarray

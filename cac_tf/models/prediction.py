@@ -219,21 +219,29 @@ def decisions_of(scores, threshold, class_names):
     )
 
 
-def calibration_scores(batches, known_only):
+def calibration_scores(batches, num_classes, known_only):
     """Unknown scores and predicted classes of a classifier's outputs.
 
     Args:
-        batches: iterator of (outputs, labels or None, ...).
-        known_only: whether rows labelled -1 are left out.
+        batches: iterator of outputs, labels or None, inputs, and the position
+            of the batch.
+        num_classes: N.
+        known_only: whether rows labelled -1 are left out, and labels matter.
 
     Returns:
         (n,) float32 scores and (n,) int32 class ids.
+
+    Raises:
+        ValueError: invalid labels.
     """
     scores, class_ids = [np.empty(0, "float32")], [np.empty(0, "int32")]
-    for outputs, labels, *_ in batches:
+    for outputs, labels, _, place in batches:
         is_wanted = np.ones(len(outputs["unknown_score"]), bool)
         if known_only and labels is not None:
-            is_wanted = labels.reshape(-1) != UNKNOWN
+            labels = input_checks.check_labels(
+                labels, num_classes, allow_unknown=True, where=place
+            )
+            is_wanted = labels != UNKNOWN
         scores.append(outputs["unknown_score"][is_wanted])
         class_ids.append(outputs["predicted_class_id"][is_wanted])
     return np.concatenate(scores), np.concatenate(class_ids)

@@ -56,8 +56,9 @@ def with_check_of_loss(callbacks, inputs_are_checked):
         _ADVICE if inputs_are_checked else _ADVICE_WITHOUT_CHECK
     )
     if isinstance(callbacks, keras.callbacks.CallbackList):
-        callbacks.append(stop)
-        return callbacks
+        # Keras makes a new one: whether callbacks may run in other threads is
+        # found out as it is made.
+        callbacks = callbacks.callbacks
     if callbacks is None:
         return [stop]
     if isinstance(callbacks, (list, tuple)):
@@ -100,8 +101,10 @@ def checked_validation_data(model, data):
     if data is None:
         return None
     if isinstance(data, (tuple, list)):
-        _checked(model, *data[:2], allow_unknown=True)
-        return data
+        x, y, *weights = (*data, None) if len(data) == 1 else data
+        x = _checked(model, x, y, allow_unknown=True)[0]
+        # Keras takes no list of labels.
+        return (x, np.asarray(y), *weights)
     return _checked(model, data, None, allow_unknown=True)[0]
 
 

@@ -46,6 +46,7 @@ class ClassZScore(Score):
     NAME, READS = "class_z_score", ("logits",)
     IS_FITTED_TO_DATA = True
     WANTS_HELD_OUT_DATA = True
+    FEWEST_OF_A_CLASS = 2
 
     def start_fit(self, num_classes: int) -> Any:
         return ClassMoments(num_classes, with_variances=True)
@@ -61,7 +62,7 @@ class ClassZScore(Score):
         for name, count, spread in zip(
             known.class_names, kept.counts, deviation, strict=True
         ):
-            if count < 2 or not spread > 0:
+            if count < self.FEWEST_OF_A_CLASS or not spread > 0:
                 raise ValueError(
                     "The class z-score needs at least two correctly "
                     "classified examples of each class, with different "
@@ -70,8 +71,9 @@ class ClassZScore(Score):
         self.set_statistics(mean=kept.means[:, 0], deviation=deviation)
 
     def call(self, logits: Tensor) -> Tensor:
-        logits = full_precision(logits)
+        means = self.statistic("mean")
+        logits = full_precision(logits)[:, : means.shape[0]]
         winner = nearest_class(-logits)
-        mean = ops.take(self.statistic("mean"), winner)
+        mean = ops.take(means, winner)
         deviation = ops.take(self.statistic("deviation"), winner)
         return (mean - ops.max(logits, axis=-1)) / deviation

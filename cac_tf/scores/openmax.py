@@ -88,6 +88,9 @@ class OpenMax(Score):
 
     NAME, IS_FITTED_TO_DATA = "openmax", True
     READS: tuple[str, ...] = ("logits",)
+    FEWEST_OF_A_CLASS = 3  # a Weibull distribution has three parameters
+    # What `is_correct` asks of an example, for messages.
+    _CORRECT = "correctly classified examples"
 
     def __init__(
         self,
@@ -136,10 +139,10 @@ class OpenMax(Score):
         means, weibull = [], []
         for name, parts in zip(known.class_names, kept, strict=True):
             count = sum(map(len, parts))
-            if count < 3:
+            if count < self.FEWEST_OF_A_CLASS:
                 raise ValueError(
-                    "OpenMax needs at least three correctly classified "
-                    f"examples of each class; class {name!r} has {count}."
+                    f"OpenMax needs at least three {self._CORRECT} of each "
+                    f"class; class {name!r} has {count}."
                 )
             own = np.concatenate(parts, dtype="float64")
             means.append(own.mean(axis=0))
@@ -201,7 +204,7 @@ class OpenMax(Score):
             self.statistic("class_means"),
             dense_distances,
         )
-        logits = read[0]
+        logits = read[0][:, : distances.shape[-1]]
         shape, place, scale = ops.unstack(self.statistic("weibull"), 3, axis=-1)
         beyond = ops.maximum((distances - place) / scale, -1.0)
         power = ops.exp(shape * _log1p(beyond))

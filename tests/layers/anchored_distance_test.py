@@ -226,7 +226,6 @@ def test_eager_calls_are_not_warned_about(rng):
 def test_fewer_logits_than_centres(mode, rng):
     """There are no anchors: class means come first."""
     layer = AnchoredDistance(5, width=3)
-    layer.build((None, 3))
     logits = np.float32(rng.standard_normal((7, 3)))
     assert not layer.has_anchors and layer.anchors is None
     for step in (
@@ -383,6 +382,25 @@ def test_anchors_are_not_stored(rng):
     assert layer.count_params() == 4 * 6 + 1
     layer.assign_anchors()
     assert len(layer.weights) == 2
+
+
+@pytest.mark.parametrize("learnt", [False, True])
+def test_class_means_before_the_first_call(rng, learnt):
+    """They stay when the layer is called."""
+    layer = AnchoredDistance(3, 6.0, learnt=learnt)
+    np.testing.assert_array_equal(layer.centres, 6 * np.eye(3))
+    assert layer.has_anchors is not learnt
+    if not learnt:
+        layer.assign_anchors()
+        assert not layer.built
+    means = np.float32(rng.standard_normal((3, 3)))
+    layer.assign_class_means(means)
+    logits = np.float32(rng.standard_normal((7, 3)))
+    np.testing.assert_allclose(
+        layer(logits), oracle.distances(logits, means), rtol=1e-6
+    )
+    assert not layer.has_anchors
+    np.testing.assert_array_equal(layer.centres, means)
 
 
 def test_many_anchors_make_no_large_file(tmp_path):

@@ -35,6 +35,14 @@ def test_resizes_like_pillow(rng, size):
     assert np.abs(out - np.asarray(resized)).max() <= 1.01
 
 
+@pytest.mark.parametrize("size", [8, 16, None])
+def test_only_tensorflow_cannot_shrink_in_xla(size):
+    layer = ImagePreprocessing(8, 8)
+    layer.build((None, size, size, 1))
+    is_tensorflow = keras.backend.backend() == "tensorflow"
+    assert layer.supports_jit is (size == 8 or not is_tensorflow)
+
+
 def test_is_float32_under_mixed_precision(mixed_bfloat16):
     out = ImagePreprocessing(1, 1)(np.full((1, 1, 1, 1), 101.3, "float32"))
     np.testing.assert_allclose(np.asarray(out).item(), 101.3 / 255, rtol=1e-6)

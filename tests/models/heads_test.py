@@ -147,6 +147,41 @@ def test_a_class_without_a_correct_example_keeps_its_centre(rng, width, learnt):
     assert np.abs(model.centres[[0, 2]] - before[[0, 2]]).min() > 0
 
 
+@pytest.mark.parametrize("name", ["openmax", "class_z_score"])
+def test_scores_of_logits_with_more_logits_than_classes(rng, name):
+    """Each class has one logit; the others are only part of distances."""
+    x, y = blobs(rng)
+    backbone = keras.Sequential([keras.Input([5]), keras.layers.Dense(5)])
+    head = AnchoredDistance(3, 6.0, width=5)
+    model = small_classifier(backbone=backbone, head=head, score=name)
+    model.fit(x, y, epochs=20, verbose=0)
+    model.fit_centres(x, y)
+    # Some have their largest logit beyond the classes.
+    unknown = np.float32(rng.normal(0, 5, (200, 5)))
+    known = np.float64(model.predict(x, verbose=0)["logits"])
+    logits = np.float64(model.predict(unknown, verbose=0)["logits"])
+    assert (logits.argmax(axis=1) > 2).sum() > 5
+    if name == "openmax":
+        expected = oracle.openmax(
+            known[:, :3], y, logits[:, :3], 20, 10,
+            latents=(known[:, 3:], logits[:, 3:]),
+        )  # fmt: skip
+    else:
+        own = [
+            known[(y == c) & (known[:, :3].argmax(1) == c), c] for c in y[:3]
+        ]
+        winner = logits[:, :3].argmax(axis=1)
+        mean = np.array([values.mean() for values in own])[winner]
+        deviation = np.array([values.std() for values in own])[winner]
+        expected = (mean - logits[:, :3].max(axis=1)) / deviation
+    model.calibrate(x, true_positive_rate=0.9)
+    actual = model.predict_open_set(unknown)
+    np.testing.assert_allclose(
+        actual.unknown_score, expected, rtol=2e-4, atol=1e-6
+    )
+    assert actual.predicted_class_id.max() == 2
+
+
 def test_fewer_logits_than_classes_need_centres_first(rng):
     x, y = blobs(rng)
     model = with_head(AnchoredDistance(3, width=2))

@@ -198,6 +198,25 @@ def test_life_of_theta(rng):
     np.testing.assert_array_equal(model.centres, 10 * np.eye(3))
 
 
+@pytest.mark.parametrize("step", ["fit", "train_on_batch"])
+def test_a_first_training_starts_from_nothing_earlier(rng, step):
+    """Theta, statistics and class means that a model has before it is built."""
+    x, y = blobs(rng)
+    score = cac_tf.scores.get("class_z_score")
+    score.fit(y, logits=10 * np.eye(3)[y] + rng.standard_normal((len(y), 3)))
+    head = cac_tf.layers.AnchoredDistance(3)
+    head.assign_class_means(rng.standard_normal((3, 3)))
+    model = small_classifier(score=score, head=head)
+    model.threshold = 5.0
+    assert not model.built
+    getattr(model, step)(x, y)
+    assert model.threshold is None
+    assert not model.score.is_fitted
+    np.testing.assert_array_equal(model.centres, 10 * np.eye(3))
+    with pytest.raises(ValueError, match="has no statistics yet"):
+        model.calibrate(x, true_positive_rate=0.9)
+
+
 @pytest.mark.parametrize("score", ["gamma", "min_distance"])
 def test_decisions_follow_the_equation(rng, score):
     x, y = blobs(rng)
@@ -310,6 +329,17 @@ def test_calibration_leaves_out_unknown_validation_data(rng):
     mixed_y = np.concatenate([y, np.full(90, -1)])
     theta = model.calibrate((mixed_x, mixed_y), true_positive_rate=0.9)
     assert theta == pytest.approx(expected, rel=1e-5)
+    # (Of unknown inputs the labels do not matter.)
+    model.calibrate(unknown=(mixed_x, mixed_y + 90), false_positive_rate=0.1)
+    theta = model.threshold
+    for labels, message in (
+        (np.eye(3)[y], "One-hot labels are not taken"),
+        (np.where(y == 2, 99, y), "Label 99 at position 2 is out of range"),
+        (y + 0.5, "Label 0.5 at position 0 is no whole number"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.calibrate((x, labels), true_positive_rate=0.9)
+        assert model.threshold == theta
 
 
 def test_calibration_by_false_positive_rate(rng):
@@ -681,6 +711,38 @@ def test_training_stops_when_the_loss_becomes_nan(rng):
     stop.on_train_batch_end(0, {"loss": losses[0][0]})
     with pytest.raises(FloatingPointError, match="a label is no whole number"):
         stop.on_train_batch_end(2, {"loss": losses[2][0]})
+
+
+def test_a_list_of_callbacks_of_keras(rng):
+    """As `fit` of Keras takes it; the check of the loss is added to it."""
+    x, y = blobs(rng)
+    seen = []
+    log = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: seen.append(logs["loss"])
+    )
+    model = small_classifier()
+    callbacks = keras.callbacks.CallbackList([log], model=model)
+    history = model.fit(x, y, epochs=2, verbose=0, callbacks=callbacks)
+    assert seen == history.history["loss"]
+    assert callbacks.callbacks == [log]
+    model.compile(keras.optimizers.SGD(1e30), cac_tf.losses.CACLoss())
+    with pytest.raises(FloatingPointError, match=f"loss of {model.name} becam"):
+        model.fit(x, y, epochs=9, verbose=0, callbacks=callbacks)
+
+
+def test_lists_as_arrays(rng):
+    """For training and for validation alike."""
+    x, y = blobs(rng)
+    losses = []
+    for given in ((x, y), (x.tolist(), y.tolist())):
+        keras.utils.set_random_seed(0)
+        model = small_classifier()
+        history = model.fit(*given, validation_data=given, verbose=0).history
+        losses.append((history["loss"], history["val_loss"]))
+    assert losses[0] == losses[1]
+    for data in ((x,), [x]):
+        with pytest.raises(ValueError, match="on arrays needs labels"):
+            model.fit(x, y, validation_data=data, verbose=0)
 
 
 def test_divergence_is_named(rng):

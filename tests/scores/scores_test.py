@@ -19,6 +19,7 @@ from cac_tf import registry
 from cac_tf import scores
 from cac_tf.scores import registry as score_registry
 from tests import execution
+from tests import oracle
 
 NUM_CLASSES, WIDTH = 4, 12
 
@@ -357,50 +358,6 @@ def test_features_of_zeros_are_far_from_everything(known):
     )
 
 
-def openmax_oracle(
-    logits,
-    labels,
-    inputs,
-    tail_size,
-    rank,
-    shift=1.0,
-    form="probability",
-    distance=spatial.distance.euclidean,
-    latents=(),
-):
-    """OpenMax step by step, one input and one class at a time.
-
-    Distances are those of logits, or of logits and latents: a pair of the
-    latents of `logits` and of `inputs`.
-    """
-    logits, inputs = np.float64(logits), np.float64(inputs)
-    vectors, unseen = logits, inputs
-    if latents:
-        vectors = np.concatenate([logits, np.float64(latents[0])], axis=1)
-        unseen = np.concatenate([inputs, np.float64(latents[1])], axis=1)
-    num_classes = logits.shape[1]
-    means, fits = [], []
-    for j in range(num_classes):
-        own = vectors[(labels == j) & (logits.argmax(axis=1) == j)]
-        means.append(own.mean(axis=0))
-        tail = np.sort([distance(v, means[j]) for v in own])[-tail_size:]
-        fits.append(stats.weibull_min.fit(tail - tail[0] + shift, floc=0.0))
-        fits[j] = (fits[j][0], tail[0] - shift, fits[j][2])
-    unknown = []
-    for z, vector in zip(inputs, unseen, strict=True):
-        revised, taken = z.copy(), 0.0
-        for i, j in enumerate(np.argsort(-z)[:rank]):
-            share = stats.weibull_min.cdf(distance(vector, means[j]), *fits[j])
-            share *= 1.0 if rank is None else 1.0 - i / rank
-            revised[j] = z[j] * (1.0 - share)
-            taken += z[j] * share
-        if form == "probability":
-            unknown.append(special.softmax(np.r_[revised, taken])[-1])
-        else:
-            unknown.append(-special.logsumexp(revised))
-    return np.array(unknown)
-
-
 @pytest.mark.parametrize(
     ("tail_size", "rank", "shift", "form"),
     [
@@ -423,7 +380,7 @@ def test_openmax(tail_size, rank, shift, form, mode, rng):
     rule.fit(labels, logits=logits)
     assert rule.is_fitted
     actual = execution.compiled(rule, mode)(inputs)
-    expected = openmax_oracle(
+    expected = oracle.openmax(
         logits, labels, inputs, tail_size, rank, shift, form
     )
     np.testing.assert_allclose(actual, expected, rtol=2e-4, atol=1e-6)
@@ -435,7 +392,7 @@ def test_openmax_as_in_table_1(rng):
     inputs = np.float32(4 * rng.standard_normal((40, 3)))
     rule = scores.get("openmax_log_sum_exp")
     rule.fit(labels, logits=logits)
-    expected = openmax_oracle(
+    expected = oracle.openmax(
         logits, labels, inputs, 20, None, form="log_sum_exp"
     )
     np.testing.assert_allclose(
@@ -472,7 +429,7 @@ def test_latent_openmax(options, distance, mode, rng):
     rule = scores.LatentOpenMax(**options)
     rule.fit(labels, logits=logits, latents=latents)
     actual = execution.compiled(rule, mode)(inputs, unseen)
-    expected = openmax_oracle(
+    expected = oracle.openmax(
         logits,
         labels,
         inputs,
