@@ -90,8 +90,8 @@ def _data_of(folder):
     """The data of a run, or None, and sentences about that."""
     if not os.path.exists(os.path.join(folder, "config.json")):
         return None, ["There is no config.json beside the model."]
-    options = experiments.read_config(folder)["settings"]["data"]
     try:
+        options = experiments.read_config(folder)["settings"]["data"]
         return load_open_set_dataset(**options), []
     except (ValueError, OSError, ImportError) as error:
         return None, [f"The data of the run cannot be read: {error}"]

@@ -139,6 +139,8 @@ def _with_flags(message, names):
     'Pass --overwrite, or leave --trial=3 out.'
     >>> _with_flags("epochs must be at least 1; got 0.", {"epochs"})
     '--epochs must be at least 1; got 0.'
+    >>> _with_flags("runs/cac,trial=3 is no folder.", {"trial"})
+    'runs/cac,trial=3 is no folder.'
     """
 
     def flag(match):
@@ -147,7 +149,7 @@ def _with_flags(message, names):
             return match.group(0)
         return f"--{name}" if is_true else f"--{name}="
 
-    message = re.sub(r"(?<![\w-])([a-z_]+)=(True\b)?", flag, message)
+    message = re.sub(r"(?<![\w/,.-])([a-z_]+)=(True\b)?", flag, message)
     subject = re.match(r"([a-z_]+) must ", message)
     is_flag = subject is not None and subject.group(1) in names
     return f"--{message}" if is_flag else message

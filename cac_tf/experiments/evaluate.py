@@ -22,6 +22,7 @@ from cac_tf.experiments.evaluation import Evaluation
 from cac_tf.experiments.evaluation import evaluate
 from cac_tf.experiments.results import write_results
 from cac_tf.experiments.run_folder import RunFolder
+from cac_tf.experiments.run_folder import RunFolderError
 from cac_tf.experiments.run_folder import data_summary
 from cac_tf.experiments.run_folder import read_config
 from cac_tf.experiments.score_choice import choose_score
@@ -123,7 +124,12 @@ def evaluate_saved(
     model = load_model(config.model)
     trained: Any = None
     if os.path.exists(os.path.join(beside, "config.json")):
-        trained = read_config(beside)["settings"]
+        try:
+            trained = read_config(beside)["settings"]
+        except RunFolderError:
+            # Not a run's, which matters only where the data are not named.
+            if config.data is None:
+                raise
     if config.data is None and trained is None:
         raise ValueError(
             f"There is no run's config.json beside {config.model}, so the "

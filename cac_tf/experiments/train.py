@@ -246,9 +246,11 @@ def _export(model, folder):
     folder.delete_files("serving/*")
     os.mkdir(folder.serving)
     name = os.path.basename(os.path.abspath(folder.path))
+    name = re.sub(r"[^\w.-]", "_", name, flags=re.ASCII)
     write_model_folder(
         model,
         folder.serving,
         version=1,
-        name=re.sub(r"[^\w.-]", "_", name, flags=re.ASCII),
+        # The first character is to be none of these.
+        name=name.lstrip(".-") or "model",
     )

@@ -183,9 +183,9 @@ def answering_of(
     """
     if keras.backend.backend() != "tensorflow":
         raise RuntimeError(
-            "Export needs TensorFlow: load the saved .keras file with "
-            "KERAS_BACKEND=tensorflow and export it there. (Keras now "
-            f"runs on {keras.backend.backend()}.)"
+            "A model is exported, and asked as it is served, on TensorFlow: "
+            "load the saved .keras file with KERAS_BACKEND=tensorflow. (Keras "
+            f"now runs on {keras.backend.backend()}.)"
         )
     theta: Any
     if model.threshold is None and allow_uncalibrated:

@@ -104,8 +104,22 @@ def test_jax_needs_no_tensorflow():
             "The package tensorflow is needed for this: pip install "
             "'cac-tf[tensorflow]'",
         ),
+        (
+            "tensorflow",
+            "tensorflow",
+            """
+            from absl import flags
+            from cac_tf.train import cac_predict
+            values = flags.FlagValues()
+            cac_predict.define_flags(values)
+            values(["cac-predict", "--model=runs/photos"])
+            cac_predict.main(values, ["photo.jpg"])
+            """,
+            "The package tensorflow is needed for this: pip install "
+            "'cac-tf[tensorflow]'",
+        ),
     ],
-    ids=["tensorflow", "jax", "beam", "litert"],
+    ids=["tensorflow", "jax", "beam", "litert", "predict"],
 )
 def test_a_missing_extra_is_one_sentence(missing, backend, code, said):
     if backend == "jax":

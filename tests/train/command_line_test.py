@@ -245,7 +245,8 @@ def test_unknown_data_from_elsewhere(finished, tmp_path, capsys, rng):
 
 def test_the_last_lines_of_a_run(tmp_path, capsys):
     """Where everything is, what was measured, and what may come next."""
-    out = tmp_path / "run"
+    # A served model must be called something else.
+    out = tmp_path / ".run"
     run(
         cac_train,
         *("--dataset=digits", "--epochs=1", "--test_fraction=0.8"),
@@ -321,6 +322,18 @@ def test_evaluate_bad_input(finished, tmp_path):
     alone.write_bytes((finished / "model.keras").read_bytes())
     with pytest.raises(ValueError, match="give the dataset"):
         run(cac_evaluate, f"--model={alone}", out)
+    # Beside it may lie what another tool left.
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ValueError, match="was not written by this version"):
+        run(cac_evaluate, f"--model={alone}", out)
+    with pytest.raises(ValueError, match="knows the classes"):
+        run(
+            cac_evaluate,
+            f"--model={alone}",
+            out,
+            "--dataset=digits",
+            "--trial=1",
+        )
     with pytest.raises(ValueError, match="folder of the model itself"):
         run(cac_evaluate, model, f"--output_dir={finished}", "--overwrite")
     assert not (tmp_path / "out").exists()

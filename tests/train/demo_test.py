@@ -105,12 +105,13 @@ def test_a_run_whose_data_are_gone(tmp_path, digits_run_of_one_epoch):
     shutil.copytree(digits_run_of_one_epoch, run)
     config = json.loads((run / "config.json").read_text())
     config["settings"]["data"] = {"dataset": str(tmp_path / "gone.npz")}
-    (run / "config.json").write_text(json.dumps(config))
-    page = cac_demo.page_of(parsed(f"--model={run}"))
-    assert any(
-        str(text).startswith("The data of the run cannot be read: ")
-        for text in texts_of(page)
-    )
+    for content in (config, {"of": "another tool"}):
+        (run / "config.json").write_text(json.dumps(content))
+        page = cac_demo.page_of(parsed(f"--model={run}"))
+        assert any(
+            str(text).startswith("The data of the run cannot be read: ")
+            for text in texts_of(page)
+        )
 
 
 @pytest.fixture(scope="module")
