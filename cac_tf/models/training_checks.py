@@ -103,8 +103,8 @@ def checked_validation_data(model, data):
     if isinstance(data, (tuple, list)):
         x, y, *weights = (*data, None) if len(data) == 1 else data
         x = _checked(model, x, y, allow_unknown=True)[0]
-        # Keras takes no list of labels.
-        return (x, np.asarray(y), *weights)
+        # Keras takes no list of labels. (A data set has its own.)
+        return (x, None if y is None else np.asarray(y), *weights)
     return _checked(model, data, None, allow_unknown=True)[0]
 
 

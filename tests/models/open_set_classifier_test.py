@@ -740,6 +740,17 @@ def test_lists_as_arrays(rng):
         history = model.fit(*given, validation_data=given, verbose=0).history
         losses.append((history["loss"], history["val_loss"]))
     assert losses[0] == losses[1]
+
+    class Whole(keras.utils.PyDataset):
+        def __len__(self):
+            return 1
+
+        def __getitem__(self, index):
+            return x, y
+
+    for data in ((Whole(workers=0), None), Whole(workers=0)):
+        history = model.fit(x, y, validation_data=data, verbose=0).history
+        assert np.isfinite(history["val_loss"]).all()
     for data in ((x,), [x]):
         with pytest.raises(ValueError, match="on arrays needs labels"):
             model.fit(x, y, validation_data=data, verbose=0)
