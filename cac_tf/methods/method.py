@@ -97,8 +97,8 @@ class Method:
         """
         if name not in presets.NAMES:
             raise ValueError(
-                f"There is no preset {name!r}; there are: "
-                f"{', '.join(presets.NAMES)}."
+                f"preset must be one of {', '.join(presets.NAMES)}; got "
+                f"{name!r}."
             )
         if name == "paper" and self.recipe.published():
             return self.recipe.published()

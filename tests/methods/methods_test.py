@@ -57,7 +57,9 @@ def test_presets_are_the_papers(dataset):
 
 def test_a_preset_that_does_not_exist():
     for name in ("cac", "osrci"):
-        with pytest.raises(ValueError, match="no preset 'papre'; .* paper"):
+        with pytest.raises(
+            ValueError, match="preset must be one of fair.*'papre'"
+        ):
             methods.get(name).preset("mnist", "papre")
 
 
