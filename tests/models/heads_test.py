@@ -156,10 +156,13 @@ def test_scores_of_logits_with_more_logits_than_classes(rng, name):
     model = small_classifier(backbone=backbone, head=head, score=name)
     model.fit(x, y, epochs=20, verbose=0)
     model.fit_centres(x, y)
-    # Some have their largest logit beyond the classes.
-    unknown = np.float32(rng.normal(0, 5, (200, 5)))
+    # Inputs of wanted logits: some have the largest one beyond the classes.
+    kernel, bias = backbone.layers[-1].get_weights()
+    wanted = rng.normal(0, 5, (200, 5))
+    unknown = np.float32(np.linalg.solve(kernel.T, (wanted - bias).T).T)
     known = np.float64(model.predict(x, verbose=0)["logits"])
     logits = np.float64(model.predict(unknown, verbose=0)["logits"])
+    np.testing.assert_allclose(logits, wanted, rtol=1e-3, atol=1e-3)
     assert (logits.argmax(axis=1) > 2).sum() > 5
     if name == "openmax":
         expected = oracle.openmax(
