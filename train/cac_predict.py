@@ -79,7 +79,8 @@ def define_flags(values):
         "image_column",
         None,
         "Column of Parquet files, or feature of tf.Examples, with the inputs. "
-        'Default: "image", in tf.Examples "image/encoded" before.',
+        'Default: "image", in tf.Examples "image/encoded" before; in '
+        'tf.Examples for a model that takes no images "features".',
     )
     flag_kinds.define_text(
         values,
@@ -185,7 +186,7 @@ def main(values, inputs):
         print(_summary(work.counts), file=sys.stderr)
     if work.first_error is not None:
         print(f"cac-predict: not read: {work.first_error}", file=sys.stderr)
-    return 1 if work.counts.failed else 0
+    return 1 if work.counts.failed or work.not_copied else 0
 
 
 def _check_no_effect(values, names, why):
@@ -201,6 +202,7 @@ class _Work:
         self._classifier, self._threshold = classifier, threshold
         self._copy_to = copy_to
         self.counts, self.first_error = batch.Counts(), None
+        self.not_copied = 0
 
     def answer(self, block, write, progress):
         """Hands every answer of a block to `write`."""
@@ -215,8 +217,15 @@ class _Work:
             if answer.error and self.first_error is None:
                 self.first_error = f"{key}: {answer.error}"
             if can_be_copied:
-                batch.copy_by_answer(key, answer, self._copy_to)
+                self._copy(key, answer)
             progress.update()
+
+    def _copy(self, path, answer):
+        try:
+            batch.copy_by_answer(path, answer, self._copy_to)
+        except OSError as error:
+            self.not_copied += 1
+            print(f"{path} is not copied: {error.strerror}", file=sys.stderr)
 
 
 def _write_parts(values, shard, blocks, classifier, work):
@@ -275,6 +284,10 @@ def _write_with_beam(values, parts, positions):
 
 
 def _check_runner(values, into_parts):
+    try:
+        shlex.split(values.beam_options or "")
+    except ValueError as error:
+        raise ValueError(f"beam_options cannot be read: {error}.") from error
     if values.runner is None:
         if values.beam_options is not None:
             raise ValueError("beam_options have no effect without runner.")

@@ -135,10 +135,12 @@ def open_rows(path: str) -> Iterator[Callable[[str, Answer], None]]:
         with _parquet_rows(path) as row:
             yield row
         return
-    with open(
-        path, "w", newline="", encoding="utf-8", errors="surrogateescape"
-    ) as file:
-        yield csv_rows(file) if path.endswith(".csv") else _json_rows(file)
+    # Bytes of a path that are no text: as they are in CSV; JSON is always text,
+    # and has an escape for them.
+    is_csv = path.endswith(".csv")
+    errors = "surrogateescape" if is_csv else "backslashreplace"
+    with open(path, "w", newline="", encoding="utf-8", errors=errors) as file:
+        yield csv_rows(file) if is_csv else _json_rows(file)
 
 
 def csv_rows(file: TextIO) -> Callable[[str, Answer], None]:
@@ -228,6 +230,25 @@ def _counts(rows):
     return Counts(accepted, rejected, failed)
 
 
+# Of a copy of the second file of a name, so that no name becomes too long.
+_LONGEST_STEM = 50
+
+
+def _folder_name(label):
+    """What a label is called as a folder; no two are called the same.
+
+    Example:
+
+    >>> _folder_name("cat"), _folder_name("cat/dog")
+    ('cat', 'cat_dog_c9102ea6')
+    """
+    name = re.sub(r"[^\w. -]", "_", label).strip(". ")
+    if name == label:
+        return name
+    digest = hashlib.sha256(label.encode("utf-8", "surrogateescape"))
+    return f"{name}_{digest.hexdigest()[:8]}"
+
+
 def copy_by_answer(path: str, answer: Answer, folder: str) -> str | None:
     """Copies a file into the folder of its answer; nothing is replaced.
 
@@ -237,26 +258,30 @@ def copy_by_answer(path: str, answer: Answer, folder: str) -> str | None:
     Args:
         path: of the file.
         answer: its `Answer`.
-        folder: gets a folder for each label, "unknown" among them. A file
+        folder: gets a folder for each label, "unknown" among them; where a
+            label cannot be a folder's name, with a part of its SHA-256. A file
             with an error is not copied, and no copy is made twice.
 
     Returns:
         Path of the copy, or None.
+
+    Raises:
+        OSError: the file cannot be read any more, or not be written there.
     """
     if answer.error:
         return None
-    label = re.sub(r"[^\w. -]", "_", answer.label).strip(". ") or "_"
-    target = os.path.join(folder, label)
+    target = os.path.join(folder, _folder_name(answer.label))
     os.makedirs(target, exist_ok=True)
-    copy = os.path.join(target, os.path.basename(path))
+    name = os.path.basename(path)
+    copy = os.path.join(target, name)
     if os.path.exists(copy) and filecmp.cmp(path, copy, shallow=False):
         return copy
     # First under a name that no other content has, so that nothing is lost if
     # two processes write it.
     with open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()[:16]
-    stem, ending = os.path.splitext(copy)
-    own = f"{stem}_{digest}{ending}"
+    stem, ending = os.path.splitext(name)
+    own = os.path.join(target, f"{stem[:_LONGEST_STEM]}_{digest}{ending}")
     atomic_files.write_once(own, lambda to: shutil.copyfile(path, to))
     try:
         # Unlike renaming, this does not replace a file.

@@ -40,7 +40,11 @@ _ROWS, _NUMBERS = 4096, 1 << 19
 _RECORDS_LOOKED_AT = 100
 # Bytes of a column that are read at once; of a row group, they may be all.
 _COLUMN_BYTES = 1 << 20
-_TABLES = re.compile(r"\.(npz(:\w+)?|parquet|tfrecords?(\.gz)?(-\d+-of-\d+)?)$")
+_TABLES = re.compile(
+    r"\.(npz(?::(.+))?|parquet|tfrecords?(?:\.gz)?(?:-\d+-of-\d+)?)$"
+)
+# No photo is larger; a film or an archive beside photos may be.
+_LARGEST_FILE = 1 << 30
 # Where tf.Examples hold an image, in the order in which they are looked for.
 _IMAGE_FEATURES = ("image/encoded", "image")
 _VECTOR_FEATURE = "features"
@@ -77,14 +81,21 @@ class Photos:
             values, errors = [], {}
             for place, path in enumerate(keys):
                 try:
-                    with open(path, "rb") as file:
-                        values.append(file.read())
+                    values.append(_content_of_photo(path))
                 # A ValueError where the path holds a NUL.
                 except (OSError, ValueError) as error:
                     values.append(b"")
                     reason = getattr(error, "strerror", None)
                     errors[place] = reason or str(error)
             yield Chunk(keys, values, errors)
+
+
+def _content_of_photo(path):
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > _LARGEST_FILE:
+            raise ValueError(f"a file of {size:,} bytes is too large")
+        return file.read()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -274,8 +285,10 @@ def _text_of(features, name):
     return _text(values[0])
 
 
-def _text(content):
-    return content.decode("utf-8", "backslashreplace")
+def _text(value):
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    return str(value)
 
 
 class ParquetRows(_Table):
@@ -316,7 +329,11 @@ class ParquetRows(_Table):
     def _chunk(self, batch, start, image, classifier):
         keys = _keys(self.path, start, batch.num_rows)
         if self.key is not None:
-            keys = list(map(str, batch.column(self.key).to_pylist()))
+            found = batch.column(self.key).to_pylist()
+            keys = [
+                key if own is None else _text(own)
+                for key, own in zip(keys, found, strict=True)
+            ]
         column = batch.column(image)
         if not classifier.takes_files:
             numbers = _equal_lists(column)
@@ -355,6 +372,12 @@ def _equal_lists(column):
     return numbers.to_numpy().reshape(len(column), -1)
 
 
+_SIZES_DIFFER = (
+    "a model that takes rows of any size takes those that are read at once "
+    "only if all are readable and of one size"
+)
+
+
 def chunk_of_rows(keys, values, classifier, errors):
     """A chunk of single rows; one that does not fit the model is an error.
 
@@ -364,13 +387,20 @@ def chunk_of_rows(keys, values, classifier, errors):
         classifier: `Classifier`.
         errors: dict of what could not be read, from the position.
     """
-    shape = tuple(size or 1 for size in classifier.input_shape)
+    shape = classifier.input_shape
     if not errors:
         # All at once; if that fails, one by one, to find out which.
         with contextlib.suppress(TypeError, ValueError):
-            rows = np.reshape(np.asarray(values), (len(values), *shape))
+            rows = np.asarray(values)
+            if shape.count(None) < 2:
+                sizes = (-1 if size is None else size for size in shape)
+                rows = np.reshape(rows, (len(values), *sizes))
             rows = classifier.rows(rows, "it").astype(classifier.input_dtype)
             return Chunk(keys, rows, {})
+    if None in shape:
+        shape = tuple(size or 1 for size in shape)
+        of_each = dict.fromkeys(range(len(values)), _SIZES_DIFFER)
+        errors = {**of_each, **errors}
     rows = np.zeros((len(values), *shape), classifier.input_dtype)
     for place, value in enumerate(values):
         if place in errors:
@@ -426,8 +456,9 @@ def blocks_of(
             continue
         end_of_photos()
         if match[1].startswith("npz"):
-            path, _, name = path.partition(".npz")
-            blocks.append(NpzArray(f"{path}.npz", name.removeprefix(":")))
+            # Without ":NAME".
+            end = match.start() + len(".npz")
+            blocks.append(NpzArray(path[:end], match[2] or ""))
         elif match[1] == "parquet":
             blocks.append(ParquetRows(path, image, key))
         else:

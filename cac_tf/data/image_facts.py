@@ -161,7 +161,7 @@ def _look(sources, shape):
     """The arrays of `ImageFacts`, of a few images."""
     count = len(sources)
     digests = np.zeros((count, 32), "uint8")
-    pixels = np.zeros((count, *shape), "uint8")
+    sums, squares = np.zeros((2, count, shape[2]))
     conversions = np.zeros(count, "uint8")
     is_readable = np.ones(count, bool)
     for row, source in enumerate(sources):
@@ -169,11 +169,12 @@ def _look(sources, shape):
         digest = hashlib.sha256(content).digest()
         digests[row] = np.frombuffer(digest, "uint8")
         try:
-            pixels[row], kinds = read_image(content, shape[0], shape[2])
+            pixels, kinds = read_image(content, shape[0], shape[2])
+            pixels = pixels.astype("float64")
+            sums[row] = pixels.sum(axis=(0, 1))
+            squares[row] = np.einsum("hwc,hwc->c", pixels, pixels)
             for kind in kinds:
                 conversions[row] |= 1 << CONVERSIONS.index(kind)
         except Exception:  # Pillow's decoders raise of any kind.
             is_readable[row] = False
-    pixels = pixels.reshape(count, -1, shape[2]).astype("float64")
-    squares = np.einsum("npc,npc->nc", pixels, pixels)
-    return digests, pixels.sum(axis=1), squares, conversions, is_readable
+    return digests, sums, squares, conversions, is_readable

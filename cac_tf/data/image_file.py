@@ -14,6 +14,8 @@ _KINDS = {
     "1": "in grey",
 }
 _OTHER_MODE, _OTHER_SIZE = "of another colour mode", "of another size"
+# Formats of which Pillow reads the 16 bits of a pixel into 32.
+_16_BITS_IN_32 = ("PNG", "PPM")
 # All that an image that had to be converted can be.
 CONVERSIONS = (*dict.fromkeys(_KINDS.values()), _OTHER_MODE, _OTHER_SIZE)
 
@@ -32,16 +34,25 @@ def read_image(source, image_size=None, channels=3):
         converted.
 
     Raises:
-        Exception: of any kind, as Pillow's decoders raise them.
+        Exception: of any kind, as Pillow's decoders raise them; a ValueError
+            for pixels that are 32-bit numbers.
     """
     if isinstance(source, bytes):
         source = io.BytesIO(source)
     with PIL.Image.open(source) as image:
+        has_16_bits = image.mode.startswith("I;16") or (
+            image.mode == "I" and image.format in _16_BITS_IN_32
+        )
         image = PIL.ImageOps.exif_transpose(image)
-        if image.mode.startswith("I;16"):
-            # Pillow would clip 16 bits at 255 instead of scaling them.
+        # Pillow would clip these at 255 instead of scaling them.
+        if has_16_bits:
             high_byte = (np.asarray(image) >> 8).astype("uint8")
             image = PIL.Image.fromarray(high_byte)
+        elif image.mode in ("I", "F"):
+            raise ValueError(
+                "its pixels are numbers of 32 bits, and which of them is white "
+                "is not known; images of 8 or 16 bits are read"
+            )
         return _converted(image, image_size, channels)
 
 

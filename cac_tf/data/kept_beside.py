@@ -15,7 +15,7 @@ from cac_tf import file_lock
 # Hidden, so that it is no class and no data set.
 FOLDER = ".cac_tf"
 # Raised when the meaning of what is kept changes.
-_FORMAT = 1
+_FORMAT = 2
 
 
 def kept_beside(folder, name, listing, compute):
@@ -68,13 +68,12 @@ def listing_of(folder, paths):
 
     Args:
         folder: where the files are, at any depth.
-        paths: texts that begin with the folder's.
+        paths: of the files.
     """
-    start = len(os.path.join(os.fspath(folder), ""))
     found = []
     for path in paths:
         status = os.stat(path)
         # As bytes: a name need not be valid text.
-        name = os.fsencode(path[start:]).hex()
+        name = os.fsencode(os.path.relpath(path, folder)).hex()
         found.append((name, status.st_size, status.st_mtime_ns))
     return found

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 def load_open_set_dataset(
     dataset: str,
     data_dir: Path | None = None,
-    known_classes: Sequence[str | int] | None = None,
-    unknown_classes: Sequence[str | int] | None = None,
+    known_classes: Sequence[str] | None = None,
+    unknown_classes: Sequence[str] | None = None,
     split_family: str | None = None,
     trial: int | None = None,
     image_size: int | None = None,
@@ -36,7 +36,7 @@ def load_open_set_dataset(
     test_fraction: float | None = None,
     validation_fraction: float | None = None,
     validation_split: str | None = None,
-    negative_classes: Sequence[str | int] | None = None,
+    negative_classes: Sequence[str] | None = None,
 ) -> OpenSetDataset:
     """Loads a data set and divides its classes into known and unknown.
 

@@ -89,7 +89,7 @@ class Examples(_ImagesAndLabels):
     def joined(self, other: Examples) -> Examples:
         """These examples, followed by others of the same kind.
 
-        Arrays are copied; images that are streamed are not read.
+        Arrays are copied. Where these images are streamed, all of them are.
         """
         join = getattr(self.images, "joined", None)
         images = (
@@ -184,7 +184,10 @@ class OpenSetDataset:
 
 
 def stratified_split(
-    examples: Examples, fraction: float, seed: int
+    examples: Examples,
+    fraction: float,
+    seed: int,
+    class_names: Sequence[str] | None = None,
 ) -> tuple[Examples, Examples]:
     """Two disjoint parts, every class split in the same proportion.
 
@@ -192,6 +195,7 @@ def stratified_split(
         examples: `Examples`.
         fraction: share of the second part, in (0, 1).
         seed: seed of the choice.
+        class_names: names of the labels in messages; None: the labels.
 
     Returns:
         `Examples` of 1 - fraction and of fraction.
@@ -209,10 +213,16 @@ def stratified_split(
     (array([45, 15]), array([15,  5]))
     """
     labels, counts = np.unique(examples.labels, return_counts=True)
+
+    def named(chosen):
+        if class_names is None:
+            return listed([str(label) for label in chosen])
+        return listed([repr(class_names[label]) for label in chosen])
+
     if examples.size == 0 or counts.min() < 2:
         raise ValueError(
-            "Every class needs at least two examples to be split; these "
-            f"labels have one: {labels[counts < 2].tolist()}."
+            "Every class needs at least two examples, so that one can be set "
+            f"apart; these have one: {named(labels[counts < 2]) or 'none'}."
         )
     second = min(
         max(round(fraction * examples.size), len(labels)),
@@ -226,12 +236,12 @@ def stratified_split(
     )
     first, last = (examples.take(np.sort(part)) for part in rows)
     for part in (first, last):
-        missing = sorted(set(labels.tolist()) - set(part.labels.tolist()))
-        if missing:
+        missing = np.setdiff1d(labels, part.labels)
+        if missing.size:
             raise ValueError(
-                f"A split by {fraction} leaves no example of these labels in "
-                f"one of its parts: {missing}. Take another fraction, or more "
-                "examples."
+                f"A split by {fraction} leaves no example of these classes in "
+                f"one of its parts: {named(missing)}. Take another fraction, "
+                "or more examples."
             )
     return first, last
 
@@ -354,9 +364,10 @@ def make_open_set_dataset(
             f"These classes are both known and unknown: {listed(sorted(both))}."
         )
     unknown_test = _relabelled(unknown, unknown_ids)
+    known_names = tuple(class_names[i] for i in known)
     if test is None:
-        known_train, known_test = _named_split(
-            known_train, test_fraction, split_seed, known, class_names
+        known_train, known_test = stratified_split(
+            known_train, test_fraction, split_seed, known_names
         )
     else:
         known_test = _relabelled(test, known)
@@ -365,8 +376,8 @@ def make_open_set_dataset(
                 f"The test part of {name} has no image of a known class."
             )
     if validation is None:
-        known_train, validation = _named_split(
-            known_train, validation_fraction, split_seed, known, class_names
+        known_train, validation = stratified_split(
+            known_train, validation_fraction, split_seed, known_names
         )
     else:
         validation = _relabelled(validation, known)
@@ -377,7 +388,7 @@ def make_open_set_dataset(
             )
     return OpenSetDataset(
         name=name,
-        class_names=tuple(class_names[i] for i in known),
+        class_names=known_names,
         class_ids=tuple(known),
         unknown_class_names=tuple(unknown_class_names[i] for i in unknown_ids),
         unknown_class_ids=tuple(unknown_ids),
@@ -522,14 +533,3 @@ def _check_no_class_is_empty(examples, ids, class_names, name, kind):
             f"These {kind} classes of {name} have no training image: "
             f"{listed(empty)}."
         )
-
-
-def _named_split(examples, fraction, seed, known, class_names):
-    counts = np.bincount(examples.labels, minlength=len(known))
-    for class_id, count in zip(known, counts, strict=True):
-        if count < 2:
-            raise ValueError(
-                f"Class {class_names[class_id]!r} has too few training images "
-                "to set one apart for validation or test."
-            )
-    return stratified_split(examples, fraction, seed)

@@ -17,14 +17,14 @@ _HOW_TO_SAY = (
 def on_one_scale(parts, white=None):
     """Images of all parts of an experiment with values 0...255.
 
-    The training images decide what white is: 255, or 1 where no value is
-    above 1, or 65535 where whole numbers are above 255. The other parts must
-    agree. Images that are no array are decoded when they are used, and have
-    255.
+    The first part, the training images, decides what white is: 255, or 1 where
+    no value is above 1, or 65535 where whole numbers are above 255. The other
+    parts must agree. Images that are no array are decoded when they are used,
+    and have 255.
 
     Args:
-        parts: dict of images or None, "train" among them: arrays of numbers or
-            bool, or objects whose slices are such arrays.
+        parts: dict of images or None: arrays of numbers or bool, or objects
+            whose slices are such arrays.
         white: the value of a white pixel, if it is known.
 
     Returns:
@@ -61,14 +61,15 @@ served form take'
         else None
         for name in given
     }
+    first = next(iter(parts))
     if not is_said:
-        white = own.get("train") or WHITE
+        white = own.get(first) or WHITE
     for name in given:
         found = own[name] if name in largest else WHITE
         if found not in (None, white):
             raise ValueError(
                 f"The parts disagree on which pixel value is white: {white} "
-                f"in train, {found} in {name}. Bring all to one scale, "
+                f"in {first}, {found} in {name}. Bring all to one scale, "
                 f"{_HOW_TO_SAY}."
             )
         if largest.get(name, 0) > white * (1 + _ROUNDING):
@@ -82,9 +83,9 @@ served form take'
             f"pixel values of 0...{white:g} were scaled to 0...{WHITE}, which "
             "the model and its served form take"
         )
-    if not is_said and largest.get("train", white) < _DARK * white:
+    if not is_said and largest.get(first, white) < _DARK * white:
         notes.append(
-            f"the largest pixel value in train is {largest['train']:g}, and "
+            f"the largest pixel value in {first} is {largest[first]:g}, and "
             f"{white} is taken for white; if another value is, scale the "
             f"images, {_HOW_TO_SAY}"
         )

@@ -107,8 +107,13 @@ class StreamedImages:
             None if self._facts is None else self._facts[rows],
         )
 
-    def joined(self, other: StreamedImages) -> StreamedImages:
-        """`StreamedImages` of these and of others of the same size."""
+    def joined(self, other: StreamedImages | np.ndarray) -> StreamedImages:
+        """`StreamedImages` of these and of others of the same size.
+
+        Those whose facts are not known yet are read.
+        """
+        if isinstance(other, np.ndarray):
+            other = self.of_array(other)
         return StreamedImages(
             _Joined([self.sources, other.sources]),
             self._image_size,
@@ -117,12 +122,13 @@ class StreamedImages:
         )
 
     def of_array(self, images: np.ndarray) -> StreamedImages:
-        """`StreamedImages` of a uint8 array, (n, H, W, C) of the same size.
+        """`StreamedImages` of an array, (n, H, W, C) of the same size, 0...255.
 
-        Kept as PNG files in memory, without loss.
+        Kept as PNG files in memory, without loss if it is uint8; else values
+        are rounded.
         """
         return StreamedImages(
-            [png_bytes(image) for image in images],
+            [png_bytes(np.rint(image).astype("uint8")) for image in images],
             self._image_size,
             self._channels,
         )

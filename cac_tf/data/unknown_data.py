@@ -14,6 +14,7 @@ from cac_tf.data.image_file import read_image
 from cac_tf.data.pixel_scale import on_one_scale
 from cac_tf.data.sources.image_folder import image_files
 from cac_tf.data.sources.npz_arrays import read_entries
+from cac_tf.data.sources.npz_arrays import white_of
 
 KINDS = ("folder", "npz", "tfds")
 
@@ -29,8 +30,9 @@ def load_unknown_images(
     Args:
         source: "folder:<path>", the image files of a folder at any depth;
             "npz:<path>", the array `x_test` or the only array of a file,
-            (n, H, W) or (n, H, W, C) of any scale; or "tfds:<name>", the
-            split "test" of a TFDS data set, else "validation", else "train".
+            (n, H, W) or (n, H, W, C) of any scale, and if need be `white`, the
+            value of a white pixel; or "tfds:<name>", the split "test" of a
+            TFDS data set, else "validation", else "train".
         image_shape: (height, width, channels), height and width equal.
         data_dir: the TFDS directory.
 
@@ -105,10 +107,12 @@ def _files(name):
 
 
 def _arrays(path):
-    entries, others = read_entries(path, {"x_test"})
+    entries, others = read_entries(path, {"x_test", "white"})
+    white = white_of(entries, path)
+    entries.pop("white", None)
     if not entries and len(others) == 1:
         entries, _ = read_entries(path, set(others))
-    images = next(iter(entries.values()), np.zeros(0))
+    name, images = next(iter(entries.items()), ("", np.zeros(0)))
     is_array_of_images = images.ndim == 3 or (
         images.ndim == 4 and images.shape[-1] in (1, 3)
     )
@@ -119,8 +123,8 @@ def _arrays(path):
             f"{', '.join([*entries, *others])}"
             + (f", of the shape {images.shape}." if entries else ".")
         )
-    scaled, notes = on_one_scale({"train": images})
-    return np.rint(scaled["train"]).astype("uint8"), notes
+    scaled, notes = on_one_scale({name: images}, white)
+    return np.rint(scaled[name]).astype("uint8"), notes
 
 
 def _of_tfds(name, data_dir, size, channels):

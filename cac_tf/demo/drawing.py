@@ -183,7 +183,7 @@ def _upright(ink):
         offset=[0.0, -lean * (height - 1) / 2],
         order=1,
     )
-    return _cropped(sheared > 0.5)
+    return _cropped(sheared >= 0.5)
 
 
 def _scaled(ink, by_height, by_width):

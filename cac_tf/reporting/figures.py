@@ -165,6 +165,15 @@ def oscr_figure(evaluation):
     return figure
 
 
+def histogram_edges(values, count):
+    """Edges of equal bins, (count + 1,) float64.
+
+    In float32, there would be no room for them between values that hardly
+    differ.
+    """
+    return np.histogram_bin_edges(np.asarray(values, "float64"), count)
+
+
 def score_histogram(evaluation):
     """Histogram of the unknown scores of known and unknown inputs.
 
@@ -181,7 +190,7 @@ def score_histogram(evaluation):
         edges = np.geomspace(scores.min(), scores.max() * (1 + 1e-6), 41)
         axes.set_xscale("log")
     else:
-        edges = np.histogram_bin_edges(scores, 40)
+        edges = histogram_edges(scores, 40)
     draw_shares(axes, scores, evaluation.is_known, edges)
     thetas = _thetas_on_axis(evaluation, lowest)
     axes.set_xlim(min([edges[0], *thetas]), max([edges[-1], *thetas]))

@@ -15,6 +15,7 @@ from cac_tf import metrics
 from cac_tf.annotations import Rows
 from cac_tf.reporting.figures import draw_logit_space
 from cac_tf.reporting.figures import draw_shares
+from cac_tf.reporting.figures import histogram_edges
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -64,7 +65,7 @@ def distances_figure(
             continue
         arrays = evaluations[dataset, method]
         distances, is_known = arrays["min_distance"], arrays["labels"] >= 0
-        edges = np.histogram_bin_edges(distances, _BINS)
+        edges = histogram_edges(distances, _BINS)
         draw_shares(axes, distances, is_known, edges)
         overlap = metrics.bhattacharyya(
             distances[is_known], distances[~is_known]
@@ -228,7 +229,7 @@ def sweep_figure(rows: Rows, field: str) -> Figure:
     lines: dict[str, dict] = {}
     for row in rows:
         parts = row["variant"].split(",") if row["variant"] else []
-        values = dict(part.split("=") for part in parts)
+        values = dict(part.split("=", 1) for part in parts)
         if field not in values or row["auroc"] is None:
             continue
         place = values.pop(field)

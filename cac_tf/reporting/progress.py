@@ -68,5 +68,9 @@ class TrainingProgress(keras.callbacks.Callback):
             f"{self._seconds[-1]:.1f} s, {left:.0f} s left"
         )
         tqdm.tqdm.write(line, file=self._stream)
-        if epoch + 1 == self._epochs:
+
+    def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
+        if self._bar is not None:
             self._bar.close()
+        # Another stage may follow.
+        self._bar = None

@@ -238,7 +238,7 @@ class Pictures:
 
 
 def _pictures(evaluation, pictures):
-    """The errors of each kind, those nearest to theta first."""
+    """The errors of each kind, those nearest to theta first, if it is set."""
     is_known, is_correct = evaluation.is_known, evaluation.is_correct
     accepted = evaluation.is_accepted
     sections = []
@@ -260,10 +260,15 @@ def _pictures(evaluation, pictures):
 
 
 def _picture_section(name, rows, evaluation, pictures):
-    theta = evaluation.metrics["threshold"] or 0.0
-    if isinstance(theta, list):
-        theta = np.array(theta)[evaluation.predicted_class_id[rows]]
-    rows = rows[np.argsort(np.abs(evaluation.unknown_score[rows] - theta))]
+    theta = evaluation.metrics["threshold"]
+    scores = evaluation.unknown_score[rows]
+    if theta is None:
+        order, first = np.argsort(scores), "with the smallest scores"
+    else:
+        if isinstance(theta, list):
+            theta = np.array(theta)[evaluation.predicted_class_id[rows]]
+        order, first = np.argsort(np.abs(scores - theta)), "nearest to theta"
+    rows = rows[order]
     shown = rows[:_MOST_PICTURES]
     cells = "".join(
         f'<div class="picture"><img alt="{html.escape(pictures.truth(row))}" '
@@ -276,7 +281,7 @@ def _picture_section(name, rows, evaluation, pictures):
     )
     count = f"{len(rows)}"
     if len(rows) > len(shown):
-        count += f", the {len(shown)} nearest to theta shown"
+        count += f", the {len(shown)} {first} shown"
     return (
         f"<h3>{html.escape(name)} ({count})</h3>"
         f'<div class="pictures">{cells or "<p>none</p>"}</div>'

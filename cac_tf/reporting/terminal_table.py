@@ -2,6 +2,7 @@
 """Tables on the terminal, in its width: no number is cut off."""
 
 from collections.abc import Sequence
+from typing import Any
 from typing import TextIO
 
 import rich.box
@@ -39,7 +40,14 @@ def print_table(
       score    AUROC     OSCR...
       gamma   0.9731   0.9652...
     """
-    console = rich.console.Console(file=file, highlight=False)
+    # Names of users' data are no markup.
+    plain: dict[str, Any] = {
+        "file": file,
+        "highlight": False,
+        "markup": False,
+        "emoji": False,
+    }
+    console = rich.console.Console(**plain)
     columns = list(zip(*(texts for texts, _ in rows), strict=True))
     columns = columns or [()] * (len(names) + len(numbers))
     # Headers and names are broken between words.
@@ -75,9 +83,7 @@ def print_table(
             table.add_row(*cells, style="dim" if is_background else None)
         shown = [*for_names, *(for_numbers[i] for i in part)]
         wide = rich.console.Console(
-            file=file,
-            highlight=False,
-            width=max(console.width, _taken(shown) + _PADDING),
+            **plain, width=max(console.width, _taken(shown) + _PADDING)
         )
         wide.print(table)
 

@@ -130,7 +130,7 @@ def test_rows_as_csv(tmp_path):
 
 def test_rows_as_json(tmp_path):
     written(tmp_path / "x.jsonl")
-    text = (tmp_path / "x.jsonl").read_text("utf-8", "surrogateescape")
+    text = (tmp_path / "x.jsonl").read_text("utf-8")
     one, two, three = map(json.loads, text.splitlines())
     assert tuple(one) == batch.COLUMNS
     assert one["key"] == KEY and one["is_unknown"] is False
@@ -197,16 +197,34 @@ def test_copies(tmp_path):
     assert len(os.listdir(target / "cat")) == 2
     assert (target / "cat" / "photo.png").read_text() == "one"
     for label, folder in (
-        ("../../etc", "_.._etc"),
-        ("..", "_"),
-        ("a/b", "a_b"),
-        ("zwei ©", "zwei _"),
+        ("../../etc", "_.._etc_74ccf3c5"),
+        ("..", "_5ec1f7e7"),
+        ("a/b", "a_b_c14cddc0"),
+        ("a:b", "a_b_6783a31e"),
+        ("zwei ©", "zwei __33a44f15"),
+        ("unknown.", "unknown_4dd633b1"),
     ):
         answer = KNOWN._replace(label=label)
         copy = batch.copy_by_answer(str(source), answer, str(target))
         assert copy == str(target / folder / "photo.png")
     bad = Answer(error="no image")
     assert batch.copy_by_answer(str(source), bad, str(target)) is None
+
+
+def test_two_files_of_a_long_name(tmp_path):
+    name = "写" * 80 + ".png"
+    for folder in "ab":
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / name).write_text(folder)
+    copies = {
+        batch.copy_by_answer(
+            str(tmp_path / folder / name), KNOWN, str(tmp_path / "sorted")
+        )
+        for folder in "abab"
+    }
+    texts = [pathlib.Path(copy).read_text() for copy in sorted(copies)]
+    assert sorted(texts) == ["a", "b"]
+    assert str(tmp_path / "sorted" / "cat" / name) in copies
 
 
 def test_a_copy_that_was_killed_is_made_again(tmp_path, monkeypatch):

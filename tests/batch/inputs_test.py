@@ -11,6 +11,7 @@ import pytest
 from pyarrow import parquet
 
 from cac_tf import batch
+from cac_tf.batch import inputs as inputs_module
 from tests.batch.classifier_test import png
 from tests.conftest import small_classifier
 
@@ -350,6 +351,69 @@ def test_lists_of_one_size_are_taken_at_once(vectors, tmp_path, monkeypatch):
         table = pa.table({"image": column})
         parquet.write_table(table, path, row_group_size=20)
         assert_same(answers(classifier, path)[1], expected)
+
+
+def test_keys_of_any_kind(vectors, tmp_path):
+    classifier, rows, _ = vectors
+    path = tmp_path / "a.parquet"
+    for keys, expected in (
+        ([b"a", b"\xe9", None], ["a", "\\xe9", f"{path}#2"]),
+        ([7, None, 9], ["7", f"{path}#1", "9"]),
+    ):
+        table = pa.table({"image": rows[:3].tolist(), "id": keys})
+        parquet.write_table(table, path)
+        assert answers(classifier, path, key="id")[0] == expected
+
+
+def test_rows_of_any_size(tmp_path):
+    inputs = keras.Input((None, 4))
+    pooled = keras.layers.GlobalAveragePooling1D()(inputs)
+    network = keras.Model(inputs, keras.layers.Dense(3)(pooled))
+    model = small_classifier(backbone=network)
+    model.build((None, None, 4))
+    model.set_threshold(1.0)
+    model.save(tmp_path / "model.keras")
+    classifier = batch.Classifier.load(str(tmp_path / "model.keras"))
+    rows = np.random.default_rng(0).standard_normal((6, 5, 4)).astype("f")
+    expected = classifier.classify(rows)
+    for path in (tmp_path / "a.parquet", tmp_path / "a.tfrecord"):
+        values = [row.ravel().tolist() for row in rows]
+        for _ in range(2):
+            if path.suffix == ".parquet":
+                parquet.write_table(pa.table({"features": values}), path)
+            else:
+                write_records(path, [example(features=v) for v in values])
+            _, found = answers(classifier, path, image="features")
+            if len(values) == 6:
+                assert_same(found, expected)
+            values.append([0.0] * 8)
+        assert {one.error for one in found} == {inputs_module._SIZES_DIFFER}
+
+
+def test_a_film_beside_photos(images, tmp_path, monkeypatch):
+    classifier, _, files, expected = images
+    for name, content in (("a.png", files[0]), ("b.mkv", b"0" * 10_000)):
+        (tmp_path / name).write_bytes(content)
+    monkeypatch.setattr(inputs_module, "_LARGEST_FILE", 9_999)
+    paths = [str(tmp_path / name) for name in ("a.png", "b.mkv")]
+    (block,) = batch.blocks_of(paths)
+    (_, photo), (_, film) = batch.answers_of(classifier, block)
+    assert_same([photo], expected[:1])
+    assert film.error == "a file of 10,000 bytes is too large"
+
+
+@pytest.mark.parametrize(
+    ("path", "file", "name"),
+    [
+        ("a.npz", "a.npz", ""),
+        ("my.npz_files/a.npz", "my.npz_files/a.npz", ""),
+        ("x.npz/arrays.npz:x", "x.npz/arrays.npz", "x"),
+        ("d.npz:x-test", "d.npz", "x-test"),
+        ("d.npz:a/b", "d.npz", "a/b"),
+    ],
+)
+def test_names_of_arrays(path, file, name):
+    assert batch.blocks_of([path]) == [inputs_module.NpzArray(file, name)]
 
 
 def test_blocks_keep_the_order():

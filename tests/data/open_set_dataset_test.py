@@ -199,12 +199,14 @@ def test_bad_input():
         make([0])
     with pytest.raises(ValueError, match="listed twice: a, a"):
         make([0, 0])
-    with pytest.raises(ValueError, match="'c' has too few training images"):
+    with pytest.raises(ValueError, match="these have one: 'c'"):
         make([0, 2])
     with pytest.raises(ValueError, match=r"validation_fraction must be in"):
         make([0, 1], validation_fraction=1.0)
-    with pytest.raises(ValueError, match="leaves no example"):
-        data.stratified_split(numbered([0] * 20 + [1] * 2), 0.8, seed=0)
+    few = numbered([0] * 20 + [1] * 2)
+    for names_of, message in ((None, "parts: 1"), (["cat", "dog"], "'dog'")):
+        with pytest.raises(ValueError, match=rf"leaves no .*{message}\."):
+            data.stratified_split(few, 0.8, 0, names_of)
     with pytest.raises(ValueError, match="no training image: c"):
         data.make_open_set_dataset(
             "made", numbered([0, 1]), names, [0, 2], test=source

@@ -313,6 +313,31 @@ def test_bad_records(tmp_path, records, message):
         data.load_record_folder(tmp_path, SIZE)
 
 
+@pytest.mark.parametrize("kind", list(LABELS))
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_part_without_records(tmp_path, photos, kind, stream):
+    write_parquet(tmp_path, photos, LABELS[kind])
+    for path in tmp_path.glob("test*"):
+        path.unlink()
+    table = pyarrow.table({"image": [photos[0]], "label": LABELS[kind][:1]})
+    pyarrow.parquet.write_table(table[:0], tmp_path / "test.parquet")
+    parts = data.load_record_folder(tmp_path, SIZE, stream)
+    assert parts.test.images.shape == (0, SIZE, SIZE, 3)
+    assert parts.class_names == tuple(map(str, sorted(set(LABELS[kind]))))
+    for path in tmp_path.glob("train*"):
+        path.unlink()
+    pyarrow.parquet.write_table(table[:0], tmp_path / "train.parquet")
+    with pytest.raises(ValueError, match="hold no record"):
+        data.load_record_folder(tmp_path, SIZE, stream)
+
+
+def test_a_folder_called_like_a_file(tmp_path, photos):
+    folder = tmp_path / "all.parquet.gz"
+    folder.mkdir()
+    write_tfrecords(folder, photos, LABELS["numbers"])
+    assert data.load_record_folder(folder, SIZE).train.size == 30
+
+
 def test_bad_folders(tmp_path, photos):
     with pytest.raises(ValueError, match="needs data_dir"):
         data.load_open_set_dataset("records", known_classes=["a", "b"])

@@ -62,6 +62,15 @@ def test_the_same_training_and_evaluation(both, tmp_path):
     np.testing.assert_array_equal(evaluation.logits, other.logits)
 
 
+def test_streamed_images_and_an_array_are_joined(both):
+    memory, streamed = both
+    as_floats = memory.validation.images.astype("float32") + 0.25
+    joined = streamed.train.joined(memory.validation._replace(images=as_floats))
+    expected = np.concatenate([memory.train.images, memory.validation.images])
+    np.testing.assert_array_equal(joined.images[:], expected)
+    assert joined.size == len(joined.images)
+
+
 def test_batches_in_order(both):
     streamed = both[1].train
     batches = Batches(streamed, 100)

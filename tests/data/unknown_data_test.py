@@ -54,6 +54,24 @@ def test_arrays_of_any_scale(tmp_path, rng, scale, dtype, shape):
     assert bool(notes) == (scale != 1)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "white"), [("uint16", 4095), ("float32", 1.5), ("uint8", 1)]
+)
+@pytest.mark.parametrize("name", ["x_test", "x"])
+def test_white_is_said(tmp_path, dtype, white, name):
+    values = np.array([0, 0.2 if white > 1 else 0, 1]) * white
+    path = tmp_path / "made.npz"
+    images = values.astype(dtype).reshape(3, 1, 1)
+    np.savez(path, **{name: images, "white": white})
+    pixels, notes = load_unknown_images(f"npz:{path}", (1, 1, 1))
+    expected = np.rint(images.ravel() * (255.0 / white))
+    np.testing.assert_array_equal(pixels.ravel(), expected)
+    assert f"of 0...{white} were scaled" in notes[0]
+    np.savez(path, **{name: images * 2, "white": white})
+    with pytest.raises(ValueError, match=f"Pixel values of {name} go up"):
+        load_unknown_images(f"npz:{path}", (1, 1, 1))
+
+
 def test_x_test_among_other_arrays(tmp_path, rng):
     x_test = rng.integers(0, 256, (3, 8, 8), "uint8")
     path = tmp_path / "made.npz"

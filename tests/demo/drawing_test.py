@@ -103,6 +103,12 @@ def test_what_is_no_drawing_is_refused(strokes, message):
         demo.ink_of_strokes(strokes)
 
 
+@pytest.mark.parametrize("size", [8, 28])
+@pytest.mark.parametrize("ink", [np.eye(10), np.eye(9)[::-1], np.eye(1)])
+def test_ink_of_one_point_a_row(ink, size):
+    assert demo.image_of_drawing(ink, size).any()
+
+
 def test_an_empty_drawing_is_refused():
     with pytest.raises(ValueError, match="Nothing is drawn"):
         demo.image_of_drawing(np.zeros((9, 9), bool), 28)

@@ -192,6 +192,12 @@ def test_scores_below_zero_have_a_linear_axis(rng):
     (axes,) = figures.score_histogram(negative).axes
     assert axes.get_xscale() == "linear"
     assert axes.get_xlim()[0] < -4.0
+    # Two of them, as close as float32 allows.
+    scores = np.full_like(evaluation.unknown_score, -7.25, "float32")
+    scores[0] = np.nextafter(scores[0], np.float32(0))
+    almost = dataclasses.replace(evaluation, unknown_score=scores)
+    (axes,) = figures.score_histogram(almost).axes
+    assert axes.get_xscale() == "linear"
 
 
 def test_the_learning_curve_has_the_epochs_that_were_evaluated():
@@ -626,6 +632,7 @@ def test_page_without_a_threshold(rng, tmp_path):
     page = page_of(tmp_path, evaluation, dataset)
     assert "Known, taken for another class" in page
     assert "At the threshold" not in page
+    assert "nearest to theta" not in page
     assert "model's own" not in page
     assert '<button class="own" type="button">the median</button>' in page
 
@@ -645,6 +652,7 @@ def test_class_names_are_text_and_not_markup(rng, tmp_path):
 def test_progress_shows_epoch_numbers_and_time_left(first_epoch):
     stream = io.StringIO()
     progress = TrainingProgress(epochs=4, steps_per_epoch=2, stream=stream)
+    progress.on_train_begin()
     for epoch in range(first_epoch, 4):
         progress.on_epoch_begin(epoch)
         for batch in range(2):
@@ -656,6 +664,26 @@ def test_progress_shows_epoch_numbers_and_time_left(first_epoch):
         f"epoch {first_epoch + 1}/4  loss 0.5000  val_accuracy 0.7500"
     )
     assert lines[-1].endswith("0 s left")
+
+
+def test_progress_ends_with_the_training():
+    """Whether or not all epochs were needed."""
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    stream = Terminal()
+    progress = TrainingProgress(epochs=4, steps_per_epoch=2, stream=stream)
+    for epoch in range(2):
+        progress.on_epoch_begin(epoch)
+        progress.on_train_batch_end(0)
+        progress.on_epoch_end(epoch, {"loss": 0.5})
+    bar = progress._bar
+    assert not bar.disable
+    progress.on_train_end()
+    assert bar.disable  # It was closed.
+    progress.on_train_end()
 
 
 def test_sheets_of_pictures_have_their_captions_and_nothing_is_markup():

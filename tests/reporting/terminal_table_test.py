@@ -37,6 +37,14 @@ def test_every_number_is_whole_and_every_name_complete(width, monkeypatch):
         assert word in text or word[:10] in pieces
 
 
+def test_names_are_no_markup(capsys):
+    print_table(["a [old]"], ["[/x]"], [(["[red]b :smile:", "1"], False)])
+    shown = capsys.readouterr().out
+    assert "a [old]" in shown
+    assert "[/x]" in shown
+    assert "[red]b :smile:" in shown
+
+
 def test_nothing_to_show(capsys):
     print_table(["score"], ["AUROC"], [])
     assert "AUROC" in capsys.readouterr().out

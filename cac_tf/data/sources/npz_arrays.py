@@ -140,7 +140,7 @@ def load_npz_arrays(path: Path) -> LabelledParts:
         if known
         else None,
         fields=_fields(entries, path),
-        white=_white(entries, path),
+        white=white_of(entries, path),
     )
 
 
@@ -229,7 +229,12 @@ def _texts(entries, entry, path):
     return tuple(str(name) for name in array)
 
 
-def _white(entries, path):
+def white_of(entries, path):
+    """The value of a white pixel in entries of `read_entries`, or None.
+
+    Raises:
+        ValueError: it is not one number.
+    """
     white = entries.get("white")
     if white is None:
         return None

@@ -15,7 +15,6 @@ from cac_tf import atomic_files
 from cac_tf import lazy
 from cac_tf.annotations import Path
 from cac_tf.data.image_facts import conversion_notes
-from cac_tf.data.image_file import read_image
 from cac_tf.data.kept_beside import FOLDER
 from cac_tf.data.kept_beside import listing_of
 from cac_tf.data.open_set_dataset import Examples
@@ -114,13 +113,16 @@ def load_record_folder(
         for part in _PARTS
         if (paths := _files_of(data_dir, part))
     }
-    kinds = {labels.dtype.kind for _, labels, _ in read.values()}
-    if len(kinds) > 1:
+    # The labels of an empty part have no kind.
+    labels_found = [labels for _, labels, _ in read.values() if len(labels)]
+    if not labels_found:
+        raise ValueError(f"The files of {data_dir} hold no record.")
+    if len({labels.dtype.kind for labels in labels_found}) > 1:
         raise ValueError(
             f"The labels in {data_dir} are numbers in some files and texts in "
             "others."
         )
-    found = np.unique(np.concatenate([part[1] for part in read.values()]))
+    found = np.unique(np.concatenate(labels_found))
     conversions: collections.Counter[str] = sum(
         (facts.count_conversions() for *_, facts in read.values()),
         collections.Counter(),
@@ -142,15 +144,16 @@ def load_record_folder(
 def _files_of(data_dir, part):
     pattern = os.path.join(glob.escape(os.fspath(data_dir)), f"{part}*")
     there = sorted(glob.glob(pattern))
-    compressed = [path for path in there if _COMPRESSED.search(path)]
+    compressed = [
+        path for path in there if _COMPRESSED.search(os.path.basename(path))
+    ]
     if compressed:
         raise ValueError(
             f"{compressed[0]} is compressed, so that no record of it can be "
             "read by itself. Decompress it."
         )
     paths = [path for path in there if _KIND.search(path)]
-    is_table = [_KIND.search(path)[1] == "parquet" for path in paths]
-    if any(is_table) and not all(is_table):
+    if len({_is_table(path) for path in paths}) > 1:
         raise ValueError(
             f"The files of the part {part} in {data_dir} are of two kinds, "
             "TFRecord and Parquet."
@@ -158,8 +161,12 @@ def _files_of(data_dir, part):
     return paths
 
 
+def _is_table(path):
+    return _KIND.search(path)[1] == "parquet"
+
+
 def _read_part(data_dir, part, paths, size):
-    if _KIND.search(paths[0])[1] == "parquet":
+    if _is_table(paths[0]):
         paths = [_as_records(data_dir, part, paths)]
     return read_records(data_dir, part, paths, _IMAGES, _LABELS, size, 3)
 
@@ -168,10 +175,8 @@ def _examples(records, labels, facts, found, size, stream):
     labels = np.searchsorted(found, labels).astype("int64")
     if stream is None:
         stream = exceeds_memory(len(records), size, 3)
-    if stream:
-        return Examples(StreamedImages(records, size, 3, facts), labels)
-    images = [read_image(content, size)[0] for content in records]
-    return Examples(np.stack(images), labels)
+    images = StreamedImages(records, size, 3, facts)
+    return Examples(images if stream else images[:], labels)
 
 
 def _as_records(data_dir, part, paths):

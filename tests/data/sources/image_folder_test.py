@@ -10,6 +10,7 @@ import pytest
 from cac_tf.data import image_facts
 from cac_tf.data import load_image_folder
 from cac_tf.data import load_open_set_dataset
+from cac_tf.data.image_file import read_image
 from cac_tf.data.sources import image_folder
 from cac_tf.data.sources.image_folder import folder_classes
 
@@ -136,6 +137,47 @@ def test_every_kind_of_image_is_converted_and_counted(tmp_path):
     assert "1 images with an alpha channel" in notes
     assert "1 images of another size" in notes
     assert "1 images of another colour mode" in notes
+
+
+def test_pixels_of_more_than_8_bits(tmp_path):
+    """Those of 16 bits keep their first 8; of 32, white is not known."""
+    pixels = np.uint16([[0, 255], [32768, 65535]])
+    header = b"P5 2 2 65535\n"
+    (tmp_path / "grey.pgm").write_bytes(header + pixels.astype(">u2").tobytes())
+    PIL.Image.fromarray(pixels).save(tmp_path / "grey.png")
+    for name in ("grey.pgm", "grey.png"):
+        image, _ = read_image(tmp_path / name, channels=1)
+        np.testing.assert_array_equal(image[..., 0], [[0, 0], [128, 255]])
+    for kind in ("int32", "float32"):
+        path = tmp_path / f"{kind}.tiff"
+        PIL.Image.fromarray(pixels.astype(kind)).save(path)
+        with pytest.raises(ValueError, match="numbers of 32 bits"):
+            read_image(path)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_part_without_images(tmp_path, stream):
+    for name in ("red", "blue"):
+        (tmp_path / "validation" / name).mkdir(parents=True)
+        for part in ("train", "test"):
+            paint(tmp_path / part / name / "1.png", 1)
+    with pytest.raises(ValueError, match="validation part of folder has no i"):
+        load_open_set_dataset(
+            "folder",
+            data_dir=str(tmp_path),
+            known_classes=["red", "blue"],
+            stream=stream,
+        )
+
+
+def test_the_spelling_of_a_folder_does_not_matter(flat_folder, monkeypatch):
+    monkeypatch.chdir(flat_folder.parent)
+    load_image_folder(flat_folder.name, stream=True)
+    monkeypatch.setattr(
+        image_facts, "read_image", None
+    )  # It is not read again.
+    for name in (f"./{flat_folder.name}", f"{flat_folder.name}/", flat_folder):
+        load_image_folder(name, stream=True)
 
 
 def test_unreadable_files_are_named_or_an_error(flat_folder):
