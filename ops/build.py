@@ -203,8 +203,10 @@ def _compile_kernels(cxx, nvcc, objects):
     """The CUDA kernels, and the libraries that they are linked with."""
     kernels = _SOURCES / "core" / "anchored_cac_gpu.cu"
     target = objects / "gpu.o"
+    # Perhaps after a wrapper such as ccache, perhaps before options.
+    compiler = [part for part in cxx if not part.startswith("-")][-1]
     step = [
-        *(nvcc, "-ccbin", cxx[-1], "-c", kernels, "-O3", "-std=c++17"),
+        *(nvcc, "-ccbin", compiler, "-c", kernels, "-O3", "-std=c++17"),
         *("-Xcompiler", "-fPIC", *_INCLUDES, *cuda_architectures()),
     ]
     folder = _cuda_library_folder(nvcc)

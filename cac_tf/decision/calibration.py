@@ -55,6 +55,8 @@ def _above(edge, other):
     gap = gap or max(abs(float(edge)) * 1e-3, _SMALLEST_NORMAL)
     largest = np.finfo("float32").max
     theta = np.float32(np.clip(np.float64(edge) + gap, -largest, largest))
+    # Half of the gap between two adjacent numbers is rounded away.
+    theta = np.clip(np.nextafter(edge, largest), theta, largest)
     is_denormal = 0 < abs(theta) < _SMALLEST_NORMAL
     return _SMALLEST_NORMAL if is_denormal else float(theta)
 
@@ -86,7 +88,7 @@ def threshold_for_true_positive_rate(
     """
     scores = _check(known_scores, rate, "true_positive_rate")
     # Without the tolerance, 0.95 * 20 would round up to rank 20.
-    rank = math.ceil((scores.size + 1) * rate - 1e-9)
+    rank = max(math.ceil((scores.size + 1) * rate - 1e-9), 1)
     if rank > scores.size:
         warnings.warn(
             f"{scores.size} known examples are too few to guarantee a "
@@ -129,7 +131,7 @@ def threshold_for_false_positive_rate(
     1.5
     """
     scores = _check(unknown_scores, rate, "false_positive_rate")
-    rank = math.floor((scores.size + 1) * rate + 1e-9)
+    rank = min(math.floor((scores.size + 1) * rate + 1e-9), scores.size)
     if rank == 0:
         warnings.warn(
             f"{scores.size} unknown examples are too few to guarantee a "

@@ -55,7 +55,7 @@ class AffineAugmentation(keras.layers.Layer):
         training: whether to augment.
 
     Returns:
-        (B, H, W, C) float32.
+        (B, H, W, C) in the layer's dtype, float32 by default.
 
     Raises:
         ValueError: an argument out of its range.
@@ -95,10 +95,9 @@ class AffineAugmentation(keras.layers.Layer):
         self.built = True
 
     def call(self, images: Tensor, training: bool | None = False) -> Tensor:
-        images = ops.cast(images, self.compute_dtype)
-        if not training:
-            return images
-        return self._augment(images)
+        if training:
+            images = self._augment(ops.cast(images, "float32"))
+        return ops.cast(images, self.compute_dtype)
 
     def _uniform(self, batch, low, high):
         return keras.random.uniform(

@@ -93,6 +93,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
                 (self.moving_mean, mean),
                 (self.moving_variance, variance),
             ):
+                value = ops.cast(value, running.dtype)
                 running.assign(
                     running * self.momentum + value * (1.0 - self.momentum)
                 )
@@ -112,6 +113,9 @@ class BatchNormalization(keras.layers.BatchNormalization):
         import tensorflow as tf
 
         gamma, beta, mean, variance = self._parameters()
+        if inputs.dtype == tf.float64:
+            # There is no such operation.
+            inputs = tf.cast(inputs, tf.float32)
         return tf.compat.v1.nn.fused_batch_norm(
             inputs,
             gamma,

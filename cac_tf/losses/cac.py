@@ -295,7 +295,7 @@ class CACLoss(Loss):
             label outside 0...N-1 makes its row's loss NaN.
         reduction: as for every Keras loss.
         name: name of the loss.
-        dtype: type of the computation, float32 by default.
+        dtype: type of the computation; at least float32.
 
     Call arguments:
         y_true: (B,) or (B, 1) class indices; not one-hot.

@@ -2,6 +2,7 @@
 """What every loss of an open-set classifier has in common."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
@@ -30,6 +31,11 @@ class Loss(keras.losses.Loss):
     loss does not say what it reads, so its output is named there:
     `loss={"logits": keras.losses.SparseCategoricalCrossentropy(...)}`.
 
+    Args:
+        name, reduction: as for every Keras loss.
+        dtype: type of the computation; float32 by default, and in place of a
+            half-precision one, which cannot hold every class index.
+
     Call arguments:
         y_true: (B,) or (B, 1) class indices. With `TAKES_NEGATIVES`, -1 is
             the label of negatives: inputs of other classes that serve as
@@ -52,6 +58,17 @@ class Loss(keras.losses.Loss):
     READS: tuple[str, ...] = ()
     MAY_READ: tuple[str, ...] = ()
     TAKES_NEGATIVES = False
+
+    def __init__(
+        self,
+        name: str | None = None,
+        reduction: str | None = "sum_over_batch_size",
+        dtype: Any = None,
+    ) -> None:
+        policy = keras.dtype_policies.get(dtype or keras.config.floatx())
+        if policy.compute_dtype in ("float16", "bfloat16"):
+            dtype = "float32"
+        super().__init__(name=name, reduction=reduction, dtype=dtype)
 
     def of_outputs(
         self,

@@ -12,6 +12,7 @@ import numpy as np
 
 from cac_tf.cores import map_ahead
 from cac_tf.labels import UNKNOWN
+from cac_tf.labels import check_labels
 
 # Marks our own message inside an error that a data pipeline wraps around it.
 _MARK = "[cac_tf] "
@@ -19,52 +20,6 @@ _IMAGES_PER_CHUNK = 1024
 # Of a batch whose size nobody has chosen: 128 images of 32 x 32 pixels.
 _NUMBERS_PER_BATCH = 2**19
 _FEWEST_ROWS, _MOST_ROWS = 32, 4096
-
-
-def check_labels(labels, num_classes, allow_unknown=False, where=""):
-    """Raises ValueError unless all labels are whole numbers in 0...N-1.
-
-    Args:
-        labels: (B,) or (B, 1) array.
-        num_classes: N.
-        allow_unknown: whether -1, for "unknown", is allowed too.
-        where: put in front of the position, e.g. "batch 3, ".
-
-    Returns:
-        (B,) int64 labels.
-    """
-    labels = np.asarray(labels)
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
-    if labels.ndim != 1:
-        raise ValueError(
-            "Labels must be class indices of shape (batch,); got shape "
-            f"{labels.shape}. One-hot labels are not taken: pass "
-            "argmax(labels, axis=-1)."
-        )
-    if labels.dtype.kind not in "biuf":
-        raise ValueError(
-            "Labels must be whole numbers (class indices); got dtype "
-            f"{labels.dtype}."
-        )
-    lowest = UNKNOWN if allow_unknown else 0
-    is_whole = labels == np.floor(labels)
-    is_valid = is_whole & (labels >= lowest) & (labels < num_classes)
-    if not is_valid.all():
-        position = int(np.flatnonzero(~is_valid)[0])
-        value = labels[position]
-        problem = (
-            "is no whole number"
-            if not is_whole[position]
-            else "is out of range"
-        )
-        unknown = ", or -1 for unknown," if allow_unknown else ""
-        raise ValueError(
-            f"Label {value} at {where}position {position} {problem}: allowed "
-            f"are 0 to {num_classes - 1}{unknown} ({int((~is_valid).sum())} of "
-            f"{labels.size} labels here are not)."
-        )
-    return labels.astype("int64")
 
 
 def check_finite(values, what, where=""):

@@ -9,7 +9,7 @@ import warnings
 import numpy as np
 
 from cac_tf import scores as score_rules
-from cac_tf.models import input_checks
+from cac_tf.labels import check_labels
 from cac_tf.scores.fitting import Fitting
 from cac_tf.scores.statistics import ClassMoments
 
@@ -123,10 +123,11 @@ def known_batches(what, batches, num_classes, has_anchors=True):
         if labels is None:
             raise ValueError(f"{what} needs labels: pass y.")
         yield score_rules.KnownBatch(
-            input_checks.check_labels(labels, num_classes, where=place),
+            check_labels(labels, num_classes, where=place),
             inputs,
             outputs,
             has_anchors,
+            num_classes,
         )
         own = _kinds_of_probabilities(outputs["logits"])
         kinds = own if kinds is None else kinds & own

@@ -28,6 +28,7 @@ from cac_tf.decision import calibration
 from cac_tf.decision import rule
 from cac_tf.hyperparameters import MAGNITUDE
 from cac_tf.labels import UNKNOWN_NAME
+from cac_tf.labels import check_labels
 from cac_tf.layers.anchored_distance import AnchoredDistance
 from cac_tf.layers.open_set_decision import OpenSetDecision
 from cac_tf.layers.rejection_score import RejectionScore
@@ -547,7 +548,7 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
     ) -> Any:
         if y is None:
             raise ValueError("Training needs labels: pass y.")
-        input_checks.check_labels(
+        check_labels(
             y, len(self.class_names), allow_unknown=self.takes_negatives
         )
         RawInputs(self.network).check(x, what="Images")

@@ -9,6 +9,7 @@ import numpy as np
 from cac_tf.decision import rule
 from cac_tf.labels import UNKNOWN
 from cac_tf.labels import UNKNOWN_NAME
+from cac_tf.labels import check_labels
 from cac_tf.models import input_checks
 from cac_tf.models.raw_inputs import RawInputs
 
@@ -238,7 +239,7 @@ def calibration_scores(batches, num_classes, known_only):
     for outputs, labels, _, place in batches:
         is_wanted = np.ones(len(outputs["unknown_score"]), bool)
         if known_only and labels is not None:
-            labels = input_checks.check_labels(
+            labels = check_labels(
                 labels, num_classes, allow_unknown=True, where=place
             )
             is_wanted = labels != UNKNOWN

@@ -5,6 +5,7 @@ import keras
 import numpy as np
 
 from cac_tf.labels import UNKNOWN
+from cac_tf.labels import check_labels
 from cac_tf.models import input_checks
 from cac_tf.models.raw_inputs import RawInputs
 
@@ -119,7 +120,7 @@ def _checked(model, x, y, allow_unknown):
         return data, counts, inputs
     if y is None:
         raise ValueError("Training on arrays needs labels: pass y.")
-    labels = input_checks.check_labels(y, num_classes, allow_unknown)
+    labels = check_labels(y, num_classes, allow_unknown)
     known = labels[labels != UNKNOWN]
     inputs.check(x, what="Images")
     inputs.finish()

@@ -59,10 +59,10 @@ class ClassZScore(Score):
 
     def finish_fit(self, kept: Any, known: Known) -> None:
         deviation = np.sqrt(kept.variances[:, 0])
-        for name, count, spread in zip(
-            known.class_names, kept.counts, deviation, strict=True
+        for name, count, has_spread in zip(
+            known.class_names, kept.counts, kept.has_spread[:, 0], strict=True
         ):
-            if count < self.FEWEST_OF_A_CLASS or not spread > 0:
+            if count < self.FEWEST_OF_A_CLASS or not has_spread:
                 raise ValueError(
                     "The class z-score needs at least two correctly "
                     "classified examples of each class, with different "

@@ -27,12 +27,12 @@ class Energy(Score):
     Cost: O(N) a row for N classes; nothing is kept.
 
     Args:
-        temperature: T > 0; as T approaches 0, the score approaches that of
-            `MaxLogit`.
+        temperature: T, at least 1e-30; as T approaches 0, the score
+            approaches that of `MaxLogit`.
         **kwargs: passed to `keras.layers.Layer`.
 
     Raises:
-        ValueError: a temperature that is not positive and finite.
+        ValueError: a temperature that is smaller or not finite.
 
     Example:
 
@@ -44,9 +44,11 @@ class Energy(Score):
 
     def __init__(self, temperature: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if not (np.isfinite(temperature) and temperature > 0):
+        # With less, logits divided by it may leave the range of float32.
+        if not (np.isfinite(temperature) and temperature >= 1e-30):
             raise ValueError(
-                f"temperature must be positive and finite; got {temperature!r}."
+                "temperature must be finite and at least 1e-30; got "
+                f"{temperature!r}."
             )
         self.temperature = float(temperature)
 

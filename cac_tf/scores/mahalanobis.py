@@ -26,6 +26,8 @@ covariances = lazy.module("sklearn.covariance")
 
 # The fourth moment in the shrinkage is taken over at most this many examples.
 _SAMPLE_SIZE = 4096
+# How many times the rounding of a sum of D terms a variance must exceed.
+_NOISE = 10
 
 
 @register
@@ -96,6 +98,11 @@ class Mahalanobis(Score):
 
     def finish_fit(self, kept: Any, known: Known) -> None:
         by_class, moment, sample = kept
+        if not np.isfinite(np.trace(moment.products)):
+            raise ValueError(
+                "The Mahalanobis distance needs finite features; some of these "
+                "are NaN or infinite."
+            )
         width, counts, means = len(moment.sum), by_class.counts, by_class.means
         empty = [
             name
@@ -125,7 +132,9 @@ class Mahalanobis(Score):
                 covariance, np.mean(lengths**2), moment.count
             )
             shrunk = covariances.shrunk_covariance(covariance, shrinkage)
-        whitening = _whitening(shrunk)
+        # About the origin: what rounding is relative to.
+        sizes = np.diag(moment.products) / moment.count
+        whitening = _whitening(shrunk, sizes)
         if self.shrinkage is not None and moment.count < width:
             warnings.warn(
                 f"The covariance of {width} features was estimated from only "
@@ -140,7 +149,7 @@ class Mahalanobis(Score):
         }
         if self._IS_RELATIVE:
             # Shrunk alike: what does not separate the classes cancels.
-            statistics["background"] = _whitening(shrunk + of_means)
+            statistics["background"] = _whitening(shrunk + of_means, sizes)
         self.set_statistics(**statistics)
 
     def call(self, features: Tensor) -> Tensor:
@@ -153,16 +162,29 @@ class Mahalanobis(Score):
         return {**super().get_config(), "shrinkage": self.shrinkage}
 
 
-def _whitening(covariance):
-    """(D, D) matrix that makes offsets of this covariance white."""
+def _whitening(covariance, sizes):
+    """(D, D) matrix that makes offsets of this covariance white.
+
+    Args:
+        covariance: (D, D).
+        sizes: (D,) mean squares of the features.
+
+    Raises:
+        ValueError: the covariance has no inverse, or only by rounding.
+    """
+    width = len(covariance)
     try:
         root = linalg.cholesky(covariance, lower=True)
+        noise = _NOISE * width * np.finfo("float64").eps * sizes
+        is_singular = (np.diag(root) ** 2 <= noise).any()
     except np.linalg.LinAlgError:
+        is_singular = True
+    if is_singular:
         raise ValueError(
-            f"The covariance of {len(covariance)} features has no inverse: "
-            "without shrinkage, the Mahalanobis distance needs more examples "
-            "than features, and features that all differ."
-        ) from None
+            f"The covariance of {width} features has no inverse: without "
+            "shrinkage, the Mahalanobis distance needs more examples than "
+            "features, and features of which none follows from the others."
+        )
     inverse, _ = linalg.lapack.dtrtri(root, lower=True)
     return inverse.T
 

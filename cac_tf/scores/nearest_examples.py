@@ -80,8 +80,9 @@ class NearestExamplesScore(Score):
     def finish_fit(self, kept: Any, known: Known) -> None:
         _, bank, *weights = kept.arrays()
         scale = np.sqrt(np.einsum("ij,ij->i", bank, bank))
-        # A zero vector has no direction and is similar to nothing.
-        has_direction = scale > 0.0
+        # A zero vector has no direction and is similar to nothing. (One with a
+        # NaN is not left out: no bank may hold it.)
+        has_direction = scale != 0.0
         if not has_direction.all():
             bank, scale = bank[has_direction], scale[has_direction]
         check_memory(
@@ -123,6 +124,7 @@ class NearestExamplesScore(Score):
             if k < len(bank):
                 part = np.partition(part, len(bank) - k, axis=-1)[:, -k:]
             nearest[start : start + rows] = np.sort(part, axis=-1)[:, ::-1]
+        others = [np.asarray(one, "float32") for one in others]
         return ops.convert_to_numpy(self.from_similarities(nearest, *others))
 
     def get_config(self) -> Config:

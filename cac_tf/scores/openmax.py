@@ -23,6 +23,9 @@ from cac_tf.scores.statistics import rows_by_class
 
 stats = lazy.module("scipy.stats")
 
+# Of the distances in a tail, relative to their size: less is rounding.
+_SMALLEST_SPREAD = 1e-6
+
 
 @register
 @keras.saving.register_keras_serializable(package="CacTf")
@@ -148,6 +151,11 @@ class OpenMax(Score):
             means.append(own.mean(axis=0))
             (distances,) = self.distances(own, means[-1:], _euclidean).T
             tail = np.sort(distances)[-self.tail_size :]
+            if not tail[-1] > tail[0] * (1 + _SMALLEST_SPREAD):
+                raise ValueError(
+                    f"OpenMax needs {self._CORRECT} that differ; those of "
+                    f"class {name!r} are all equally far from their mean."
+                )
             location = tail[0] - self.shift
             try:
                 shape, _, scale = stats.weibull_min.fit(tail, floc=location)

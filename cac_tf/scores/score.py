@@ -19,6 +19,7 @@ from cac_tf.annotations import Config
 from cac_tf.annotations import Outputs
 from cac_tf.annotations import Shape
 from cac_tf.annotations import Tensor
+from cac_tf.labels import check_labels
 from cac_tf.layers.open_set_decision import nearest_class
 from cac_tf.scores.registry import find
 
@@ -54,6 +55,7 @@ class KnownBatch:
         has_anchors: whether training was with anchors, so that the largest
             logit is that of the nearest anchor; otherwise `distances` are
             among the outputs.
+        num_classes: N; None: as many as logits.
     """
 
     def __init__(
@@ -62,9 +64,10 @@ class KnownBatch:
         inputs: np.ndarray,
         outputs: Mapping[str, np.ndarray],
         has_anchors: bool = True,
+        num_classes: int | None = None,
     ) -> None:
         self.labels, self._inputs, self._outputs = labels, inputs, outputs
-        self._has_anchors = has_anchors
+        self._has_anchors, self._num_classes = has_anchors, num_classes
 
     def __getitem__(self, name):
         return self._outputs[name]
@@ -84,9 +87,7 @@ class KnownBatch:
         """
         if not self._has_anchors:
             return self["distances"].argmin(axis=-1) == self.labels
-        logits = self["logits"]
-        if "distances" in self._outputs:
-            logits = logits[:, : self["distances"].shape[-1]]
+        logits = self["logits"][:, : self._num_classes]
         return logits.argmax(axis=-1) == self.labels
 
 
@@ -244,15 +245,16 @@ class Score(keras.layers.Layer):
 
         Args:
             labels: (n,) class indices.
-            class_names: for messages; default: the indices.
+            class_names: names of the classes; default: the indices, as many as
+                there are logits.
             last_layer: `LastLayer`, where the score reads features.
             **outputs: arrays by name: `logits`, (n, N), and whatever else
                 `READS` names.
 
         Raises:
-            ValueError: see `finish_fit`.
+            ValueError: labels that are no class indices, or not as many as
+                rows of an output; see also `finish_fit`.
         """
-        labels = np.asarray(labels, "int64")
         arrays = {k: np.asarray(v, "float32") for k, v in outputs.items()}
         missing = [name for name in self.READS if name not in arrays]
         if missing:
@@ -261,12 +263,22 @@ class Score(keras.layers.Layer):
                 f"{', '.join(self.READS)}; {', '.join(missing)} is missing."
             )
         if class_names is None:
-            num_classes = labels.max(initial=0) + 1
+            num_classes = int(np.max(labels, initial=0)) + 1
             if "logits" in arrays:
                 num_classes = arrays["logits"].shape[-1]
             class_names = tuple(map(str, range(num_classes)))
-        kept = self.start_fit(len(class_names))
-        batch = KnownBatch(labels, arrays[self.READS[0]], arrays)
+        num_classes = len(class_names)
+        checked = check_labels(labels, num_classes)
+        for name, array in arrays.items():
+            if len(array) != len(checked):
+                raise ValueError(
+                    f"The score {self.name!r} got {len(checked)} labels for "
+                    f"{len(array)} rows of {name}."
+                )
+        kept = self.start_fit(num_classes)
+        batch = KnownBatch(
+            checked, arrays[self.READS[0]], arrays, num_classes=num_classes
+        )
         self.add_batch(kept, batch)
         self.finish_fit(kept, Known(tuple(class_names), last_layer))
 

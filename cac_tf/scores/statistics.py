@@ -14,6 +14,8 @@ import psutil
 
 # The share of the free memory that a statistic may take.
 _USABLE_MEMORY = 0.7
+# Of a variance, relative to the square of the mean.
+_ROUNDING = 1e-12
 
 
 def check_memory(num_bytes: float, what: str, remedy: str) -> None:
@@ -91,6 +93,11 @@ class ClassMoments:
         """(N, D), not negative; 0 for a class without vectors."""
         squares = self._squares / np.maximum(self.counts, 1)[:, None]
         return np.maximum(squares - self.means**2, 0.0)
+
+    @property
+    def has_spread(self) -> np.ndarray:
+        """(N, D) bool: whether vectors differ by more than rounding."""
+        return self.variances > _ROUNDING * self.means**2
 
 
 class SecondMoment:

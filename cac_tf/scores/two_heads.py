@@ -58,7 +58,7 @@ class TwoHeads(Score):
 
     def finish_fit(self, kept: Any, known: Known) -> None:
         deviation = np.sqrt(kept.variances[0])
-        if not (deviation > 0).all():
+        if not kept.has_spread.all():
             raise ValueError(
                 "The score of two heads needs at least two examples whose "
                 "largest logits differ."

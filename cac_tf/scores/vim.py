@@ -78,11 +78,15 @@ class ViM(Score):
         self, principal_dimensions: int | None = None, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        if principal_dimensions is not None and principal_dimensions < 1:
-            raise ValueError(
-                "principal_dimensions must be at least 1; got "
-                f"{principal_dimensions}."
-            )
+        if principal_dimensions is not None:
+            if principal_dimensions != int(principal_dimensions) or (
+                principal_dimensions < 1
+            ):
+                raise ValueError(
+                    "principal_dimensions must be a whole number of at least "
+                    f"1; got {principal_dimensions}."
+                )
+            principal_dimensions = int(principal_dimensions)
         self.principal_dimensions = principal_dimensions
 
     def start_fit(self, num_classes: int) -> Any:

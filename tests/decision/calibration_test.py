@@ -78,6 +78,24 @@ def test_false_positive_rate_with_ties_and_few_examples():
     assert theta < 3.0
 
 
+@pytest.mark.parametrize("edge", [-1.0, 1.5, 0.0, -7e5, 1e-38])
+def test_scores_that_are_adjacent_numbers(edge):
+    """Half of their gap is no float32: theta must not be the rejected one."""
+    edge = np.float32(edge)
+    scores = np.repeat([edge, np.nextafter(edge, np.float32(np.inf))], 50)
+    theta = calibration.threshold_for_false_positive_rate(scores, 0.1)
+    assert not rule.accepts(scores, np.float32(theta)).any()
+    theta = calibration.threshold_for_true_positive_rate(scores, 0.9)
+    assert theta > scores.max()
+
+
+def test_rates_that_are_almost_0_or_1():
+    scores = [1.0, 2.0, 3.0, 4.0, 5.0]
+    low = calibration.threshold_for_true_positive_rate(scores, 1e-10)
+    high = calibration.threshold_for_false_positive_rate(scores, 1 - 1e-12)
+    assert (low, high) == (1.5, 4.5)
+
+
 def test_bad_input():
     for function in (
         calibration.threshold_for_true_positive_rate,

@@ -87,6 +87,20 @@ def test_every_image_gets_its_own_transformation():
     assert len({image.tobytes() for image in out}) == 4
 
 
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16", "mixed_bfloat16"])
+def test_images_of_another_precision(rng, dtype):
+    images = rng.random((2, 8, 8, 3)).astype("float32")
+    layer = AffineAugmentation(scale=1.0, flip=1.0, rotation=0.0, dtype=dtype)
+    for training, expected in ((True, images[:, :, ::-1]), (False, images)):
+        found = layer(images, training=training)
+        found_dtype = keras.backend.standardize_dtype(found.dtype)
+        if keras.backend.backend() == "tensorflow" or dtype != "float64":
+            assert found_dtype == layer.compute_dtype
+        np.testing.assert_allclose(
+            np.asarray(keras.ops.cast(found, "float32")), expected, atol=4e-3
+        )
+
+
 def test_the_seed_decides():
     first = AffineAugmentation(0.5, 0.5, 45, seed=1)
     second = AffineAugmentation(0.5, 0.5, 45, seed=1)

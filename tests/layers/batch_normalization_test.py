@@ -104,6 +104,19 @@ def test_half_precision_is_normalised_in_float32(rng):
     np.testing.assert_allclose(layer.moving_variance, unbiased, rtol=1e-3)
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_double_precision_is_normalised_in_float32(images, training):
+    double, single = (
+        BatchNormalization(dtype=dtype) for dtype in ("float64", "float32")
+    )
+    np.testing.assert_allclose(
+        np.asarray(double(images, training=training)),
+        np.asarray(single(images, training=training)),
+        rtol=1e-5,
+        atol=1e-6,
+    )
+
+
 def test_not_trainable_means_inference(layer, images):
     layer.trainable = False
     before = np.asarray(layer(images, training=False))

@@ -53,6 +53,17 @@ def test_every_loss_says_what_it_reads():
         losses.find("cak")
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "mixed_bfloat16"])
+def test_class_indices_beyond_those_of_half_precision(dtype):
+    """bfloat16 has no 257: it would be the loss of class 256."""
+    distances = np.full((1, 300), 10, "float32")
+    distances[0, 257] = 1
+    loss = losses.CACLoss(dtype=dtype)
+    assert loss.dtype == "float32"
+    expected = losses.CACLoss()(np.array([257]), distances)
+    assert float(loss(np.array([257]), distances)) == float(expected) < 1
+
+
 def test_one_output_or_several_by_name():
     outputs = {"one": 1, "two": 2, "three": 3}
     assert output_losses.select(outputs, ("two",)) == 2

@@ -122,6 +122,34 @@ def test_auroc_is_close_to_the_exact_one(rng, name):
     assert float(metric.result()) == 0.0
 
 
+def test_auroc_of_scores_that_crowd_at_minus_one(rng):
+    labels, _ = known_and_unknown(rng)
+    logits = np.float32(2 * rng.standard_normal((len(labels), 4)))
+    rows = np.flatnonzero(labels >= 0)
+    logits[rows, labels[rows]] += 14
+    logits[labels < 0, 1] += 9
+    rule = scores.UnknownClass()
+    score = np.asarray(rule(logits))
+    assert (score < -0.99).mean() > 0.8
+    exact = metrics.auroc(score[labels >= 0], score[labels < 0])
+    assert 0.7 < exact < 0.99
+    metric = metrics.OpenSetAUROC(score=rule)
+    metric.update_state(labels, logits)
+    assert float(metric.result()) == pytest.approx(exact, abs=2e-3)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    "metric", [metrics.NearestCentreAccuracy, metrics.AnchorLoss]
+)
+def test_class_indices_beyond_those_of_half_precision(metric, dtype):
+    distances = np.full((1, 300), 10, "float32")
+    distances[0, 257] = 1
+    found = metric(dtype=dtype)
+    found.update_state([257], distances)
+    assert float(found.result()) == 1.0
+
+
 def test_auroc_takes_one_output_by_its_name_too(rng):
     labels, outputs = known_and_unknown(rng, rows=300)
     one, other = metrics.OpenSetAUROC(), metrics.OpenSetAUROC()

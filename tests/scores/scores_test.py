@@ -547,8 +547,9 @@ def test_openmax_bad_input(rng):
         with pytest.raises(ValueError, match=f"{name} must be"):
             scores.OpenMax(**options)
     labels = np.array([0] * 10 + [1] * 2)
+    logits = 5 * np.eye(2)[labels] + 0.1 * rng.standard_normal((12, 2))
     with pytest.raises(ValueError, match="class '1' has 2"):
-        scores.OpenMax().fit(labels, logits=5 * np.eye(2)[labels])
+        scores.OpenMax().fit(labels, logits=logits)
 
 
 @pytest.mark.parametrize(
@@ -676,8 +677,8 @@ def test_who_is_classified_correctly():
     batch = scores.KnownBatch(labels, None, {"logits": logits[:, :2]})
     assert batch.is_correct.tolist() == [True, True, False]
     # Two classes of three logits: the third one is no class's.
-    wide = {"logits": logits, "distances": np.zeros((3, 2))}
-    batch = scores.KnownBatch(labels, None, wide)
+    wide = {"logits": logits}
+    batch = scores.KnownBatch(labels, None, wide, num_classes=2)
     assert batch.is_correct.tolist() == [True, True, False]
     # Three classes of two logits: no anchors, so the nearest centre.
     narrow = {
@@ -699,6 +700,93 @@ def test_a_tail_that_no_weibull_distribution_fits(monkeypatch, known):
         scores.OpenMax().fit(labels, logits=logits)
 
 
+def test_a_tail_of_equal_distances():
+    labels = np.arange(30) % 3
+    logits = np.float32(9 * np.eye(3)[labels])
+    with pytest.raises(ValueError, match="'0' are all equally far"):
+        scores.OpenMax().fit(labels, logits=logits)
+
+
+def _singular(rng, kind):
+    features = rng.standard_normal((300, 6)) + 3
+    if kind == "copy":
+        features[:, 2] = features[:, 4]
+    elif kind == "sum":
+        features[:, 2] = features[:, 3:].sum(axis=1)
+    elif kind == "constant":
+        features[:, 2] = 7.3
+    else:
+        features = features[:6]
+    return features
+
+
+@pytest.mark.parametrize("kind", ["copy", "sum", "constant", "few"])
+@pytest.mark.parametrize(
+    "score", [scores.Mahalanobis, scores.RelativeMahalanobis]
+)
+def test_a_covariance_without_an_inverse(kind, score):
+    """Rounding makes about half of them look as if they had one."""
+    for seed in range(20):
+        features = _singular(np.random.default_rng(seed), kind)
+        labels = np.arange(len(features)) % 3
+        with pytest.raises(ValueError, match="has no inverse"):
+            score(shrinkage=None).fit(labels, features=features)
+
+
+@pytest.mark.parametrize("name", ["mahalanobis", "knn", "nnguide"])
+def test_features_that_are_not_finite(known, name):
+    features, logits, labels, _ = known
+    features = features.copy()
+    features[3, 0] = np.nan
+    with pytest.raises(ValueError, match=r"finite"):
+        scores.get(name).fit(labels, features=features, logits=logits)
+
+
+@pytest.mark.parametrize("name", ["two_heads", "class_z_score"])
+def test_logits_that_differ_by_rounding_alone(name):
+    """E[x^2] - E[x]^2 of equal numbers is not always 0."""
+    for seed in range(40):
+        row = 9 * np.random.default_rng(seed).standard_normal(3)
+        labels = np.full(1000, row.argmax())
+        logits = np.tile(row, (1000, 1))
+        with pytest.raises(ValueError, match="differ"):
+            scores.get(name).fit(labels, logits=logits, second_logits=logits)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda y: np.where(y == 0, -1, y), "Label -1 at position 0 is out of"),
+        (lambda y: y + 0.5, "Label 0.5 at position 0 is no whole number"),
+        (lambda y: y + 1, "Label 3 at position 2 is out of range"),
+        (lambda y: y[:-1], "got .* labels for .* rows of"),
+        (lambda y: np.eye(3)[y], "One-hot labels are not taken"),
+    ],
+)
+@pytest.mark.parametrize("name", ["mahalanobis", "openmax", "knn"])
+def test_labels_of_a_fit_are_checked(rng, name, change, message):
+    labels = np.arange(120) % 3
+    logits = 9 * np.eye(3)[labels] + rng.standard_normal((120, 3))
+    outputs = {"features": rng.standard_normal((120, 4)), "logits": logits}
+    rule = scores.get(name)
+    with pytest.raises(ValueError, match=message):
+        rule.fit(change(labels), **outputs)
+    assert not rule.is_fitted
+    rule.fit(labels[:, None], **outputs)
+    assert rule.is_fitted
+
+
+def test_logits_beyond_the_classes_that_are_named():
+    """Of three logits, two are of classes: the second row is right."""
+    logits = np.float32([[3, 0, 1], [1, 0, 9], [0, 5, 1], [1, 5, 0]])
+    rule = scores.SHE()
+    rule.fit(
+        [0, 0, 1, 1], class_names=["a", "b"], logits=logits, features=logits
+    )
+    found = np.asarray(rule(np.float32([[1, 0, 0]] * 3), np.eye(3)))
+    np.testing.assert_allclose(found, [-2, 0, -5])
+
+
 def test_few_examples_for_vim(rng):
     features = np.float32(rng.standard_normal((10, WIDTH)))
     rule = scores.ViM()
@@ -710,11 +798,12 @@ def test_few_examples_for_vim(rng):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: scores.Energy(0.0), "temperature must be positive"),
-        (lambda: scores.Energy(np.inf), "temperature must be positive"),
+        (lambda: scores.Energy(1e-38), "temperature must be finite"),
+        (lambda: scores.Energy(np.inf), "temperature must be finite"),
         (lambda: scores.GEN(exponent=1.0), "exponent must be in"),
         (lambda: scores.GEN(classes=0), "classes must be at least 1"),
-        (lambda: scores.ViM(0), "principal_dimensions must be at least 1"),
+        (lambda: scores.ViM(0), "must be a whole number of at least 1"),
+        (lambda: scores.ViM(1.5), "must be a whole number of at least 1"),
         (lambda: scores.KNN(0), "neighbours must be at le"),
         (lambda: scores.NNGuide(11, bank_size=10), "at most bank_size"),
     ],
