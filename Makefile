@@ -3,6 +3,7 @@
 PYTHON ?= python3
 # Optional extras that tests use: `make EXTRAS=dev,torch test` has PyTorch too.
 EXTRAS ?= dev
+INSTALLED_DEV := .venv/installed-$(EXTRAS)
 BIN := .venv/bin
 CPP := $(wildcard benchmarks/*.cc tests/serving/*.cc ops/*/*.cc ops/*/*.h ops/*/*.inc ops/*/*.cu \
     tests/ops/*/*.cc tests/ops/*/*.h)
@@ -46,7 +47,7 @@ test-all: test test-slow test-jax
 
 # What depends on how Keras works inside: models, scores, layers of its own.
 # The older Keras is found before the one in .venv, which stays as it is.
-test-keras-lowest: .venv/installed-dev build/keras-$(KERAS_LOWEST)
+test-keras-lowest: $(INSTALLED_DEV) build/keras-$(KERAS_LOWEST)
 	$(RUN) PYTHONPATH=$(CURDIR)/build/keras-$(KERAS_LOWEST) \
 	    $(BIN)/python -c \
 	    'import keras; print("Keras", keras.__version__); \
@@ -68,7 +69,7 @@ docs: .venv/installed-docs
 	$(RUN) $(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet \
 	    docs build/docs
 
-build/keras-$(KERAS_LOWEST): .venv/installed-dev
+build/keras-$(KERAS_LOWEST): $(INSTALLED_DEV)
 	rm -rf $@ $@.new
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	    --no-deps --target $@.new keras==$(KERAS_LOWEST)
@@ -84,20 +85,20 @@ ops: .venv/installed
 # name says which, and the oldest Linux that the libraries run on. TensorFlow
 # brings the libraries that are excluded.
 wheels: .venv/ops-dev
-	rm -rf build/lib build/bdist.* build/wheels
+	rm -rf build/lib build/lib.* build/bdist.* build/wheels
 	$(RUN) CAC_TF_WHEEL_WITH_OPS=1 $(BIN)/python -m build --wheel \
 	    --no-isolation --outdir build/wheels
 	$(RUN) PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m auditwheel repair \
 	    --exclude 'libtensorflow_*.so.2' --wheel-dir dist \
 	    build/wheels/*.whl
 
-lint: .venv/installed-dev
+lint: $(INSTALLED_DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $(CPP)
 
-format: .venv/installed-dev
+format: $(INSTALLED_DEV)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CPP)
@@ -111,7 +112,7 @@ format: .venv/installed-dev
 	    --constraint constraints.txt --editable '.[full]'
 	touch $@
 
-.venv/installed-dev: .venv/installed
+$(INSTALLED_DEV): .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	    --constraint constraints.txt --editable '.[$(EXTRAS)]'
 	touch $@
@@ -126,7 +127,7 @@ format: .venv/installed-dev
 	test ! -e ops/anchored_cac_tensorflow.so || touch $@
 
 # With the backends that tests use.
-.venv/ops-dev: .venv/installed-dev $(OPS)
+.venv/ops-dev: .venv/installed $(OPS) | $(INSTALLED_DEV)
 	$(RUN) $(BIN)/python -m cac_tf.ops.build --if_possible
 	test ! -e ops/anchored_cac_tensorflow.so || touch $@ .venv/ops
 

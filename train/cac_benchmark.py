@@ -233,8 +233,9 @@ def _values_for_all(train_flags, only=None):
     values = flags.FlagValues()
     cac_train.define_flags(values)
     try:
+        # A ValueError where a quotation does not end.
         rest = values(["cac-train", *shlex.split(train_flags)])
-    except flags.Error as error:
+    except (flags.Error, ValueError) as error:
         raise ValueError(f"--train_flags: {error}") from error
     if len(rest) > 1:
         raise ValueError(f"--train_flags: unexpected argument {rest[1]!r}.")
@@ -276,6 +277,8 @@ def main(values):
             "--sweep goes with --table only as --sweep=preset=paper or "
             "--sweep=preset=fast: the table has a line for each preset."
         )
+    if values.figure == "1" and len(values.datasets) > 1:
+        raise ValueError("--figure=1 shows one data set; name one.")
     quiet.load_keras()
     runs = [
         run
@@ -290,6 +293,11 @@ def main(values):
             sweep,
         )
     ]
+    if not runs:
+        raise ValueError(
+            "--datasets, --methods, --trials and --split_family must each name "
+            "one at least: there is nothing to run."
+        )
     # Errors in the flags concern every run, so they are found first.
     configs = experiments.configurations(runs, **cac_train.settings_of(for_all))
     if values.dry_run:

@@ -3,10 +3,10 @@
 
 Example: cac-train --dataset=cifar10 --trial=0 --output_dir=runs/cifar10
 
-Writes model.keras, metrics.json, scores.npz, report.html and serving/1 into
---output_dir. After an interruption, the same command goes on from the last
-finished epoch; if the run is finished, it says so. --config=<a run's
-config.json> repeats that run.
+Writes model.keras, metrics.json, scores.npz, report.html and, on TensorFlow,
+serving/1 into --output_dir. After an interruption, the same command goes on
+from the last finished epoch; if the run is finished, it says so. --config=<a
+run's config.json> repeats that run.
 """
 
 import json

@@ -22,6 +22,7 @@ from cac_tf.experiments.evaluate import evaluate_saved
 from cac_tf.experiments.evaluate import file_sha256
 from cac_tf.experiments.released_weights import import_weights
 from cac_tf.experiments.results_csv import collect_results
+from cac_tf.experiments.results_csv import differences_among_trials
 from cac_tf.experiments.results_csv import read_results
 from cac_tf.experiments.results_csv import write_results
 from cac_tf.experiments.run_folder import RunFolder
@@ -95,6 +96,8 @@ def run_benchmark(
         _compare(state, scores, say, tell)
     for problem in _collect(output_dir, results):
         say("note", f"left out of the results: {problem}")
+    for difference in differences_among_trials(output_dir):
+        say("note", difference)
     return state
 
 
@@ -108,9 +111,9 @@ def state_of(configs: Mapping[BenchmarkRun, ExperimentConfig]) -> State:
             continue
         try:
             # The model may become another one.
-            done = shared not in state.waiting and is_finished(run, config)
+            done = is_finished(run, config) and shared not in state.waiting
         except RunFolderError as error:
-            state.failed[run] = str(error)
+            state.failed[run] = f"{error.problem} Move that run away."
             continue
         (state.finished if done else state.waiting).append(run)
     return state
@@ -162,12 +165,9 @@ def is_finished(run, config):
     if run.evaluated_model is None:
         earlier = RunFolder.find(run.path, config.settings())
         return bool(earlier and earlier.is_finished)
-    if not (
-        run.folder.is_finished
-        and os.path.exists(run.model)
-        and os.path.exists(run.evaluated_model)
-    ):
+    if not os.path.exists(run.folder.file("config.json")):
         return False
+    # Before anything else: where it is not finished, it is overwritten.
     settings = read_config(run.path)["settings"]
     evaluated = settings.get("model_sha256")
     if evaluated is None:
@@ -176,8 +176,14 @@ def is_finished(run, config):
             here = f"the model of {run.shares_model_of.name} is"
         raise RunFolderError(
             f"{run.path} holds a run that was trained on its own; here {here} "
-            "evaluated. Move that run away."
+            "evaluated."
         )
+    if not (
+        run.folder.is_finished
+        and os.path.exists(run.model)
+        and os.path.exists(run.evaluated_model)
+    ):
+        return False
     if evaluated != file_sha256(run.evaluated_model):
         return False  # The model was trained or imported again.
     if settings["scores"] != list(config.scores):

@@ -214,7 +214,7 @@ def plan(
 def _variants(sweep, methods):
     """Combinations of the values of a sweep, for each method its own."""
     fields = {
-        name: {one.name for one in dataclasses.fields(find_method(name).recipe)}
+        name: [one.name for one in dataclasses.fields(find_method(name).recipe)]
         for name in methods
     }
     for name in sweep:
@@ -225,11 +225,13 @@ def _variants(sweep, methods):
             )
     found = {}
     for method, own in fields.items():
+        # In the order of the recipe, whatever that of the sweep: a combination
+        # has one folder.
         combinations = itertools.product(
             *(
-                [(name, value) for value in values]
-                for name, values in sweep.items()
-                if name in own
+                [(name, value) for value in sweep[name]]
+                for name in own
+                if name in sweep
             )
         )
         found[method] = list(

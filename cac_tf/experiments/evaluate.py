@@ -59,10 +59,11 @@ class EvaluationConfig:
             the known test images, and nothing is chosen by them.
 
     Raises:
-        ValueError: both a rate and a threshold, or a name that is not a score.
+        ValueError: both a rate and a threshold, a rate out of range, or a name
+            that is not a score.
     """
 
-    model: str
+    model: Path
     data: dict | None = None
     recentre: bool = False
     score: str | None = None
@@ -73,9 +74,15 @@ class EvaluationConfig:
     unknown_data: tuple = ()
 
     def __post_init__(self):
-        if self.true_positive_rate is not None and self.threshold is not None:
+        object.__setattr__(self, "model", os.fspath(self.model))
+        rate = self.true_positive_rate
+        if rate is not None and self.threshold is not None:
             raise ValueError(
                 "Give true_positive_rate=... or threshold=..., not both."
+            )
+        if rate is not None and not 0.0 < rate < 1.0:
+            raise ValueError(
+                f"true_positive_rate must be in (0, 1); got {rate!r}."
             )
         if self.scores is not None:
             scores_named(self.scores)
@@ -121,6 +128,8 @@ def evaluate_saved(
             f"{output_dir} is the folder of the model itself, whose results "
             "would be lost: choose another one."
         )
+    RunFolder(os.fspath(output_dir)).holds_a_run()  # Or an error, before work.
+    sha256 = file_sha256(config.model)
     model = load_model(config.model)
     trained: Any = None
     if os.path.exists(os.path.join(beside, "config.json")):
@@ -144,7 +153,7 @@ def evaluate_saved(
     others = {}
     for name in config.unknown_data:
         others[name], notes = load_unknown_images(
-            name, dataset.image_shape, options.get("data_dir")
+            name, dataset.image_shape, _tfds_folder(options)
         )
         for note in notes:
             tell("note", f"{name}: {note}")
@@ -159,7 +168,7 @@ def evaluate_saved(
     settings = {
         "data": data_in_force(options),
         "model": config.model,
-        "model_sha256": file_sha256(config.model),
+        "model_sha256": sha256,
         "method": method.name,
         "recentre": config.recentre,
         "score": model.score.name,
@@ -169,14 +178,21 @@ def evaluate_saved(
         "threshold": config.threshold,
         "unknown_data": list(config.unknown_data),
     }
-    with RunFolder.open(
-        output_dir, settings, data_summary(dataset), overwrite
-    ) as folder:
+    summary = data_summary(dataset)
+    with RunFolder.open(output_dir, settings, summary, overwrite) as folder:
+        # All results of an earlier evaluation are written anew.
+        folder.begin(settings, summary)
         if is_changed:
             # So that exactly the evaluated model can be shipped.
             model.save(folder.file("model.keras"))
         write_results(folder, evaluation, dataset, model)
     return Evaluated(folder, evaluation)
+
+
+def _tfds_folder(options):
+    """The folder of prepared TFDS sets, if the data themselves are of TFDS."""
+    is_of_tfds = options["dataset"] not in ("folder", "records")
+    return options.get("data_dir") if is_of_tfds else None
 
 
 def _prepared(config, model, dataset, tell):

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 
 
 def call(function, arguments, log_file):
@@ -25,7 +26,10 @@ def call(function, arguments, log_file):
         writer.close()  # Ours: only the other process keeps the pipe open.
         problem = reader.recv()
     except EOFError:
-        problem = "its process was ended from outside"
+        process.join()
+        problem = f"its process ended with status {process.exitcode}"
+        if process.exitcode < 0:
+            problem = f"its process was ended by signal {-process.exitcode}"
     finally:
         # After Ctrl-C nobody waits for it. (It may be killed at any moment.)
         if process.pid is not None:
@@ -53,7 +57,8 @@ def _output_to(log_file):
     """Processes started within print to a file, from their first import on."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    # Another process that does the same run may be writing there.
+    log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     own = [(number, os.dup(number)) for number in (1, 2)]
     try:
         for number, _ in own:
@@ -76,6 +81,7 @@ def _called(function, arguments, writer):
         function(*arguments)
     except Exception as error:
         problem = str(error) or type(error).__name__
+        traceback.print_exc()
         print(f"error: {problem}", file=sys.stderr)
     writer.send(problem)
 

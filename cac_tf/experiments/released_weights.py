@@ -165,7 +165,8 @@ def import_weights(
         RunFolderError: the folder holds something else.
         ValueError: a file that is no such checkpoint, or one of other classes.
     """
-    # The data may take long, so the file is looked at before.
+    # The data may take long, so the files are looked at before.
+    RunFolder(os.fspath(output_dir)).holds_a_run()
     models.read_authors_weights(checkpoint)
     dataset = data.load_open_set_dataset(**options)
     for note in dataset.notes:

@@ -11,6 +11,7 @@ from cac_tf import atomic_files
 from cac_tf.annotations import Path
 from cac_tf.experiments.run_folder import FORMAT
 from cac_tf.experiments.run_folder import RunFolderError
+from cac_tf.experiments.run_folder import changes
 from cac_tf.experiments.run_folder import read_config
 from cac_tf.experiments.run_folder import read_metrics
 
@@ -44,6 +45,8 @@ COLUMNS = {
     "commit": str,
     "date": str,
 }
+# What all trials should have in common. (Seeds may differ.)
+_ALIKE = ("recipe", "precision", "score", "tta", "true_positive_rate")
 
 
 def collect_results(output_dir: Path) -> tuple[list[dict[str, Any]], list[str]]:
@@ -54,12 +57,43 @@ def collect_results(output_dir: Path) -> tuple[list[dict[str, Any]], list[str]]:
         version of cac_tf for example.
     """
     rows, problems = [], []
-    for file in sorted(pathlib.Path(output_dir).glob("*/*/*/*/metrics.json")):
+    for folder in _folders(output_dir):
         try:
-            rows += _rows(file.parent)
+            rows += _rows(folder)
         except (RunFolderError, OSError, KeyError) as error:
-            problems.append(f"{file.parent}: {error}")
+            problems.append(f"{folder}: {error}")
     return rows, problems
+
+
+def differences_among_trials(output_dir: Path) -> list[str]:
+    """Trials that tables average although their configurations differ.
+
+    Returns:
+        A text for each finished run that differs from the first one of its
+        split family, data set, method and variant.
+    """
+    found = []
+    first: dict[tuple, tuple] = {}
+    for folder in _folders(output_dir):
+        try:
+            _, settings = _training(
+                folder, read_metrics(folder), read_config(folder)["settings"]
+            )
+        except (RunFolderError, OSError, KeyError):
+            continue  # No row of the results either.
+        own = {name: settings.get(name) for name in _ALIKE}
+        other, theirs = first.setdefault(folder.parts[-4:-1], (folder, own))
+        if different := changes(theirs, own):
+            found.append(
+                f"the results take the mean of {other} and {folder}, whose "
+                f"configurations differ ({different})."
+            )
+    return found
+
+
+def _folders(output_dir):
+    files = pathlib.Path(output_dir).glob("*/*/*/*/metrics.json")
+    return sorted(file.parent for file in files)
 
 
 def _rows(folder):

@@ -61,7 +61,16 @@ _FILES = (
 
 
 class RunFolderError(ValueError):
-    """A folder that cannot hold the wanted run."""
+    """A folder that cannot hold the wanted run.
+
+    Args:
+        problem: what is wrong, a sentence.
+        remedy: what to do, a sentence.
+    """
+
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        super().__init__(f"{problem} {remedy}".rstrip())
+        self.problem = problem
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,14 +123,15 @@ class RunFolder:
                 files that do not belong to a run.
         """
         folder = cls(os.fspath(path))
-        if not folder._holds_a_run():
+        if not folder.holds_a_run():
             return None
         differences = changes(read_config(path)["settings"], settings)
         if differences:
             raise RunFolderError(
                 f"{path} holds a run with another configuration "
-                f"({differences}). Choose another folder, move that run "
-                "away, or pass overwrite=True to delete it and start again."
+                f"({differences}).",
+                "Choose another folder, move that run away, or pass "
+                "overwrite=True to delete it and start again.",
             )
         return folder
 
@@ -184,7 +194,6 @@ class RunFolder:
     @classmethod
     def _opened(cls, path, settings, data, overwrite):
         folder = cls(os.fspath(path))
-        now = environment()
         if overwrite:
             folder._clear()
         elif cls.find(path, settings):
@@ -198,7 +207,8 @@ class RunFolder:
                 )
             # (A run may last longer than a day.)
             differences = changes(
-                {**earlier["environment"], "date": None}, {**now, "date": None}
+                {**earlier["environment"], "date": None},
+                {**environment(), "date": None},
             )
             atomic_files.remove_leftovers(path)
             if differences:
@@ -209,18 +219,29 @@ class RunFolder:
                 )
                 folder = dataclasses.replace(folder, notes=(note,))
             return folder
+        folder.begin(settings, data)
+        atomic_files.remove_leftovers(path)
+        return folder
+
+    def begin(
+        self, settings: Mapping[str, Any], data: Mapping[str, Any]
+    ) -> None:
+        """Writes `config.json`, of the present environment.
+
+        The run is not finished any more, if it was.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.file("metrics.json"))
         config = {
             "format": FORMAT,
             "settings": settings,
             "data": data,
-            "environment": now,
+            "environment": environment(),
             "files": list(_FILES),
         }
-        atomic_files.write_json(folder.file("config.json"), config)
-        atomic_files.remove_leftovers(path)
-        return folder
+        atomic_files.write_json(self.file("config.json"), config)
 
-    def _holds_a_run(self):
+    def holds_a_run(self) -> bool:
         """Whether there is a config.json; False for an empty folder.
 
         Raises:
@@ -237,7 +258,7 @@ class RunFolder:
         return False
 
     def _clear(self):
-        if self._holds_a_run():
+        if self.holds_a_run():
             self.delete_files("*")
 
     def delete_files(self, pattern: str) -> None:

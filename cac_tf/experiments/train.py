@@ -125,6 +125,9 @@ def train(
         folder = stack.enter_context(
             RunFolder.open(path, settings, summary, overwrite)
         )
+        # Another process may have finished it while this one read the data.
+        if processes.of_first(folder.is_finished):
+            return Trained(RunFolder(os.fspath(output_dir)), None)
         for note in folder.notes:
             tell("note", note)
         processes.share(folder.checkpoints)

@@ -19,7 +19,9 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils import check_scalar
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import column_or_1d
 from sklearn.utils.validation import validate_data
 
 from cac_tf import losses
@@ -235,6 +237,9 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):
     def decision_function(self, X: Any) -> np.ndarray:
         """How far inside the threshold an input is; below 0 it is rejected.
 
+        It does not tell two classes apart: scikit-learn's scorers of binary
+        problems, such as "roc_auc", would read it as if it did.
+
         Args:
             X: (n, ...) numbers.
 
@@ -250,17 +255,22 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):
 
         Args:
             X: (n, ...) numbers.
-            y: (n,) classes. Inputs labelled `unknown_label` do not count.
+            y: (n,) or (n, 1) classes. Inputs labelled `unknown_label` do not
+                count.
             sample_weight: None or (n,).
 
         Returns:
             Accuracy, in [0, 1].
 
         Raises:
-            ValueError: every input is unknown.
+            ValueError: every input is unknown, or there are more or fewer
+                inputs than classes.
         """
         found = self._asked(X, "predict_scores")
-        y = np.asarray(y)
+        # A list of texts and -1 would become one of texts alone.
+        y = np.asarray(y) if hasattr(y, "dtype") else np.array(y, object)
+        y = column_or_1d(y)
+        check_consistent_length(X, y)
         is_known = y.astype(object) != self.unknown_label
         if not is_known.any():
             raise ValueError("Accuracy needs at least one known input.")
@@ -268,7 +278,9 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):
             sample_weight = np.asarray(sample_weight)[is_known]
         predicted = self.classes_[found.predicted_class_id]
         return accuracy_score(
-            y[is_known], predicted[is_known], sample_weight=sample_weight
+            np.array(y[is_known].tolist()),
+            predicted[is_known],
+            sample_weight=sample_weight,
         )
 
     @property
@@ -277,7 +289,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):
 
     def _asked(self, X, method):
         """What a method of the fitted model says of inputs."""
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         X = validate_data(self, X, reset=False, dtype="float32", allow_nd=True)
         return getattr(self.model_, method)(X)
 

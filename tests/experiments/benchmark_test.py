@@ -108,6 +108,54 @@ def test_results_say_how_a_shared_model_was_trained(tmp_path):
         assert (row["seed"], row["precision"]) == (5, "float32")
 
 
+def test_trials_of_different_configurations_are_told(tmp_path):
+    """The number of epochs is no part of a folder's name."""
+    for method, trial, epochs, seed in (
+        *(("cac", 0, 3, 0), ("cac", 1, 600, 1), ("cac", 2, 3, 2)),
+        ("openmax", 0, 600, 0),
+    ):
+        path = tmp_path / "neal" / "mnist" / method / f"trial{trial}"
+        settings = {"recipe": {"epochs": epochs}, "seed": seed}
+        metrics = {"format": FORMAT, "epochs": epochs}
+        with experiments.RunFolder.open(path, settings, {}) as folder:
+            pathlib.Path(folder.file("metrics.json")).write_text(
+                json.dumps(metrics)
+            )
+    (difference,) = results_csv.differences_among_trials(tmp_path)
+    assert "trial0 and" in difference
+    assert "trial1, whose" in difference
+    assert "(epochs: 3 there, 600 now)" in difference
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+@pytest.mark.parametrize("released", [False, True])
+def test_a_training_in_the_place_of_an_evaluation_is_kept(
+    tmp_path, monkeypatch, released, is_done
+):
+    """Finished or not, and whether or not the other model is there."""
+    if released:
+        run = benchmark_plan.BenchmarkRun(
+            *("mnist", "miller2020", "cac", 0, str(tmp_path / "run")),
+            checkpoint=str(tmp_path / "weights.pth"),
+        )
+        runs = [run]
+    else:
+        runs = benchmark_plan.plan(
+            str(tmp_path), ["cifar+50"], ["cac"], [2], "neal"
+        )
+        run = runs[-1]
+    config = experiments.ExperimentConfig(run.data)
+    with experiments.RunFolder.open(run.path, config.settings(), {}) as folder:
+        if is_done:
+            metrics = json.dumps({"format": FORMAT})
+            pathlib.Path(folder.file("metrics.json")).write_text(metrics)
+    state = benchmark.state_of(dict.fromkeys(runs, config))
+    assert run not in state.waiting
+    assert "was trained on its own" in state.failed[run]
+    assert state.failed[run].endswith("Move that run away.")
+    assert "overwrite" not in state.failed[run]
+
+
 def test_a_run_that_cannot_be_read_is_left_out(tmp_path):
     folder = tmp_path / "neal" / "mnist" / "cac" / "trial0"
     folder.mkdir(parents=True)
@@ -265,7 +313,7 @@ def ends(config, path, tell):
 
 @pytest.mark.parametrize(
     ("function", "message"),
-    [(fails, "of x"), (ends, "its process was ended from outside")],
+    [(fails, "of x"), (ends, "its process ended with status 3")],
 )
 def test_what_goes_wrong_in_the_other_process(
     tmp_path, capfd, function, message
@@ -276,6 +324,10 @@ def test_what_goes_wrong_in_the_other_process(
     if function is fails:
         # (TensorFlow says something when it is imported.)
         assert log.read_text().endswith("error: of x\n")
+        assert 'raise ValueError(f"of {config}")' in log.read_text()
+        # The log of the same run again, or of two processes at once.
+        assert own_process.call(function, ("y", "p", None), str(log))
+        assert log.read_text().count("error: of ") == 2
         assert "\nsaid on the way\n" in "\n" + log.read_text()
         assert "said" not in "".join(capfd.readouterr())
 
@@ -288,6 +340,16 @@ def test_a_set_without_splits_has_one_run():
     assert run.split_family == "custom"
     with pytest.raises(ValueError, match="has only trial 0"):
         benchmark_plan.plan("out", ["cifar10_vs_svhn"], ["cac"], [1], "neal")
+
+
+def test_a_combination_has_one_folder():
+    """Whatever the order in which a sweep names its fields."""
+    fields = {"magnitude": (5.0, 10.0), "anchor_weight": (0.0, 0.1)}
+    plans = [
+        benchmark_plan.plan("out", ["digits"], ["cac"], [0], "neal", sweep=one)
+        for one in (fields, dict(reversed(fields.items())))
+    ]
+    assert plans[0] == plans[1]
 
 
 def test_a_sweep_trains_every_combination():

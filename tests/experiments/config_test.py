@@ -2,6 +2,7 @@
 """What an experiment is, and what is refused before anything is done."""
 
 import dataclasses
+import importlib
 import json
 import pathlib
 
@@ -247,10 +248,25 @@ def test_settings_that_are_no_training(settings, message):
 def test_what_an_evaluation_refuses():
     with pytest.raises(ValueError, match="threshold=..., not both"):
         EvaluationConfig("m.keras", true_positive_rate=0.9, threshold=1.0)
+    with pytest.raises(ValueError, match=r"must be in \(0, 1\); got 1.5"):
+        EvaluationConfig("m.keras", true_positive_rate=1.5)
     with pytest.raises(ValueError, match="scores must be all"):
         EvaluationConfig("m.keras", scores=["none"])
     with pytest.raises(ValueError, match="'vimm'.*did you mean"):
         EvaluationConfig("m.keras", score="vimm")
+
+
+def test_a_model_may_be_a_path():
+    model = pathlib.Path("runs", "model.keras")
+    assert EvaluationConfig(model).model == str(model)
+
+
+def test_tfds_sets_are_not_looked_for_among_photos():
+    folder = importlib.import_module("cac_tf.experiments.evaluate")._tfds_folder
+    for dataset in ("folder", "records"):
+        assert folder({"dataset": dataset, "data_dir": "photos"}) is None
+    assert folder({"dataset": "mnist", "data_dir": "tfds"}) == "tfds"
+    assert folder({"dataset": "made.npz"}) is None
 
 
 def test_names_of_scores():

@@ -207,6 +207,15 @@ def test_classes_that_are_texts(rng):
         answers[:-2][is_accepted], names[y][is_accepted]
     )
     assert estimator.score(x, names[y]) == 1.0
+    # Inputs of no known class do not count, in a list of texts either.
+    with_far = np.concatenate([x, far])
+    for classes in (
+        [*names[y], -1, -1],
+        np.array([*names[y], -1, -1], object)[:, None],
+    ):
+        assert estimator.score(with_far, classes) == 1.0
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        estimator.score(with_far, names[y])
 
     estimator.set_params(unknown_label="none of them")
     assert estimator.predict(far).tolist() == ["none of them"] * 2
@@ -219,6 +228,15 @@ def test_numbers_with_a_text_for_unknown(rng):
     far = np.full((1, x.shape[1]), 50.0)
     assert estimator.predict(far).tolist() == ["?"]
     assert estimator.predict(x)[0] in (0, 1, 2, "?")
+
+
+def test_a_fit_that_fails_leaves_nothing_fitted(rng):
+    x, y = blobs(rng)
+    estimator = small_estimator(validation_fraction=1e-3)
+    with pytest.raises(ValueError, match="test_size"):
+        estimator.fit(x, y)
+    with pytest.raises(NotFittedError):
+        estimator.predict(x)
 
 
 def test_a_second_fit_starts_anew(rng):

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -995,6 +996,60 @@ def test_from_python_as_on_the_command_line(finished, tmp_path):
     assert evaluated.evaluation.metrics["threshold"] == metrics["threshold"]
 
 
+def test_an_evaluation_again_has_a_new_environment(finished, tmp_path):
+    """Its numbers are new, so its config.json is."""
+    out = tmp_path / "evaluated"
+    arguments = [
+        f"--model={finished / 'model.keras'}",
+        f"--output_dir={out}",
+    ]
+    run(cac_evaluate, *arguments)
+    path = out / "config.json"
+    config = path.read_text()
+    path.write_text(config.replace(keras.__version__, "3.0.0"))
+    (out / "metrics.json").write_text('{"format": 0}')
+    run(cac_evaluate, *arguments)
+    now = json.loads(path.read_text())
+    assert now["environment"]["versions"]["keras"] == keras.__version__
+    assert experiments.read_metrics(out)["auroc"] > 0.5
+
+
+def test_a_folder_of_others_is_refused_before_the_work(
+    finished, tmp_path, monkeypatch
+):
+    (tmp_path / "thesis.tex").touch()
+    evaluate = importlib.import_module("cac_tf.experiments.evaluate")
+    monkeypatch.setattr(evaluate, "load_model", None)
+    model = str(finished / "model.keras")
+    for overwrite in (False, True):
+        with pytest.raises(ValueError, match="is not empty and holds no run"):
+            experiments.evaluate_saved(
+                experiments.EvaluationConfig(model),
+                tmp_path,
+                overwrite=overwrite,
+            )
+
+
+def test_a_run_that_another_process_finishes_meanwhile(
+    finished, tmp_path, monkeypatch
+):
+    """While this one reads the data: a server may use its model already."""
+    train = importlib.import_module("cac_tf.experiments.train")
+    load = train.load_open_set_dataset
+
+    def load_slowly(**options):
+        shutil.copytree(finished, tmp_path / "run")
+        return load(**options)
+
+    monkeypatch.setattr(train, "load_open_set_dataset", load_slowly)
+    monkeypatch.setattr(train, "_train_in", None)
+    settings = experiments.read_config(finished)["settings"]
+    config = experiments.ExperimentConfig.from_dict(settings)
+    done = experiments.train(config, tmp_path / "run")
+    assert done.evaluation is None
+    assert done.folder.is_finished
+
+
 def test_theta_by_hand(finished, tmp_path):
     """--threshold, of an evaluation and of an export."""
     model = f"--model={finished / 'model.keras'}"
@@ -1323,6 +1378,12 @@ def test_a_table_of_released_weights_has_what_was_released(tmp_path, capsys):
             "cannot hold --epochs: with --released_weights nothing is trained",
         ),
         (["--released_weights=w"], "belong to the split family miller2020"),
+        (["--trials="], "there is nothing to run"),
+        (["--train_flags=--epochs='3"], "--train_flags: No closing quotation"),
+        (
+            ["--figure=1", "--datasets=mnist,digits"],
+            "--figure=1 shows one data set",
+        ),
         (
             ["--released_weights=w", "--split_family=miller2020"],
             "released weights of the data sets mnist, .*; not of digits",
@@ -1387,12 +1448,14 @@ def test_an_ended_benchmark_leaves_no_orphans(tmp_path, sent, to_all):
         return
     assert process.returncode == -sent
     if sent == signal.SIGKILL:
+        before = log.read_text()
         again = start("cac_benchmark", *arguments)
         output, _ = again.communicate()
         assert again.returncode == 0, output
         assert "done in" in output
         # The epoch it was ended in may not have been kept yet.
-        assert "epoch 1/20" not in log.read_text()
+        assert log.read_text().startswith(before)
+        assert "epoch 1/20" not in log.read_text()[len(before) :]
         assert "epoch 20/20" in log.read_text()
 
 
@@ -1447,7 +1510,7 @@ def test_a_run_whose_process_is_killed(tmp_path):
             other.kill()
     output, _ = process.communicate()
     assert process.returncode == 1
-    assert "its process was ended from outside (log: " in output
+    assert "its process was ended by signal 9 (log: " in output
     assert "1 of 2 runs failed" in output
     assert (folder / "trial1" / "metrics.json").exists()
 
