@@ -37,7 +37,7 @@ def define_flags(values):
         "training.",
         flag_values=values,
     )
-    command_line.define_score_flags(values, "Default: the model's own.")
+    command_line.define_score_flags(values, *["the model's own"] * 2)
     flag_kinds.define_number(
         values,
         "true_positive_rate",

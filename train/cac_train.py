@@ -47,7 +47,7 @@ def define_flags(values):
         methods.names(),
         "The method: how the model is trained.",
     )
-    command_line.define_score_flags(values, "Default: the method's; no tta.")
+    command_line.define_score_flags(values, "the method's own", "none")
     flag_kinds.define_text(
         values,
         "config",

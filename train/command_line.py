@@ -169,7 +169,9 @@ def define_data_flags(values):
         None,
         "For folder: the folder, with one sub-folder per class, or with "
         "train/, test/ and optionally validation/ and the classes inside. "
-        "For TFDS: its data directory.",
+        "For records: the folder with the TFRecord or Parquet files, whose "
+        "names begin with train, validation or test. For TFDS: its data "
+        "directory.",
     )
     flags.DEFINE_list(
         "known_classes",
@@ -320,7 +322,7 @@ def define_recipe_flags(values):
         if len(found) < len(methods.names()):
             text += f" Of the methods {', '.join(methods_of)}."
         if name != "preset":
-            text += " Default: the data set's preset."
+            text += " Default: as --preset says."
         choices = [recipes.choices_of(field) for field in fields]
         if all(choices):
             allowed = list(dict.fromkeys(c for some in choices for c in some))
@@ -360,12 +362,12 @@ def given_recipe(values):
     }
 
 
-def define_score_flags(values, default):
+def define_score_flags(values, default_score, default_tta):
     """The flags `--score`, `--tta` and `--scores`.
 
     Args:
         values: `absl.flags.FlagValues`.
-        default: what an absent `--score` and `--tta` mean, a sentence.
+        default_score, default_tta: what an absent flag means.
     """
     flag_kinds.define_choice(
         values,
@@ -374,7 +376,7 @@ def define_score_flags(values, default):
         (*scores.names(), AUTO),
         "The rule that gives the unknown score. auto: the one that separates "
         "known validation images best from composites of two; a guess, see "
-        f"cac_tf.experiments.choose_score. {default}",
+        f"cac_tf.experiments.choose_score. Default: {default_score}.",
     )
     flag_kinds.define_choice(
         values,
@@ -382,7 +384,8 @@ def define_score_flags(values, default):
         None,
         ["none", "flip"],
         "Test-time augmentation. flip: logits and features are means over an "
-        f"image and its mirror image, at twice the cost. {default}",
+        "image and its mirror image, at twice the cost. Default: "
+        f"{default_tta}.",
     )
     define_scores_flag(values, "Default: those of the method.")
 
