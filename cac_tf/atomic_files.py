@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import shutil
+import stat
 import tempfile
 import time
 
@@ -33,7 +34,8 @@ def replacing(path):
     >>> open(path).read()
     '1 2 3'
     """
-    path = os.path.abspath(os.fspath(path))
+    # A link stays one.
+    path = os.path.realpath(path)
     handle, temporary = tempfile.mkstemp(
         prefix=_PREFIX,
         suffix=os.path.splitext(path)[1],
@@ -42,7 +44,10 @@ def replacing(path):
     os.close(handle)
     try:
         yield temporary
-        os.chmod(temporary, 0o666 & ~_umask())
+        mode = 0o666 & ~_umask()
+        with contextlib.suppress(FileNotFoundError):
+            mode = stat.S_IMODE(os.stat(path).st_mode)
+        os.chmod(temporary, mode)
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)

@@ -8,8 +8,9 @@ come after a layer was built, as Keras' own layers have them; a tensor's
 its last layer; a trainer's `_distribute_strategy` and `_maybe_symbolic_build`,
 to build a model where replicas differ in their rows; the iterator over the
 batches of JAX' trainer and the placement of values on devices, for a last batch
-that does not divide and for several processes; and a metric's `_direction`, by
-which callbacks know which values are better. tests/keras_private_test.py runs
+that does not divide and for several processes; a metric's `_direction`, by
+which callbacks know which values are better; and `Layer._flatten_layers`, for
+the precisions inside a model. tests/keras_private_test.py runs
 on the lowest and on the newest Keras that pyproject.toml allows.
 """
 
@@ -147,6 +148,17 @@ def forget_weight(layer, variable):
 def set_direction(metric, direction):
     """Says whether larger ("up") or smaller ("down") values are better."""
     metric._direction = direction
+
+
+def compute_dtypes(layer):
+    """Set of the types in which a layer, and those inside it, compute."""
+    return {one.compute_dtype for one in layer._flatten_layers()}
+
+
+def mode_of(metric):
+    """ "max" or "min", what callbacks call the direction; None: not known."""
+    directions = {"up": "max", "down": "min"}
+    return directions.get(getattr(metric, "_direction", None))
 
 
 def is_in_a_graph(tensor):

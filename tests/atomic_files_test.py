@@ -127,3 +127,15 @@ def test_leftovers_of_a_kill_are_removed(tmp_path):
     atomic_files.remove_leftovers(tmp_path)
     names = {p.name for p in tmp_path.rglob("*")}
     assert names == {"serving", "mine.npz"}
+
+
+def test_links_and_modes_stay(tmp_path):
+    (tmp_path / "far").mkdir()
+    target, link = tmp_path / "far" / "model.txt", tmp_path / "model.txt"
+    target.write_text("old")
+    target.chmod(0o600)
+    link.symlink_to(target)
+    atomic_files.write_text(link, "new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+    assert target.stat().st_mode & 0o777 == 0o600

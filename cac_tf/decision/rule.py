@@ -121,7 +121,7 @@ def check_threshold(
         values is None
         or isinstance(threshold, (str, bytes, bool))
         or values.ndim > 1
-        or not values.size
+        or (num_classes is None and not values.size)
     ):
         raise ValueError(
             "theta must be a number, or one number for each class; got "

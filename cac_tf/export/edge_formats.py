@@ -19,6 +19,7 @@ from typing import Any
 import keras
 
 from cac_tf import atomic_files
+from cac_tf import keras_private
 from cac_tf import lazy
 from cac_tf import ops as fused_ops
 from cac_tf.annotations import Path
@@ -143,11 +144,10 @@ def onnx(function: Callable[..., Any], specs: Sequence[Any]) -> bytes:
         raise ImportError(
             "Export to ONNX needs tf2onnx: pip install 'cac-tf[onnx]'."
         ) from error
-    import tensorflow as tf
 
     with fused_ops.stock_operations():
         graph, _ = convert.from_function(
-            tf.function(function, input_signature=specs, autograph=False),
+            _with_constants(function, specs),
             input_signature=specs,
             opset=_OPSET,
             custom_op_handlers={"SelectV2": (_select, [])},
@@ -155,6 +155,28 @@ def onnx(function: Callable[..., Any], specs: Sequence[Any]) -> bytes:
     for tensor in (*graph.graph.input, *graph.graph.output):
         tensor.type.tensor_type.shape.dim[0].dim_param = "batch"
     return graph.SerializeToString()
+
+
+def _with_constants(function, specs):
+    """The function with all that it captured as constants.
+
+    Tensors that a layer made before, such as the mean of `Normalization`, would
+    become inputs of the file.
+    """
+    import tensorflow as tf
+    from tensorflow.python.framework import convert_to_constants
+
+    whole = tf.function(
+        function, input_signature=specs, autograph=False
+    ).get_concrete_function()
+    frozen = convert_to_constants.convert_variables_to_constants_v2(whole)
+    # In the order in which TensorFlow flattens a dict.
+    names = sorted(whole.structured_outputs)
+
+    def with_names(*inputs):
+        return dict(zip(names, frozen(*inputs), strict=True))
+
+    return tf.function(with_names, input_signature=specs, autograph=False)
 
 
 def _check_suffix(path, suffix):
@@ -188,13 +210,23 @@ def _graph(model, version, allow_uncalibrated):
 
 def _in_float32(model):
     """The model itself, or a copy where a layer computes in half precision."""
-    config = model.get_config()
-    whole = _with_float32_policies(config)
-    if whole == config:
+    dtypes = keras_private.compute_dtypes(model)
+    if not dtypes & {"float16", "bfloat16"}:
         return model
-    copy = type(model).from_config(whole)
+    try:
+        config = model.get_config()
+    except NotImplementedError as error:
+        raise ValueError(
+            "A model that computes in half precision is written as a copy in "
+            f"float32, and it cannot be copied: {error}"
+        ) from error
+    copy = type(model).from_config(_with_float32_policies(config))
     copy.build((None, *model.raw_input_shape))
-    copy.set_weights(model.get_weights())
+    # Through a file: only so, layers such as Normalization take their weights.
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.weights.h5")
+        model.save_weights(path)
+        copy.load_weights(path)
     return copy
 
 

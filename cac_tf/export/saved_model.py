@@ -119,6 +119,8 @@ def save_into(
             default_value=UNKNOWN_NAME,
         )
         archive.track(holder)
+        # For what layers hold besides weights, such as tables.
+        archive.track(model)
         for name, (function, specs) in offered.items():
             archive.add_endpoint(name, function, input_signature=specs)
         archive.write_out(folder, verbose=bool(verbose))

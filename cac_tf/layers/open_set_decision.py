@@ -15,6 +15,22 @@ from cac_tf.decision import rule
 from cac_tf.layers.precision import full_precision
 
 
+def class_of_logits(logits: Tensor, distances: Tensor) -> Tensor:
+    """(B,) int32: the class with the largest logit.
+
+    Logits beyond those of the classes are ignored. Where there are fewer, no
+    class has one of its own, and the closest centre decides.
+
+    Args:
+        logits: (B, D).
+        distances: (B, N).
+    """
+    num_classes = distances.shape[-1]
+    if logits.shape[-1] < num_classes:
+        return nearest_class(distances)
+    return nearest_class(-logits[:, :num_classes])
+
+
 def nearest_class(scores: Tensor) -> Tensor:
     """Index of the smallest entry of each row, int32.
 

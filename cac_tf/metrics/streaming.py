@@ -17,6 +17,7 @@ from cac_tf import scores
 from cac_tf.annotations import Config
 from cac_tf.annotations import Tensor
 from cac_tf.labels import UNKNOWN
+from cac_tf.layers.open_set_decision import class_of_logits
 from cac_tf.layers.open_set_decision import nearest_class
 from cac_tf.losses.cac import anchor_loss
 from cac_tf.losses.cac import tuplet_loss
@@ -32,7 +33,7 @@ class _MeanOverKnown(keras.metrics.Mean):
     Subclasses define the value, a function of the labels and the output read.
     """
 
-    READS = ("distances",)
+    READS: tuple[str, ...] = ("distances",)
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         labels = ops.reshape(y_true, (-1,))
@@ -45,9 +46,13 @@ class _MeanOverKnown(keras.metrics.Mean):
 
 def _is_nearest(labels, distances):
     """1 where the nearest centre is that of the label, else 0."""
-    nearest = nearest_class(ops.convert_to_tensor(distances))
-    labels = ops.cast(labels, nearest.dtype)
-    return ops.cast(ops.equal(nearest, labels), "float32")
+    return _is_own(labels, nearest_class(ops.convert_to_tensor(distances)))
+
+
+def _is_own(labels, classes):
+    """1 where the class is that of the label, else 0."""
+    labels = ops.cast(labels, classes.dtype)
+    return ops.cast(ops.equal(classes, labels), "float32")
 
 
 @keras.saving.register_keras_serializable(package="CacTf")
@@ -114,6 +119,9 @@ class TupletLoss(_MeanOverKnown):
 class LargestLogitAccuracy(_MeanOverKnown):
     """Share of known inputs whose largest logit is that of their class.
 
+    In a classifier, logits beyond those of the classes do not count; where
+    there are fewer, the closest centre does.
+
     Example:
 
     >>> import numpy as np, cac_tf
@@ -123,15 +131,17 @@ class LargestLogitAccuracy(_MeanOverKnown):
     0.5
     """
 
-    READS = ("logits",)
+    READS = ("logits", "distances")
 
     def __init__(self, name: str = "accuracy", dtype: Any = None) -> None:
         super().__init__(name=name, dtype=dtype)
         keras_private.set_direction(self, "up")
 
     @staticmethod
-    def _values(labels, logits):
-        return _is_nearest(labels, -ops.convert_to_tensor(logits))
+    def _values(labels, outputs):
+        if isinstance(outputs, dict):
+            return _is_own(labels, class_of_logits(**outputs))
+        return _is_nearest(labels, -ops.convert_to_tensor(outputs))
 
 
 @keras.saving.register_keras_serializable(package="CacTf")

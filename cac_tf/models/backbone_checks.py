@@ -87,15 +87,6 @@ def check_backbone(backbone, width):
         )
 
 
-def uses_float16(layer):
-    """Whether a layer, or one inside it, computes in float16."""
-    if getattr(layer, "compute_dtype", None) == "float16":
-        return True
-    return any(
-        uses_float16(inner) for inner in getattr(layer, "layers", None) or []
-    )
-
-
 def last_operation(model):
     """The layer or operation that gives a model's logits, as far as visible."""
     if not has_graph(model):
@@ -110,9 +101,14 @@ def last_operation(model):
 
 
 def has_graph(model):
-    """Whether a model's tensors can be followed from outputs to inputs."""
+    """Whether a model's tensors can be followed from outputs to inputs.
+
+    Not where a subclass of a functional model has a `call` of its own.
+    """
     outputs = getattr(model, "outputs", None)
-    return bool(outputs) and is_in_a_graph(outputs[0])
+    if not outputs or not is_in_a_graph(outputs[0]):
+        return False
+    return type(model).call.__module__.startswith("keras.")
 
 
 def logits_of(model):

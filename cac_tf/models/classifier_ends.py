@@ -155,6 +155,8 @@ def _dense_like(dense, sources, is_one):
     config = {**dense.get_config(), "activation": "linear"}
     # In float32: half precision is too coarse for logits.
     config["dtype"] = "float32"
+    # The layer itself may stay, where another output is its own.
+    config["name"] += "_logits"
     weights = dense.get_weights()
     if is_one:
         config["units"] = 2

@@ -307,7 +307,7 @@ def losses_of(found, labels, outputs, sample_weight, training):
             weights = output_losses.weights_of_counted(
                 output_losses.is_known(labels), sample_weight, reduction
             )
-            rows = number_of_known(labels)
+            rows = number_of_rows(labels)
         if reduction == "mean_with_sample_weight" and weights is not None:
             rows = ops.sum(ops.cast(weights, "float32"))
         value = term.value(own_labels, outputs, weights)
@@ -355,9 +355,11 @@ def unscaled(loss):
     return loss
 
 
-def number_of_known(labels):
-    """Number of rows of known classes, a float32 scalar."""
-    return ops.sum(ops.cast(output_losses.is_known(labels), "float32"))
+def number_of_rows(labels, only_known=True):
+    """Number of rows, by default of known classes, a float32 scalar."""
+    is_known = output_losses.is_known(labels)
+    counted = is_known if only_known else ops.ones_like(is_known)
+    return ops.sum(ops.cast(counted, "float32"))
 
 
 def _as_list(value):

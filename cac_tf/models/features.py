@@ -66,6 +66,11 @@ def with_features(backbone, features_layer=None):
             f"{problem} {features_layer!r} for the features; there are: "
             f"{_layer_names(backbone)}."
         )
+    if len(calls[0]) != 1:
+        raise ValueError(
+            f"The layer {features_layer!r} has {len(calls[0])} outputs; the "
+            "features are a layer's only output."
+        )
     ((features,),) = calls
     found = _before_last_layer(backbone)
     if found is not None and found[0].outputs[0] is features:

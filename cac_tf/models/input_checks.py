@@ -78,7 +78,9 @@ def as_data(data):
             "Inputs must be one array or a data set of batches, not a dict "
             f"({', '.join(map(str, data))})."
         )
-    return np.asarray(data) if isinstance(data, list) else data
+    if isinstance(data, list) and not (data and isinstance(data[0], tuple)):
+        return np.asarray(data)
+    return data  # Or a list of batches.
 
 
 def is_array(data):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 import types
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -34,6 +35,11 @@ TTA = (None, "flip")
 _AVERAGED = ("logits", "features")
 
 
+def _takes_training(layer):
+    """Whether a layer is told by an argument if it is training."""
+    return "training" in inspect.signature(layer.call).parameters
+
+
 @keras.saving.register_keras_serializable(package="CacTf")
 class Network(keras.Model):
     """A backbone and the layers before it, with named outputs.
@@ -46,9 +52,10 @@ class Network(keras.Model):
         backbone: Keras model or layer, (B, ...) -> (B, D) logits, or a dict
             of outputs with `logits` among them.
         preprocessing: layer from raw inputs to what the backbone takes.
-        augmentation: layer applied only in training. It comes between the
-            two steps of `ImagePreprocessing`, on images in [0, 1], or after
-            any other preprocessing.
+        augmentation: layer applied only in training: one whose `call` has an
+            argument `training` heeds that by itself. It comes between the two
+            steps of `ImagePreprocessing`, on images in [0, 1], or after any
+            other preprocessing.
         features_layer: name of the backbone's layer whose output is the
             features. None: the input of its last dense layer.
         tta: test-time augmentation. None, or "flip": outside training, logits
@@ -170,7 +177,9 @@ class Network(keras.Model):
             x = self.preprocessing.to_unit_range(x)
         elif self.preprocessing is not None:
             x = self.preprocessing(x)
-        if self.augmentation is not None:
+        if self.augmentation is not None and (
+            training or _takes_training(self.augmentation)
+        ):
             x = self.augmentation(x, training=training)
         if has_two_halves:
             x = self.preprocessing.normalise(x)

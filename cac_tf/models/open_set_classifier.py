@@ -40,7 +40,6 @@ from cac_tf.models import training_checks
 from cac_tf.models import weight_files
 from cac_tf.models.backbone_checks import check_backbone
 from cac_tf.models.backbone_checks import check_class_names
-from cac_tf.models.backbone_checks import uses_float16
 from cac_tf.models.network import Network
 from cac_tf.models.raw_inputs import RawInputs
 from cac_tf.models.raw_inputs import check_takes_one_array
@@ -354,7 +353,7 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
         optimizer = keras.optimizers.get(optimizer)
         if (
             auto_scale_loss
-            and uses_float16(self.backbone)
+            and "float16" in keras_private.compute_dtypes(self.backbone)
             and not isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         ):
             # Keras looks only at the policy of the outermost model.
@@ -363,13 +362,15 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
         self._compiled = types.SimpleNamespace(
             terms=terms,
             watched=watched,
-            # Weights each batch by its number of known inputs; Keras' own
+            # Weights each batch by the number of inputs that count; Keras' own
             # tracker weights it by all inputs.
             loss=keras.metrics.Mean(name="loss"),
             arguments=arguments,
         )
         super().compile(optimizer=optimizer, **kwargs)
         self.loss = loss
+        # Those of Keras, it forgets too.
+        self._own.predictor.forget_functions()
 
     def _check_read_name(self, name, reader):
         """`require_output`; before the network is built, as far as known."""
@@ -454,9 +455,10 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
         # Of regularizers; Keras scales them under tf.distribute.
         of_weights = super().compute_loss() if self.losses else 0.0
         sum_of_parts = sum(one for one, _ in parts)
+        takes_all = training and self.takes_negatives
         self._compiled.loss.update_state(
             compilation.unscaled(sum_of_parts + of_weights),
-            compilation.number_of_known(y),
+            compilation.number_of_rows(y, only_known=not takes_all),
         )
         loss = compilation.part_of_whole(parts) if training else sum_of_parts
         return loss + of_weights
@@ -508,10 +510,12 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
         validation_data = training_checks.checked_validation_data(
             self, validation_data
         )
-        callbacks = training_checks.with_check_of_loss(
-            callbacks, inputs_are_checked=counts is not None
+        callbacks = training_checks.with_own_callbacks(
+            callbacks,
+            self._start_from_anchors,
+            inputs_are_checked=counts is not None,
+            metrics=self.metrics,
         )
-        self._start_from_anchors()
         try:
             history = super().fit(
                 x,
@@ -539,6 +543,14 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
             )
         return history
 
+    def evaluate(
+        self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        """As `keras.Model.evaluate`; labels may be a list, as in `fit`."""
+        if isinstance(y, list):
+            y = np.asarray(y)
+        return super().evaluate(x, y, *args, **kwargs)
+
     def train_on_batch(
         self,
         x: Any,
@@ -552,7 +564,8 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
             y, len(self.class_names), allow_unknown=self.takes_negatives
         )
         RawInputs(self.network).check(x, what="Images")
-        self._start_from_anchors()
+        if self.compiled:  # Or an error of Keras, which changes nothing.
+            self._start_from_anchors()
         return super().train_on_batch(
             x, y, sample_weight=sample_weight, **kwargs
         )

@@ -147,6 +147,10 @@ class Predictor:
             }
         return self._compiled[kind]
 
+    def forget_functions(self):
+        """They do not know of layers that were changed in place."""
+        self._compiled = {}
+
     def batches(self, x, y, batch_size, names, single_view=False):
         """Yields outputs by name, labels or None, inputs, and their position.
 

@@ -187,4 +187,14 @@ def _whole(inputs, dtype, where, what):
                 f"{what} must be whole numbers ({dtype}), but {where}position "
                 f"{row} holds {inputs[~is_whole].flat[0]}."
             )
+    if np.dtype(dtype).kind in "iu" and inputs.dtype != dtype:
+        allowed = np.iinfo(dtype)
+        is_there = (inputs >= allowed.min) & (inputs <= allowed.max)
+        if not is_there.all():
+            row = int(np.argwhere(~is_there)[0, 0])
+            raise ValueError(
+                f"{what} must be whole numbers of {allowed.min} to "
+                f"{allowed.max} ({dtype}), but {where}position {row} holds "
+                f"{inputs[~is_there].flat[0]}."
+            )
     return inputs.astype(dtype)

@@ -4,6 +4,7 @@
 import keras
 import numpy as np
 
+from cac_tf import keras_private
 from cac_tf.labels import UNKNOWN
 from cac_tf.labels import check_labels
 from cac_tf.models import input_checks
@@ -46,12 +47,32 @@ class StopOnNonFiniteLoss(keras.callbacks.Callback):
             )
 
 
-def with_check_of_loss(callbacks, inputs_are_checked):
-    """The callbacks, and one that ends a training whose loss is not finite.
+class StartOfTraining(keras.callbacks.Callback):
+    """Calls a function as the training begins, after all that may refuse it.
+
+    Args:
+        function: takes no argument.
+    """
+
+    def __init__(self, function):
+        super().__init__()
+        self._function = function
+
+    def on_train_begin(self, logs=None):
+        self._function()
+
+
+def with_own_callbacks(callbacks, begin, inputs_are_checked, metrics):
+    """The callbacks between two: of the beginning, and of a loss not finite.
+
+    Where a callback finds out by itself whether its metric should rise or fall,
+    it is told: Keras looks for that only among metrics that Keras compiled.
 
     Args:
         callbacks: as `fit` takes them.
+        begin: function that is called as the training begins.
         inputs_are_checked: whether labels and images were checked.
+        metrics: those of the model.
     """
     stop = StopOnNonFiniteLoss(
         _ADVICE if inputs_are_checked else _ADVICE_WITHOUT_CHECK
@@ -61,10 +82,16 @@ def with_check_of_loss(callbacks, inputs_are_checked):
         # found out as it is made.
         callbacks = callbacks.callbacks
     if callbacks is None:
-        return [stop]
-    if isinstance(callbacks, (list, tuple)):
-        return [*callbacks, stop]
-    return [callbacks, stop]
+        callbacks = []
+    elif not isinstance(callbacks, (list, tuple)):
+        callbacks = [callbacks]
+    modes = {one.name: keras_private.mode_of(one) for one in metrics}
+    for callback in callbacks:
+        if getattr(callback, "mode", None) == "auto":
+            name = str(getattr(callback, "monitor", ""))
+            mode = modes.get(name.removeprefix("val_"))
+            callback.mode = mode or "auto"
+    return [StartOfTraining(begin), *callbacks, stop]
 
 
 def checked_training_data(model, x, y):
@@ -121,6 +148,8 @@ def _checked(model, x, y, allow_unknown):
     if y is None:
         raise ValueError("Training on arrays needs labels: pass y.")
     labels = check_labels(y, num_classes, allow_unknown)
+    if len(labels) != len(x):
+        raise ValueError(f"There are {len(labels)} labels for {len(x)} inputs.")
     known = labels[labels != UNKNOWN]
     inputs.check(x, what="Images")
     inputs.finish()

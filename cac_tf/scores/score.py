@@ -20,6 +20,7 @@ from cac_tf.annotations import Outputs
 from cac_tf.annotations import Shape
 from cac_tf.annotations import Tensor
 from cac_tf.labels import check_labels
+from cac_tf.layers.open_set_decision import class_of_logits
 from cac_tf.layers.open_set_decision import nearest_class
 from cac_tf.scores.registry import find
 
@@ -181,8 +182,8 @@ class Score(keras.layers.Layer):
     def predicted_class(self, outputs: Outputs) -> Tensor:
         """(B,) int32: the predicted class of each input, before rejection.
 
-        The class with the largest logit or, for scores that read distances,
-        with the closest centre.
+        The class with the largest logit or, for scores that read distances
+        and where there are fewer logits than classes, with the closest centre.
 
         Args:
             outputs: dict of tensors: `logits`, `distances`, `gamma`, ...;
@@ -191,8 +192,7 @@ class Score(keras.layers.Layer):
         for name in self.READS:
             if name in _OF_CENTRES:
                 return nearest_class(outputs[name])
-        num_classes = outputs["distances"].shape[-1]
-        return nearest_class(-outputs["logits"][:, :num_classes])
+        return class_of_logits(outputs["logits"], outputs["distances"])
 
     @property
     def reads_for_prediction(self) -> tuple[str, ...]:

@@ -234,6 +234,63 @@ def test_half_precision_with_all_that_was_learnt(
         np.testing.assert_array_equal(now, then)
 
 
+@pytest.mark.parametrize("suffix", runtimes.EDGE)
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_a_layer_that_was_adapted(tmp_path, rng, suffix, policy):
+    """What it computed from its weights is no weight, nor an input."""
+    keras.config.set_dtype_policy(policy)
+    try:
+        rows = np.float32(20 * rng.standard_normal((60, 5)) + 7)
+        normalise = keras.layers.Normalization()
+        normalise.adapt(rows)
+        backbone = keras.Sequential(
+            [
+                keras.Input([5]),
+                normalise,
+                keras.layers.Dense(8, activation="relu"),
+                keras.layers.Dense(3, dtype="float32"),
+            ]
+        )
+        model = small_classifier(backbone=backbone)
+        model.build((None, 5))
+        model.calibrate(rows, true_positive_rate=0.6)
+        answer = runtimes.exported(model, tmp_path / f"model{suffix}")(
+            images=rows
+        )
+    finally:
+        keras.config.set_dtype_policy("float32")
+    tolerance = 1e-4 if policy == "float32" else 0.1
+    np.testing.assert_allclose(
+        answer["distances"],
+        model.predict_scores(rows).distances,
+        atol=tolerance,
+    )
+
+
+def test_a_backbone_that_cannot_be_copied(tmp_path, rng):
+    """It need not be, where all is float32 already."""
+
+    class Own(keras.Model):
+        def __init__(self, layers):
+            super().__init__()
+            self.own = layers
+
+        def call(self, inputs):
+            for layer in self.own:
+                inputs = layer(inputs)
+            return inputs
+
+    model = small_classifier(
+        backbone=Own([keras.layers.Dense(4), keras.layers.Dense(3)])
+    )
+    rows = np.float32(rng.standard_normal((6, 5)))
+    model.predict_scores(rows)
+    model.set_threshold(1.0)
+    for suffix in runtimes.EDGE:
+        answer = runtimes.exported(model, tmp_path / f"m{suffix}")(images=rows)
+        runtimes.assert_as_in_python(model, answer, rows)
+
+
 def test_int8_weights_are_smaller_and_nearly_as_good(rng, tmp_path):
     """The head stays float32: with zero logits nothing has changed at all."""
     backbone = cac_tf.models.openset_cnn(6)

@@ -269,3 +269,20 @@ def test_several_outputs_of_hidden_code(rng):
     model = wrap(OwnCode(3, keras.ops.relu, several=True), list("abc"))
     with pytest.raises(ValueError, match="gives 2 outputs without names"):
         model.fit_centres(*blobs(rng))
+
+
+def test_a_softmax_under_two_names(rng):
+    """The layer stays where another output is its own."""
+    inputs = keras.Input([4])
+    shares = layers.Dense(3, activation="softmax")(inputs)
+    classifier = keras.Model(inputs, {"logits": shares, "shares": shares})
+    model = ending_in_logits(classifier, 3)
+    x = np.float32(rng.standard_normal((6, 4)))
+    outputs = model(x)
+    expected = np.asarray(classifier(x)["shares"])
+    np.testing.assert_allclose(
+        special.softmax(np.asarray(outputs["logits"]), axis=1),
+        expected,
+        rtol=1e-5,
+    )
+    np.testing.assert_allclose(np.asarray(outputs["shares"]), expected)

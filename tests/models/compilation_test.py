@@ -421,7 +421,7 @@ def test_negatives_reach_only_the_loss_that_takes_them(
     of_known += 0.5 * weighted_mean(rows[known], w[known], reduction)
     total = compilation.total_loss(found, labels, outputs, weights, False)
     assert float(total) == pytest.approx(of_known, rel=1e-5)
-    number = compilation.number_of_known(labels)
+    number = compilation.number_of_rows(labels)
     assert float(number) == known.sum()
 
 

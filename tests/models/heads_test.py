@@ -185,6 +185,21 @@ def test_scores_of_logits_with_more_logits_than_classes(rng, name):
     assert actual.predicted_class_id.max() == 2
 
 
+@pytest.mark.parametrize("width", [2, 5])
+def test_accuracy_of_a_score_of_logits_is_that_of_its_decisions(rng, width):
+    """With fewer logits than classes, or more, as with as many."""
+    x, y = blobs(rng)
+    backbone = keras.Sequential([keras.Input([5]), keras.layers.Dense(width)])
+    head = AnchoredDistance(3, 6.0, width=width, learnt=width < 3)
+    model = small_classifier(backbone=backbone, head=head, score="max_logit")
+    model.fit(x, y, epochs=40, verbose=0)
+    predicted = model.predict_scores(x).predicted_class_id
+    accuracy = np.mean(predicted == y)
+    assert accuracy > 0.95
+    evaluated = model.evaluate(x, y, verbose=0, return_dict=True)
+    assert evaluated["accuracy"] == pytest.approx(accuracy)
+
+
 def test_fewer_logits_than_classes_need_centres_first(rng):
     x, y = blobs(rng)
     model = with_head(AnchoredDistance(3, width=2))

@@ -175,6 +175,41 @@ def test_edge_formats(tmp_path, suffix):
 
 
 @export_only
+@pytest.mark.parametrize(
+    ("dtype", "values"),
+    [("uint8", [256.0, -1]), ("int32", [2**32 + 3, 2.0**40])],
+)
+def test_whole_numbers_that_the_type_does_not_hold(dtype, values):
+    inputs = keras.Input([2], dtype=dtype)
+    outputs = layers.Dense(2)(layers.Embedding(256, 4)(inputs)[:, 0])
+    model = cac_tf.OpenSetClassifier(keras.Model(inputs, outputs), ["a", "b"])
+    for value in values:
+        with pytest.raises(ValueError, match="position 1 holds"):
+            model.predict_scores(np.array([[0, 1], [2, value]]))
+
+
+@export_only
+def test_a_model_with_a_table_is_exported(tmp_path):
+    import tensorflow as tf
+
+    inputs = keras.Input([LENGTH], dtype="int64")
+    ids = layers.IntegerLookup(vocabulary=[3, 5, 7])(inputs)
+    x = layers.Flatten()(layers.Embedding(5, 4)(ids))
+    backbone = keras.Model(inputs, layers.Dense(2)(x))
+    model = cac_tf.OpenSetClassifier(backbone, ["a", "b"])
+    model.build((None, LENGTH))
+    model.set_threshold(5.0)
+    words = np.array([[3, 5, 7, 9, 3, 3], [7, 7, 7, 7, 1, 1]])
+    model.export(str(tmp_path / "model"), verbose=False)
+    served = tf.saved_model.load(str(tmp_path / "model")).signatures
+    answers = served["serving_default"](images=tf.constant(words))
+    np.testing.assert_allclose(
+        answers["unknown_score"],
+        model.predict_open_set(words).unknown_score,
+        rtol=1e-5,
+    )
+
+
 def test_images_that_a_model_takes_as_bytes(tmp_path, rng):
     """Its own type is uint8; files are still decoded for it."""
     import tensorflow as tf

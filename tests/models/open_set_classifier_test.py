@@ -704,7 +704,9 @@ def test_training_stops_when_the_loss_becomes_nan(rng):
     )
     assert checked is data
     assert counts is None
-    (stop,) = training_checks.with_check_of_loss(None, inputs_are_checked=False)
+    *_, stop = training_checks.with_own_callbacks(
+        None, None, inputs_are_checked=False, metrics=()
+    )
     stop.set_model(model)
     stop.on_epoch_begin(0)
     losses = [keras.Model.train_on_batch(model, *batch) for batch in data]
@@ -728,6 +730,173 @@ def test_a_list_of_callbacks_of_keras(rng):
     model.compile(keras.optimizers.SGD(1e30), cac_tf.losses.CACLoss())
     with pytest.raises(FloatingPointError, match=f"loss of {model.name} becam"):
         model.fit(x, y, epochs=9, verbose=0, callbacks=callbacks)
+
+
+@pytest.mark.parametrize(
+    ("monitor", "larger_is_better"),
+    [("val_accuracy", True), ("accuracy", True), ("val_anchor_loss", False)],
+)
+def test_callbacks_know_which_values_are_better(
+    rng, tmp_path, monitor, larger_is_better
+):
+    """By themselves, of the metrics of a classifier."""
+    x, y = blobs(rng)
+    model = small_classifier()
+    model.compile(
+        keras.optimizers.SGD(0.01),
+        cac_tf.losses.CACLoss(),
+        metrics=["accuracy", cac_tf.metrics.AnchorLoss()],
+    )
+    keep = keras.callbacks.ModelCheckpoint(
+        str(tmp_path / "best.keras"), monitor=monitor, save_best_only=True
+    )
+    callbacks = [
+        keep,
+        keras.callbacks.EarlyStopping(monitor=monitor),
+        keras.callbacks.ReduceLROnPlateau(monitor=monitor),
+    ]
+    history = model.fit(
+        x, y, epochs=4, verbose=0, validation_data=(x, y), callbacks=callbacks
+    ).history[monitor]
+    best = max(history) if larger_is_better else min(history)
+    assert keep.best == best
+    assert (tmp_path / "best.keras").exists()
+    assert cac_tf.load_model(tmp_path / "best.keras").class_names
+
+
+@pytest.mark.parametrize("problem", ["not compiled", "lengths", "validation"])
+def test_a_training_that_is_refused_changes_nothing(rng, tmp_path, problem):
+    x, y = blobs(rng)
+    model = small_classifier(score="mahalanobis")
+    model.fit(x, y, epochs=5, verbose=0)
+    model.fit_centres(x, y)
+    model.calibrate(x, true_positive_rate=0.9)
+    before, theta = model.predict_open_set(x), model.threshold
+    arguments = {"x": x, "y": y, "verbose": 0}
+    if problem == "not compiled":
+        model.save(tmp_path / "model.keras")
+        model = keras.saving.load_model(tmp_path / "model.keras", compile=False)
+        with pytest.raises(ValueError, match=r"compile\(\)"):
+            model.train_on_batch(x, y)
+    elif problem == "lengths":
+        arguments["y"] = y[:-3]
+    else:
+        arguments["validation_data"] = (x, y[:-3])
+    with pytest.raises(ValueError, match=r"compile\(\)|237 labels for 240"):
+        model.fit(**arguments)
+    after = model.predict_open_set(x)
+    for name in ("class_id", "unknown_score", "distances"):
+        np.testing.assert_allclose(
+            getattr(after, name), getattr(before, name), rtol=1e-5
+        )
+    assert model.threshold == theta
+
+
+def test_what_was_compiled_is_forgotten_with_compile(rng):
+    """As of Keras' own functions: a layer may have been changed in place."""
+    x, _ = blobs(rng)
+    normalise = keras.layers.Normalization()
+    normalise.adapt(x)
+    model = small_classifier(
+        backbone=keras.Sequential(
+            [keras.Input([5]), normalise, keras.layers.Dense(3)]
+        )
+    )
+    before = model.predict_scores(x).logits
+    normalise.adapt(7 * x + 3)
+    model.compile("sgd", cac_tf.losses.CACLoss())
+    after = model.predict_scores(x).logits
+    assert np.abs(after - before).max() > 0.1
+    np.testing.assert_allclose(after, np.asarray(model(x)["logits"]), rtol=1e-4)
+
+
+class AddsNoise(keras.layers.Layer):
+    """An augmentation whose call has no argument `training`."""
+
+    def call(self, images):
+        return images + 100.0
+
+
+def test_augmentation_that_is_not_told_whether_it_trains(rng):
+    x, y = blobs(rng)
+    plain, augmented = (
+        small_classifier(augmentation=layer) for layer in (None, AddsNoise())
+    )
+    for model in (plain, augmented):
+        model.build((None, 5))
+    augmented.set_weights(plain.get_weights())
+    np.testing.assert_array_equal(
+        augmented.predict_scores(x).logits, plain.predict_scores(x).logits
+    )
+    losses = [
+        model.fit(x, y, verbose=0, shuffle=False).history["loss"][0]
+        for model in (plain, augmented)
+    ]
+    assert losses[1] > 2 * losses[0]
+
+
+class TimesTwo(keras.Model):
+    """A functional model with a `call` of its own."""
+
+    def __init__(self):
+        inputs = keras.Input([5])
+        super().__init__(inputs, keras.layers.Dense(3)(inputs))
+
+    def call(self, inputs, training=None):
+        return 2.0 * super().call(inputs, training=training)
+
+
+def test_a_functional_model_with_a_call_of_its_own(rng):
+    x, _ = blobs(rng)
+    backbone = TimesTwo()
+    model = small_classifier(backbone=backbone)
+    np.testing.assert_allclose(
+        model.predict_scores(x).logits, np.asarray(backbone(x)), rtol=1e-5
+    )
+
+
+def test_the_loss_of_batches_with_negatives_is_a_mean_over_all(rng):
+    """Whatever batch the negatives are in."""
+    x, y = blobs(rng, rows=64)
+    y[:32] = -1
+    model = small_classifier()
+    found = []
+    for size in (64, 32):
+        model.compile(
+            keras.optimizers.SGD(0.0), cac_tf.losses.EntropicOpenSetLoss()
+        )
+        history = model.fit(x, y, batch_size=size, shuffle=False, verbose=0)
+        found += history.history["loss"]
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-5)
+
+
+def test_a_list_of_labels_is_evaluated(rng):
+    x, y = blobs(rng)
+    model = small_classifier()
+    model.fit(x, y, epochs=2, verbose=0)
+    found = [model.evaluate(x, labels, verbose=0) for labels in (y, y.tolist())]
+    assert found[0] == found[1]
+
+
+def test_a_list_of_batches_is_predicted(rng):
+    x, y = blobs(rng)
+    model = small_classifier()
+    batches = [(x[:100], y[:100]), (x[100:], y[100:])]
+    np.testing.assert_allclose(
+        model.predict_scores(batches).logits,
+        model.predict_scores(x).logits,
+        rtol=1e-5,
+        atol=1e-6,
+    )
+
+
+def test_a_layer_of_several_outputs_has_no_features(rng):
+    inputs = keras.Input([4, 2])
+    outputs, *_ = keras.layers.LSTM(3, return_state=True, name="lstm")(inputs)
+    backbone = keras.Model(inputs, keras.layers.Dense(3)(outputs))
+    model = small_classifier(backbone=backbone, features_layer="lstm")
+    with pytest.raises(ValueError, match="'lstm' has 3 outputs"):
+        model.build((None, 4, 2))
 
 
 def test_lists_as_arrays(rng):
