@@ -150,9 +150,14 @@ def set_direction(metric, direction):
     metric._direction = direction
 
 
+def layers_inside(layer):
+    """The layer, and all those inside it at any depth."""
+    return layer._flatten_layers()
+
+
 def compute_dtypes(layer):
     """Set of the types in which a layer, and those inside it, compute."""
-    return {one.compute_dtype for one in layer._flatten_layers()}
+    return {one.compute_dtype for one in layers_inside(layer)}
 
 
 def mode_of(metric):

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from cac_tf import atomic_files
+from cac_tf import keras_private
 from cac_tf import lazy
 from cac_tf import ops as fused_ops
 from cac_tf.annotations import Path
@@ -118,9 +119,14 @@ def save_into(
             ),
             default_value=UNKNOWN_NAME,
         )
+        # Those of layers such as `IntegerLookup`, which are no weights.
+        holder.tables = [
+            value
+            for layer in keras_private.layers_inside(model)
+            for value in vars(layer).values()
+            if isinstance(value, tf.saved_model.experimental.TrackableResource)
+        ]
         archive.track(holder)
-        # For what layers hold besides weights, such as tables.
-        archive.track(model)
         for name, (function, specs) in offered.items():
             archive.add_endpoint(name, function, input_signature=specs)
         archive.write_out(folder, verbose=bool(verbose))
