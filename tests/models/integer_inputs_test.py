@@ -174,7 +174,6 @@ def test_edge_formats(tmp_path, suffix):
     )
 
 
-@export_only
 @pytest.mark.parametrize(
     ("dtype", "values"),
     [("uint8", [256.0, -1]), ("int32", [2**32 + 3, 2.0**40])],
@@ -210,6 +209,7 @@ def test_a_model_with_a_table_is_exported(tmp_path):
     )
 
 
+@export_only
 def test_images_that_a_model_takes_as_bytes(tmp_path, rng):
     """Its own type is uint8; files are still decoded for it."""
     import tensorflow as tf
