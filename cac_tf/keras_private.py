@@ -10,7 +10,7 @@ to build a model where replicas differ in their rows; the iterator over the
 batches of JAX' trainer and the placement of values on devices, for a last batch
 that does not divide and for several processes; a metric's `_direction`, by
 which callbacks know which values are better; and `Layer._flatten_layers`, for
-the precisions inside a model. tests/keras_private_test.py runs
+the precisions and the tables inside a model. tests/keras_private_test.py runs
 on the lowest and on the newest Keras that pyproject.toml allows.
 """
 
@@ -161,7 +161,7 @@ def compute_dtypes(layer):
 
 
 def mode_of(metric):
-    """ "max" or "min", what callbacks call the direction; None: not known."""
+    """What callbacks call the direction: "max" or "min"; None: not known."""
     directions = {"up": "max", "down": "min"}
     return directions.get(getattr(metric, "_direction", None))
 

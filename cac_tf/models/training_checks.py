@@ -89,8 +89,7 @@ def with_own_callbacks(callbacks, begin, inputs_are_checked, metrics):
     for callback in callbacks:
         if getattr(callback, "mode", None) == "auto":
             name = str(getattr(callback, "monitor", ""))
-            mode = modes.get(name.removeprefix("val_"))
-            callback.mode = mode or "auto"
+            callback.mode = modes.get(name.removeprefix("val_")) or "auto"
     return [StartOfTraining(begin), *callbacks, stop]
 
 

@@ -219,7 +219,7 @@ def _negatives(images, train):
     images = np.rint(255.0 * np.clip(images, 0.0, 1.0))
     rows = np.arange(train.size) % len(images)
     if isinstance(train.images, StreamedImages):
-        made = train.images.of_array(images.astype("uint8"))
+        made = train.images.of_array(images)
         # Looked at before they are repeated, each is looked at once.
         _ = made.facts
         repeated = made.subset(rows)
