@@ -67,6 +67,7 @@ def replacing_alone(path):
     Raises:
         file_lock.LockedError: another process is writing `path`.
     """
+    path = os.path.realpath(path)  # A link stays one.
     with _temporary_alone(path) as (temporary, lock):
         yield temporary
         os.fsync(lock.fileno())

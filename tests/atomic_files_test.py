@@ -139,3 +139,7 @@ def test_links_and_modes_stay(tmp_path):
     assert link.is_symlink()
     assert target.read_text() == "new"
     assert target.stat().st_mode & 0o777 == 0o600
+    with atomic_files.replacing_alone(link) as temporary:
+        atomic_files.write_text(temporary, "newer")
+    assert link.is_symlink()
+    assert target.read_text() == "newer"

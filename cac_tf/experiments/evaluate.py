@@ -14,6 +14,7 @@ from cac_tf import scores as score_rules
 from cac_tf.annotations import Path
 from cac_tf.data import load_open_set_dataset
 from cac_tf.data import load_unknown_images
+from cac_tf.data.sources import source_of
 from cac_tf.experiments.config import AUTO
 from cac_tf.experiments.config import compared_scores
 from cac_tf.experiments.config import data_in_force
@@ -191,7 +192,7 @@ def evaluate_saved(
 
 def _tfds_folder(options):
     """The folder of prepared TFDS sets, if the data themselves are of TFDS."""
-    is_of_tfds = options["dataset"] not in ("folder", "records")
+    is_of_tfds = source_of(options["dataset"]).DATA_DIR_IS_OF_TFDS
     return options.get("data_dir") if is_of_tfds else None
 
 

@@ -265,7 +265,8 @@ def test_tfds_sets_are_not_looked_for_among_photos():
     folder = importlib.import_module("cac_tf.experiments.evaluate")._tfds_folder
     for dataset in ("folder", "records"):
         assert folder({"dataset": dataset, "data_dir": "photos"}) is None
-    assert folder({"dataset": "mnist", "data_dir": "tfds"}) == "tfds"
+    for dataset in ("mnist", "beans"):
+        assert folder({"dataset": dataset, "data_dir": "tfds"}) == "tfds"
     assert folder({"dataset": "made.npz"}) is None
 
 

@@ -114,6 +114,7 @@ class BenchmarkSets(DataSource):
     DATASETS = tuple(BENCHMARK_SETS)
     TAKES = f"a set of the paper's benchmark ({', '.join(BENCHMARK_SETS)})"
     OPTIONS = ("data_dir", "image_size", "stream", "validation_split")
+    DATA_DIR_IS_OF_TFDS = True
 
     def takes(self, dataset):
         return dataset in BENCHMARK_SETS

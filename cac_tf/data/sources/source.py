@@ -190,6 +190,8 @@ class DataSource:
     # Names of data sets that it takes, for "did you mean"; as far as they can
     # be listed.
     DATASETS: tuple[str, ...] = ()
+    # Whether `data_dir` is a directory of TFDS, with other TFDS sets in it.
+    DATA_DIR_IS_OF_TFDS = False
     # Whether it is asked only about names that no other source takes.
     IS_FALLBACK = False
 

@@ -16,6 +16,7 @@ class Tfds(DataSource):
     NAME = "tfds"
     TAKES = "the name of another TFDS data set with an image and a label"
     OPTIONS = ("data_dir", "image_size", "stream")
+    DATA_DIR_IS_OF_TFDS = True
     IS_FALLBACK = True
 
     def takes(self, dataset):
