@@ -23,7 +23,8 @@ def replacing(path):
 
     If the body fails (a full disk, a kill), an earlier file stays as it was.
     The temporary name keeps the file's suffix, because some writers choose
-    their format by it.
+    their format by it. A link stays one: the file that it leads to is replaced.
+    The permissions of an earlier file stay, too.
 
     Example:
 
@@ -34,7 +35,6 @@ def replacing(path):
     >>> open(path).read()
     '1 2 3'
     """
-    # A link stays one.
     path = os.path.realpath(path)
     handle, temporary = tempfile.mkstemp(
         prefix=_PREFIX,
@@ -44,10 +44,7 @@ def replacing(path):
     os.close(handle)
     try:
         yield temporary
-        mode = 0o666 & ~_umask()
-        with contextlib.suppress(FileNotFoundError):
-            mode = stat.S_IMODE(os.stat(path).st_mode)
-        os.chmod(temporary, mode)
+        os.chmod(temporary, _mode_of(path))
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -67,9 +64,10 @@ def replacing_alone(path):
     Raises:
         file_lock.LockedError: another process is writing `path`.
     """
-    path = os.path.realpath(path)  # A link stays one.
+    path = os.path.realpath(path)
     with _temporary_alone(path) as (temporary, lock):
         yield temporary
+        os.chmod(temporary, _mode_of(path))
         os.fsync(lock.fileno())
         os.replace(temporary, path)
 
@@ -177,6 +175,14 @@ def write_text(path, text):
         ) as file,
     ):
         file.write(text)
+
+
+def _mode_of(path):
+    """The permissions of a file, or those of a new one."""
+    try:
+        return stat.S_IMODE(os.stat(path).st_mode)
+    except FileNotFoundError:
+        return 0o666 & ~_umask()
 
 
 def _umask():

@@ -150,14 +150,28 @@ def set_direction(metric, direction):
     metric._direction = direction
 
 
-def layers_inside(layer):
-    """The layer, and all those inside it at any depth."""
-    return layer._flatten_layers()
-
-
 def compute_dtypes(layer):
     """Set of the types in which a layer, and those inside it, compute."""
-    return {one.compute_dtype for one in layers_inside(layer)}
+    return {one.compute_dtype for one in layer._flatten_layers()}
+
+
+def tables_inside(layer):
+    """Lookup tables of TensorFlow in a layer, and in those inside it.
+
+    Layers such as `IntegerLookup` have them as attributes, or lists or dicts of
+    them. They are no weights.
+    """
+    import tensorflow as tf
+
+    kind = tf.saved_model.experimental.TrackableResource
+    found = []
+    for one in layer._flatten_layers():
+        for value in vars(one).values():
+            if isinstance(value, dict):
+                value = list(value.values())
+            several = value if isinstance(value, (list, tuple)) else [value]
+            found += [part for part in several if isinstance(part, kind)]
+    return found
 
 
 def mode_of(metric):

@@ -143,3 +143,4 @@ def test_links_and_modes_stay(tmp_path):
         atomic_files.write_text(temporary, "newer")
     assert link.is_symlink()
     assert target.read_text() == "newer"
+    assert target.stat().st_mode & 0o777 == 0o600

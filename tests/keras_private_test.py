@@ -30,6 +30,8 @@ PRIVATE = {
     "_functional",
     "_distribute_strategy",
     "_maybe_symbolic_build",
+    "_direction",
+    "_flatten_layers",
 }
 
 
@@ -418,6 +420,24 @@ def test_models_of_one_replica_are_built_as_any_other(is_built):
 
 
 # ---- nowhere else ----------------------------------------------------------
+
+
+def test_layers_inside_are_found_at_any_depth():
+    outer = layers.Layer()
+    outer.several = [layers.Dense(2, dtype="float64")]
+    outer.inner = keras.Sequential([layers.Dense(2, dtype="mixed_bfloat16")])
+    assert keras_private.compute_dtypes(outer) == {
+        *("float32", "bfloat16", "float64")
+    }
+
+
+def test_the_direction_of_a_metric():
+    assert keras_private.mode_of(keras.metrics.MeanSquaredError()) == "min"
+    assert keras_private.mode_of(keras.metrics.AUC()) == "max"
+    metric = keras.metrics.Mean()
+    assert keras_private.mode_of(metric) is None
+    keras_private.set_direction(metric, "down")
+    assert keras_private.mode_of(metric) == "min"
 
 
 def names_in(source):

@@ -53,9 +53,12 @@ def write_litert(
         allow_uncalibrated: whether a model without theta is exported with the
             largest float32 in its place, so that nothing is rejected.
 
+    The converter's own error is raised for operations that LiteRT lacks.
+    Recurrent layers need `unroll=True`.
+
     Raises:
         ValueError: no valid theta, a model that was never built, another
-            suffix or kind of quantization.
+            suffix or kind of quantization, a layer with a lookup table.
         RuntimeError: Keras runs on another backend than TensorFlow.
 
     Example:
@@ -121,7 +124,7 @@ def write_onnx(
     Raises:
         ImportError: tf2onnx is not installed.
         ValueError: no valid theta, a model that was never built, another
-            suffix.
+            suffix, a layer with a lookup table, an operation that ONNX lacks.
         RuntimeError: Keras runs on another backend than TensorFlow.
     """
     path = _check_suffix(path, ".onnx")
@@ -137,6 +140,7 @@ def onnx(function: Callable[..., Any], specs: Sequence[Any]) -> bytes:
 
     Raises:
         ImportError: tf2onnx is not installed.
+        ValueError: an operation that ONNX lacks.
     """
     try:
         convert = importlib.import_module("tf2onnx.convert")
@@ -152,6 +156,12 @@ def onnx(function: Callable[..., Any], specs: Sequence[Any]) -> bytes:
             opset=_OPSET,
             custom_op_handlers={"SelectV2": (_select, [])},
         )
+    checker = importlib.import_module("onnx.checker")
+    try:
+        # tf2onnx keeps an operation that ONNX lacks, and only logs it.
+        checker.check_model(graph)
+    except checker.ValidationError as error:
+        raise ValueError(f"ONNX cannot hold this model: {error}") from error
     for tensor in (*graph.graph.input, *graph.graph.output):
         tensor.type.tensor_type.shape.dim[0].dim_param = "batch"
     return graph.SerializeToString()
@@ -169,7 +179,10 @@ def _with_constants(function, specs):
     whole = tf.function(
         function, input_signature=specs, autograph=False
     ).get_concrete_function()
-    frozen = convert_to_constants.convert_variables_to_constants_v2(whole)
+    # tf2onnx knows loops and branches only as they are, not lowered to jumps.
+    frozen = convert_to_constants.convert_variables_to_constants_v2(
+        whole, lower_control_flow=False
+    )
     # In the order in which TensorFlow flattens a dict.
     names = sorted(whole.structured_outputs)
 
@@ -192,6 +205,11 @@ def _graph(model, version, allow_uncalibrated):
     import tensorflow as tf
 
     answering = answering_of(model, version, allow_uncalibrated)
+    if keras_private.tables_inside(model):
+        raise ValueError(
+            "A layer of the model looks values up in a table, which these "
+            "files cannot hold. A SavedModel can: see export."
+        )
     model = _in_float32(model)
     # Without a matrix product, whose centres would be quantized as well.
     answering = answering._replace(
@@ -214,13 +232,13 @@ def _in_float32(model):
     if not dtypes & {"float16", "bfloat16"}:
         return model
     try:
-        config = model.get_config()
-    except NotImplementedError as error:
+        config = _with_float32_policies(model.get_config())
+        copy = type(model).from_config(config)
+    except (NotImplementedError, TypeError) as error:
         raise ValueError(
             "A model that computes in half precision is written as a copy in "
             f"float32, and it cannot be copied: {error}"
         ) from error
-    copy = type(model).from_config(_with_float32_policies(config))
     copy.build((None, *model.raw_input_shape))
     # Through a file: only so, layers such as Normalization take their weights.
     with tempfile.TemporaryDirectory() as folder:

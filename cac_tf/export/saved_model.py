@@ -119,13 +119,7 @@ def save_into(
             ),
             default_value=UNKNOWN_NAME,
         )
-        # Those of layers such as `IntegerLookup`, which are no weights.
-        holder.tables = [
-            value
-            for layer in keras_private.layers_inside(model)
-            for value in vars(layer).values()
-            if isinstance(value, tf.saved_model.experimental.TrackableResource)
-        ]
+        holder.tables = keras_private.tables_inside(model)
         archive.track(holder)
         for name, (function, specs) in offered.items():
             archive.add_endpoint(name, function, input_signature=specs)

@@ -30,7 +30,8 @@ from cac_tf.losses.loss import known_labels
 class _MeanOverKnown(keras.metrics.Mean):
     """Mean of a per-example value over the inputs of known classes.
 
-    Subclasses define the value, a function of the labels and the output read.
+    Subclasses define the value, a function of the labels and what is read: the
+    output in `READS`, or a dict of it and those in `MAY_READ` that there are.
     """
 
     READS: tuple[str, ...] = ("distances",)
@@ -131,7 +132,8 @@ class LargestLogitAccuracy(_MeanOverKnown):
     0.5
     """
 
-    READS = ("logits", "distances")
+    READS = ("logits",)
+    MAY_READ = ("distances",)
 
     def __init__(self, name: str = "accuracy", dtype: Any = None) -> None:
         super().__init__(name=name, dtype=dtype)

@@ -90,7 +90,8 @@ def check_backbone(backbone, width):
 def last_operation(model):
     """The layer or operation that gives a model's logits, as far as visible."""
     if not has_graph(model):
-        if isinstance(model, keras.Sequential) and model.layers:
+        is_plain = type(model).call is keras.Sequential.call
+        if isinstance(model, keras.Sequential) and is_plain and model.layers:
             return model.layers[-1]
         # A layer, or a subclassed model, whose last step is not visible.
         return model

@@ -155,8 +155,8 @@ def _dense_like(dense, sources, is_one):
     config = {**dense.get_config(), "activation": "linear"}
     # In float32: half precision is too coarse for logits.
     config["dtype"] = "float32"
-    # The layer itself may stay, where another output is its own.
-    config["name"] += "_logits"
+    # Another name: the layer itself may stay, where another output is its own.
+    config["name"] += "_linear_float32"
     weights = dense.get_weights()
     if is_one:
         config["units"] = 2

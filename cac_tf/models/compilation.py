@@ -53,9 +53,11 @@ class Watched(typing.NamedTuple):
                 output_losses.is_known(labels), weights, reduction=None
             )
             labels = output_losses.known_labels(labels)
-        self.metric.update_state(
-            labels, output_losses.select(outputs, self.reads), weights
+        names = (*self.reads, *getattr(self.metric, "MAY_READ", ()))
+        read = output_losses.select(
+            outputs, [name for name in names if name in outputs]
         )
+        self.metric.update_state(labels, read, weights)
 
 
 def terms(loss, loss_weights=None):

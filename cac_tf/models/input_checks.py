@@ -61,8 +61,22 @@ def absent_classes(counts, class_names):
     )
 
 
+class _ListOfBatches(keras.utils.PyDataset):
+    """A list of batches, each a tuple."""
+
+    def __init__(self, batches):
+        super().__init__()
+        self._batches = batches
+
+    def __len__(self):
+        return len(self._batches)
+
+    def __getitem__(self, index):
+        return self._batches[index]
+
+
 def as_data(data):
-    """`data`, a list of inputs as an array.
+    """`data`: a list of inputs as an array, a list of batches as a data set.
 
     Raises:
         ValueError: a file name, a text or a dict.
@@ -78,9 +92,11 @@ def as_data(data):
             "Inputs must be one array or a data set of batches, not a dict "
             f"({', '.join(map(str, data))})."
         )
-    if isinstance(data, list) and not (data and isinstance(data[0], tuple)):
-        return np.asarray(data)
-    return data  # Or a list of batches.
+    if not isinstance(data, list):
+        return data
+    if data and isinstance(data[0], tuple) and np.ndim(data[0][0]):
+        return _ListOfBatches(data)
+    return np.asarray(data)
 
 
 def is_array(data):

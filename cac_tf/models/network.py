@@ -53,9 +53,9 @@ class Network(keras.Model):
             of outputs with `logits` among them.
         preprocessing: layer from raw inputs to what the backbone takes.
         augmentation: layer applied only in training: one whose `call` has an
-            argument `training` heeds that by itself. It comes between the two
-            steps of `ImagePreprocessing`, on images in [0, 1], or after any
-            other preprocessing.
+            argument `training`, as Keras' random layers and all models, must
+            heed it. It comes between the two steps of `ImagePreprocessing`, on
+            images in [0, 1], or after any other preprocessing.
         features_layer: name of the backbone's layer whose output is the
             features. None: the input of its last dense layer.
         tta: test-time augmentation. None, or "flip": outside training, logits
@@ -177,6 +177,7 @@ class Network(keras.Model):
             x = self.preprocessing.to_unit_range(x)
         elif self.preprocessing is not None:
             x = self.preprocessing(x)
+        # (`RandomCrop` and others change the size in inference, too.)
         if self.augmentation is not None and (
             training or _takes_training(self.augmentation)
         ):

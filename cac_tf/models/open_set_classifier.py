@@ -28,7 +28,6 @@ from cac_tf.decision import calibration
 from cac_tf.decision import rule
 from cac_tf.hyperparameters import MAGNITUDE
 from cac_tf.labels import UNKNOWN_NAME
-from cac_tf.labels import check_labels
 from cac_tf.layers.anchored_distance import AnchoredDistance
 from cac_tf.layers.open_set_decision import OpenSetDecision
 from cac_tf.layers.rejection_score import RejectionScore
@@ -79,9 +78,10 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
         magnitude: length of the anchors (the paper's alpha).
         preprocessing: layer from raw inputs to what the backbone takes,
             `ImagePreprocessing` for images; part of the saved model.
-        augmentation: layer applied only in training. It comes between the
-            two steps of `ImagePreprocessing`, on images in [0, 1], or after
-            any other preprocessing.
+        augmentation: layer applied only in training: one whose `call` has an
+            argument `training`, as Keras' random layers and all models, must
+            heed it. It comes between the two steps of `ImagePreprocessing`,
+            on images in [0, 1], or after any other preprocessing.
         score: the rule that gives the unknown score: a name in
             `scores.names()`, e.g. "gamma", the smallest rejection score
             (equation 9), or a `scores.Score`.
@@ -546,9 +546,10 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
     def evaluate(
         self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any
     ) -> Any:
-        """As `keras.Model.evaluate`; labels may be a list, as in `fit`."""
+        """As `keras.Model.evaluate`; both may be lists, as in `fit`."""
         if isinstance(y, list):
             y = np.asarray(y)
+        x = input_checks.as_data(x)
         return super().evaluate(x, y, *args, **kwargs)
 
     def train_on_batch(
@@ -558,12 +559,10 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
         sample_weight: Tensor | None = None,
         **kwargs: Any,
     ) -> Any:
-        if y is None:
-            raise ValueError("Training needs labels: pass y.")
-        check_labels(
-            y, len(self.class_names), allow_unknown=self.takes_negatives
+        x = input_checks.as_data(x)
+        training_checks.check_batch(
+            self, x, y, self.takes_negatives, RawInputs(self.network)
         )
-        RawInputs(self.network).check(x, what="Images")
         if self.compiled:  # Or an error of Keras, which changes nothing.
             self._start_from_anchors()
         return super().train_on_batch(

@@ -179,6 +179,8 @@ class RawInputs:
 
 def _whole(inputs, dtype, where, what):
     """The inputs as whole numbers of a type."""
+    if np.can_cast(inputs.dtype, dtype):
+        return inputs.astype(dtype)
     if inputs.dtype.kind in "fV":
         is_whole = inputs == np.floor(inputs)
         if not is_whole.all():
@@ -187,9 +189,11 @@ def _whole(inputs, dtype, where, what):
                 f"{what} must be whole numbers ({dtype}), but {where}position "
                 f"{row} holds {inputs[~is_whole].flat[0]}."
             )
-    if np.dtype(dtype).kind in "iu" and inputs.dtype != dtype:
+        inputs = inputs.astype("float64")
+    if np.dtype(dtype).kind in "iu":
         allowed = np.iinfo(dtype)
-        is_there = (inputs >= allowed.min) & (inputs <= allowed.max)
+        # (The largest one itself may be no floating-point number.)
+        is_there = (inputs >= allowed.min) & (inputs < allowed.max + 1)
         if not is_there.all():
             row = int(np.argwhere(~is_there)[0, 0])
             raise ValueError(

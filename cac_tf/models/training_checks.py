@@ -48,7 +48,7 @@ class StopOnNonFiniteLoss(keras.callbacks.Callback):
 
 
 class StartOfTraining(keras.callbacks.Callback):
-    """Calls a function as the training begins, after all that may refuse it.
+    """Calls a function as the training begins, after Keras' own checks.
 
     Args:
         function: takes no argument.
@@ -66,7 +66,8 @@ def with_own_callbacks(callbacks, begin, inputs_are_checked, metrics):
     """The callbacks between two: of the beginning, and of a loss not finite.
 
     Where a callback finds out by itself whether its metric should rise or fall,
-    it is told: Keras looks for that only among metrics that Keras compiled.
+    its attribute `mode` is set: Keras looks for that only among metrics that
+    Keras compiled.
 
     Args:
         callbacks: as `fit` takes them.
@@ -144,12 +145,33 @@ def _checked(model, x, y, allow_unknown):
             x, num_classes, allow_unknown, inputs.check
         )
         return data, counts, inputs
+    labels = check_batch(model, x, y, allow_unknown, inputs)
+    inputs.finish()
+    known = labels[labels != UNKNOWN]
+    return x, np.bincount(known, minlength=num_classes), inputs
+
+
+def check_batch(model, x, y, allow_unknown, inputs):
+    """Checks arrays of inputs and labels.
+
+    Args:
+        model: `OpenSetClassifier`.
+        x: array of inputs.
+        y: labels.
+        allow_unknown: whether the label -1 is allowed.
+        inputs: `RawInputs`.
+
+    Returns:
+        The labels, whole numbers.
+
+    Raises:
+        ValueError: as `checked_training_data`; numbers of labels and inputs
+            that differ.
+    """
     if y is None:
         raise ValueError("Training on arrays needs labels: pass y.")
-    labels = check_labels(y, num_classes, allow_unknown)
+    labels = check_labels(y, len(model.class_names), allow_unknown)
     if len(labels) != len(x):
         raise ValueError(f"There are {len(labels)} labels for {len(x)} inputs.")
-    known = labels[labels != UNKNOWN]
     inputs.check(x, what="Images")
-    inputs.finish()
-    return x, np.bincount(known, minlength=num_classes), inputs
+    return labels

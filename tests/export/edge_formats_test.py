@@ -291,6 +291,74 @@ def test_a_backbone_that_cannot_be_copied(tmp_path, rng):
         runtimes.assert_as_in_python(model, answer, rows)
 
 
+def test_a_copy_that_cannot_be_made_is_said(tmp_path):
+    class Own(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.last = keras.layers.Dense(3, dtype="mixed_bfloat16")
+
+        def call(self, inputs):
+            return self.last(inputs)
+
+    model = small_classifier(backbone=Own())
+    model.build((None, 5))
+    model.set_threshold(1.0)
+    with pytest.raises(ValueError, match="half precision .* cannot be copied"):
+        write_litert(model, tmp_path / "m.tflite")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("suffix", runtimes.EDGE)
+def test_a_recurrent_backbone(tmp_path, rng, suffix):
+    """ONNX has loops; for LiteRT they are unrolled."""
+    unroll = suffix == ".tflite"
+    backbone = keras.Sequential(
+        [
+            keras.Input([6, 2]),
+            keras.layers.LSTM(4, unroll=unroll),
+            keras.layers.Dense(3),
+        ]
+    )
+    model = small_classifier(backbone=backbone)
+    model.build((None, 6, 2))
+    model.set_threshold(3.0)
+    rows = np.float32(rng.standard_normal((7, 6, 2)))
+    answer = runtimes.exported(model, tmp_path / f"m{suffix}")(images=rows)
+    runtimes.assert_as_in_python(model, answer, rows)
+
+
+@pytest.mark.parametrize("suffix", runtimes.EDGE)
+def test_tables_are_refused(tmp_path, suffix):
+    inputs = keras.Input([4], dtype="int64")
+    ids = keras.layers.IntegerLookup(vocabulary=[3, 5])(inputs)
+    x = keras.layers.Flatten()(keras.layers.Embedding(4, 2)(ids))
+    model = small_classifier(
+        backbone=keras.Model(inputs, keras.layers.Dense(3)(x))
+    )
+    model.build((None, 4))
+    model.set_threshold(1.0)
+    with pytest.raises(ValueError, match="table, which these files cannot"):
+        runtimes.write(model, tmp_path / f"m{suffix}")
+    assert not list(tmp_path.iterdir())
+
+
+def test_operations_that_onnx_lacks(tmp_path):
+    model = small_classifier(
+        backbone=keras.Sequential(
+            [
+                keras.Input([3]),
+                keras.layers.Lambda(tf.math.digamma, output_shape=(3,)),
+                keras.layers.Dense(3),
+            ]
+        )
+    )
+    model.build((None, 3))
+    model.set_threshold(1.0)
+    with pytest.raises(ValueError, match="ONNX cannot hold .*Digamma"):
+        write_onnx(model, tmp_path / "m.onnx")
+    assert not list(tmp_path.iterdir())
+
+
 def test_int8_weights_are_smaller_and_nearly_as_good(rng, tmp_path):
     """The head stays float32: with zero logits nothing has changed at all."""
     backbone = cac_tf.models.openset_cnn(6)

@@ -56,7 +56,7 @@ def test_means_over_known_inputs_of_logits(batches, weighted):
         (metrics.LargestLogitAccuracy(), z.argmax(axis=1) == y),
         (metrics.CrossEntropy(), cross_entropy),
     ):
-        assert metric.READS[0] == "logits"
+        assert metric.READS == ("logits",)
         actual = streamed(metric, batches, weighted)
         assert actual == pytest.approx(np.average(rows, weights=w), rel=1e-5)
 

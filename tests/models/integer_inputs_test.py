@@ -176,7 +176,11 @@ def test_edge_formats(tmp_path, suffix):
 
 @pytest.mark.parametrize(
     ("dtype", "values"),
-    [("uint8", [256.0, -1]), ("int32", [2**32 + 3, 2.0**40])],
+    [
+        ("uint8", [256.0, -1]),
+        ("int32", [2**32 + 3, 2.0**40, np.float32(2**31)]),
+        ("int64", [2.0**63]),
+    ],
 )
 def test_whole_numbers_that_the_type_does_not_hold(dtype, values):
     inputs = keras.Input([2], dtype=dtype)
@@ -187,12 +191,38 @@ def test_whole_numbers_that_the_type_does_not_hold(dtype, values):
             model.predict_scores(np.array([[0, 1], [2, value]]))
 
 
+class Lookups(layers.Layer):
+    """Two tables one after the other, in a list."""
+
+    def __init__(self, **kwargs):
+        import tensorflow as tf
+
+        super().__init__(**kwargs)
+        self.tables = [
+            tf.lookup.StaticHashTable(
+                tf.lookup.KeyValueTensorInitializer(
+                    np.int64(keys), np.int64(values)
+                ),
+                default_value=0,
+            )
+            for keys, values in (([3, 5, 7], [10, 20, 30]), ([10, 30], [1, 2]))
+        ]
+
+    def call(self, inputs):
+        for table in self.tables:
+            inputs = table.lookup(inputs)
+        return inputs
+
+
 @export_only
-def test_a_model_with_a_table_is_exported(tmp_path):
+@pytest.mark.parametrize(
+    "lookup", [lambda: layers.IntegerLookup(vocabulary=[3, 5, 7]), Lookups]
+)
+def test_a_model_with_a_table_is_exported(lookup, tmp_path):
     import tensorflow as tf
 
     inputs = keras.Input([LENGTH], dtype="int64")
-    ids = layers.IntegerLookup(vocabulary=[3, 5, 7])(inputs)
+    ids = lookup()(inputs)
     x = layers.Flatten()(layers.Embedding(5, 4)(ids))
     backbone = keras.Model(inputs, layers.Dense(2)(x))
     model = cac_tf.OpenSetClassifier(backbone, ["a", "b"])
@@ -207,6 +237,19 @@ def test_a_model_with_a_table_is_exported(tmp_path):
         model.predict_open_set(words).unknown_score,
         rtol=1e-5,
     )
+
+
+@pytest.mark.parametrize("dtype", ["float16", "uint8", "int64"])
+def test_whole_numbers_of_another_type(dtype, recwarn):
+    inputs = keras.Input([2], dtype="int32")
+    outputs = layers.Dense(2)(layers.Embedding(256, 4)(inputs)[:, 0])
+    model = cac_tf.OpenSetClassifier(keras.Model(inputs, outputs), ["a", "b"])
+    rows = np.array([[0, 1], [200, 3]])
+    np.testing.assert_array_equal(
+        model.predict_scores(rows.astype(dtype)).distances,
+        model.predict_scores(rows.astype("int32")).distances,
+    )
+    assert not [w for w in recwarn if "overflow" in str(w.message)]
 
 
 @export_only

@@ -773,23 +773,51 @@ def test_a_training_that_is_refused_changes_nothing(rng, tmp_path, problem):
     model.calibrate(x, true_positive_rate=0.9)
     before, theta = model.predict_open_set(x), model.threshold
     arguments = {"x": x, "y": y, "verbose": 0}
+    message = "237 labels for 240"
     if problem == "not compiled":
         model.save(tmp_path / "model.keras")
         model = keras.saving.load_model(tmp_path / "model.keras", compile=False)
-        with pytest.raises(ValueError, match=r"compile\(\)"):
-            model.train_on_batch(x, y)
+        message = r"compile\(\)"
     elif problem == "lengths":
         arguments["y"] = y[:-3]
     else:
         arguments["validation_data"] = (x, y[:-3])
-    with pytest.raises(ValueError, match=r"compile\(\)|237 labels for 240"):
+    with pytest.raises(ValueError, match=message):
         model.fit(**arguments)
+    if problem != "validation":
+        with pytest.raises(ValueError, match=message):
+            model.train_on_batch(x, arguments["y"])
     after = model.predict_open_set(x)
     for name in ("class_id", "unknown_score", "distances"):
         np.testing.assert_allclose(
             getattr(after, name), getattr(before, name), rtol=1e-5
         )
     assert model.threshold == theta
+
+
+def test_lists_of_rows_and_of_batches(rng):
+    """A row may be a tuple; a batch is a tuple that begins with an array."""
+    x, y = blobs(rng)
+    model = small_classifier()
+    model.fit([tuple(row) for row in x], y.tolist(), epochs=1, verbose=0)
+    batches = [(x[i : i + 80], y[i : i + 80]) for i in (0, 80, 160)]
+    model.fit(batches, epochs=20, verbose=0)
+    expected = model.fit_centres(x, y)
+    centres = model.centres.copy()
+    np.testing.assert_array_equal(model.fit_centres(batches), expected)
+    np.testing.assert_allclose(model.centres, centres, rtol=1e-5)
+    scores = model.predict_scores(x)
+    for given in ([tuple(row) for row in x], x.tolist(), batches):
+        actual = model.predict_scores(given)
+        np.testing.assert_allclose(actual.distances, scores.distances, 1e-5)
+    losses = [
+        model.evaluate(*given, verbose=0, return_dict=True)["loss"]
+        for given in ((x, y), (x.tolist(), y.tolist()), (batches,))
+    ]
+    np.testing.assert_allclose(losses, losses[0], rtol=1e-5)
+    batches[1] = (x[80:160], np.full(80, 9))
+    with pytest.raises(ValueError, match="Label 9 at batch 1, position 0"):
+        model.fit(batches, verbose=0)
 
 
 def test_what_was_compiled_is_forgotten_with_compile(rng):
