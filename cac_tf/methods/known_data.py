@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a trained classifier learns from known data without gradients."""
 
+from cac_tf.models import input_checks
+
 
 def fit_to_known_data(model, dataset):
     """Re-centres a classifier as the authors do, and fits its score.
@@ -36,9 +38,10 @@ def recentre(model, dataset, batch_size=128):
     with_mirrors = _sees_mirror_images(model)
 
     def batches():
-        for start in range(0, examples.size, batch_size):
-            rows = slice(start, start + batch_size)
-            images, labels = examples.images[rows], examples.labels[rows]
+        # These decode streamed images ahead.
+        for images, labels, _ in input_checks.iterate_batches(
+            examples.images, examples.labels, batch_size
+        ):
             yield images, labels
             if with_mirrors:
                 yield images[:, :, ::-1], labels

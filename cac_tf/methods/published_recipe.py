@@ -73,13 +73,9 @@ class PublishedRecipe(Recipe):
 
     def optimizer(self, steps_per_epoch: int) -> Any:
         """SGD or Adam, at the learning rate of the first epoch."""
-        sgd = super().optimizer(steps_per_epoch)
         if self.algorithm == "sgd":
-            return sgd
-        rate = keras.optimizers.SGD.get_config(sgd)["learning_rate"]
-        if isinstance(rate, dict):
-            rate = keras.optimizers.schedules.deserialize(rate)
-        return self.adam(rate)
+            return super().optimizer(steps_per_epoch)
+        return self.adam(self.rate(steps_per_epoch))
 
     @classmethod
     def adam(cls, learning_rate: Any) -> Any:

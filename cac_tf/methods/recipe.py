@@ -43,6 +43,9 @@ def field(
     Returns:
         A field for a dataclass.
 
+    Raises:
+        ValueError: a default of another type.
+
     Example:
 
     >>> @dataclasses.dataclass(frozen=True)
@@ -52,6 +55,11 @@ def field(
     Traceback (most recent call last):
     ValueError: width must be at least 1; got 0.
     """
+    if type(default) not in _KINDS:
+        raise ValueError(
+            "The default of a recipe's field must be a bool, an int, a float "
+            f"or a str; got {default!r}."
+        )
     limits = {
         "at_least": at_least,
         "above": above,
@@ -88,8 +96,8 @@ RESERVED = (
 # By the type of a field's default: the types that it takes, also in words.
 _KINDS = {
     bool: (bool, "True or False"),
-    int: (int, "a whole number"),
-    float: ((int, float), "a finite number"),
+    int: (int, "a whole number (int)"),
+    float: ((int, float), "a finite number (float or int)"),
     str: (str, "a text"),
 }
 
@@ -215,7 +223,7 @@ class Recipe(BaseRecipe):
     )
     learning_rate: float = field(
         0.01,
-        "Learning rate of SGD at the start.",
+        "Learning rate at the start.",
         above=0,
         at_most=_LARGEST_RATE,
     )
@@ -228,7 +236,7 @@ class Recipe(BaseRecipe):
     )
     second_stage_learning_rate: float = field(
         0.001,
-        "Learning rate of SGD in the second stage.",
+        "Learning rate in the second stage.",
         above=0,
         at_most=_LARGEST_RATE,
     )
@@ -344,9 +352,13 @@ class Recipe(BaseRecipe):
 
     def optimizer(self, steps_per_epoch: int) -> Any:
         """SGD with momentum, at the learning rate of the first epoch."""
-        rate = self.learning_rate
-        if self.schedule == "cosine":
-            rate = keras.optimizers.schedules.CosineDecay(
-                rate, self.epochs * steps_per_epoch
-            )
+        rate = self.rate(steps_per_epoch)
         return keras.optimizers.SGD(rate, momentum=self.momentum)
+
+    def rate(self, steps_per_epoch: int) -> Any:
+        """The learning rate of the first stage, or its schedule."""
+        if self.schedule == "cosine":
+            return keras.optimizers.schedules.CosineDecay(
+                self.learning_rate, self.epochs * steps_per_epoch
+            )
+        return self.learning_rate

@@ -126,10 +126,12 @@ class Checkpoint:
             **_under("best", self._best),
             **_under("progress", {str(i): a for i, a in enumerate(inside)}),
         }
-        with atomic_files.replacing(self._path) as temporary:
-            np.savez(
-                temporary, record=json.dumps(record), progress=text, **arrays
-            )
+        with (
+            atomic_files.replacing(self._path) as temporary,
+            # NumPy appends .npz to other names.
+            open(temporary, "wb") as file,
+        ):
+            np.savez(file, record=json.dumps(record), progress=text, **arrays)
 
     def restore(self):
         """Restores everything from the file, if there is one.

@@ -89,9 +89,10 @@ def fit_resumable(
     Raises:
         ValueError: the checkpoint is damaged, or does not belong to this
             model and optimizer; the model is not compiled; there is nothing
-            to monitor; there is more than one stage, or patience, without
-            `monitor`; there are no examples, or the numbers of labels and
-            images differ.
+            to monitor; there is no stage; there is more than one, or
+            patience, without `monitor`; there are no examples, or the numbers
+            of labels and images differ; an entry of the logs is no number.
+        RuntimeError: Keras trained no epoch: `keras.config.max_epochs`.
 
     Example:
 
@@ -114,6 +115,8 @@ def fit_resumable(
     """
     if not model.compiled:
         raise ValueError("The model must be compiled before it is trained.")
+    if not stages:
+        raise ValueError("A training needs at least one stage.")
     if monitor is None and (len(stages) > 1 or stages[0].patience):
         raise ValueError("Several stages, or patience, need `monitor`.")
     if validation is not None and validation.size == 0:
@@ -251,6 +254,12 @@ class _Training:
             verbose=0,
             callbacks=self._callbacks(index, data),
         )
+        if len(self.record.history) == done:
+            # Or it would be tried again for ever.
+            raise RuntimeError(
+                "Keras trained no epoch. keras.config.max_epochs() is "
+                f"{keras.config.max_epochs()}, and epoch {done + 1} was next."
+            )
         self._end()
 
     def _end_again(self, index, data):
@@ -287,7 +296,15 @@ class _Training:
     def epoch_has_ended(self, index, epoch, logs):
         """Adds an epoch to the record and writes the checkpoint."""
         model, history = self._model, self.record.history
-        entry = {name: float(value) for name, value in (logs or {}).items()}
+        entry = {}
+        for name, value in (logs or {}).items():
+            if np.size(value) != 1:
+                raise ValueError(
+                    f"The metric {name!r} gives {np.size(value)} values, and "
+                    "the history of a training has one a metric and epoch. "
+                    "(F1Score, for example, takes average='macro'.)"
+                )
+            entry[name] = float(value)
         if self._after_epoch is not None:
             arrays = self._checkpoint.model_arrays()
             entry.update(self._after_epoch(model, epoch + 1))

@@ -19,7 +19,7 @@ def add_rows(path: Path, rows: Mapping[str, ArrayLike]) -> None:
     """Adds rows of images to a file, or replaces those of the same name.
 
     Args:
-        path: of the file, ending in .npz; made if it does not exist.
+        path: of the file; made if it does not exist.
         rows: (n, H, W, C) images, values 0...255, by the row's name.
 
     Example:
@@ -41,8 +41,11 @@ def add_rows(path: Path, rows: Mapping[str, ArrayLike]) -> None:
         f"row{index}": images for index, images in enumerate(kept.values())
     }
     arrays["names"] = np.array(list(kept))
-    with atomic_files.replacing(path) as temporary:
-        np.savez_compressed(temporary, **arrays)
+    with (
+        atomic_files.replacing(path) as temporary,
+        open(temporary, "wb") as file,
+    ):
+        np.savez_compressed(file, **arrays)
 
 
 def read_rows(path: Path) -> dict[str, np.ndarray]:

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 _SAMPLED = 4
 
 
+def _is_sampled(epoch, epochs):
+    return epoch == epochs or epoch % -(-epochs // _SAMPLED) == 0
+
+
 @dataclasses.dataclass
 class TrainingRun:
     """What a method is given besides data and recipe.
@@ -104,7 +108,8 @@ class TrainingRun:
                 `fit_resumable`.
             name: name of the training, which is that of its checkpoint.
             samples: gives rows of images, as of `keep_pictures`, that show how
-                far the training is. They are kept after each quarter of it.
+                far the training is. They are kept after each quarter of it,
+                and at its end.
 
         Returns:
             `TrainingRecord`.
@@ -119,6 +124,7 @@ class TrainingRun:
             os.mkdir(self.checkpoints)
         steps = -(-train.size // batch_size)
         epochs = sum(stage.epochs for stage in stages)
+        sampled = None if self.pictures is None else samples
         callbacks = ()
         if self.callbacks is not None:
             callbacks = self.callbacks(name, epochs, steps)
@@ -132,21 +138,25 @@ class TrainingRun:
             checkpoint=os.path.join(self.checkpoints, f"{name}.npz"),
             monitor=monitor,
             callbacks=callbacks,
-            after_epoch=self._after_epoch(name, epochs, samples),
+            after_epoch=self._after_epoch(name, epochs, sampled),
         )
+        last = len(self.records[name].history)
+        if sampled and not _is_sampled(last, epochs):
+            # It ended early, so this was not known in the last epoch.
+            self._keep_samples(name, "at the end", sampled)
         return self.records[name]
 
+    def _keep_samples(self, name, when, samples):
+        rows = samples().items()
+        self.keep_pictures(name, {f"{when}: {row}": x for row, x in rows})
+
     def _after_epoch(self, name, epochs, samples):
-        if samples is None or self.pictures is None:
+        if samples is None:
             return self.after_epoch
-        every = -(-epochs // _SAMPLED)
 
         def after_epoch(model, epoch):
-            if epoch % every == 0 or epoch == epochs:
-                rows = samples().items()
-                self.keep_pictures(
-                    name, {f"epoch {epoch}: {row}": x for row, x in rows}
-                )
+            if _is_sampled(epoch, epochs):
+                self._keep_samples(name, f"epoch {epoch}", samples)
             return self.after_epoch(model, epoch) if self.after_epoch else {}
 
         return after_epoch

@@ -103,7 +103,7 @@ class Runtime:
                 keras.distribution.set_distribution(before)
 
     @property
-    def intra_op_threads(self) -> int | None:
+    def intra_op_threads(self) -> int:
         """Largest number of threads that share one CPU operation (int)."""
         if keras.backend.backend() == "tensorflow":
             import tensorflow as tf

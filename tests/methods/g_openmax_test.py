@@ -537,7 +537,9 @@ def test_score_of_classes_that_are_taken_for_unknown(rng):
         ValueError, match="not taken for unknown .* above 0.*class '1' has 0"
     ):
         scores.UnknownClassOpenMax().fit(labels, logits=logits)
-    with pytest.raises(ValueError, match="tail_size must be"):
+    with pytest.raises(
+        ValueError, match="tail_size must be a whole number of at least 3"
+    ):
         scores.UnknownClassOpenMax(tail_size=2)
 
 

@@ -519,7 +519,7 @@ def test_presets():
     assert float(rate.learning_rate) == pytest.approx(1e-4)
 
 
-def test_generated_images_join_streamed_ones(digits, rng, monkeypatch):
+def test_generated_images_join_training_images(digits, rng, monkeypatch):
     images = StreamedImages(
         [png_bytes(image) for image in digits.train.images[:7]], 8, channels=1
     )
@@ -534,13 +534,17 @@ def test_generated_images_join_streamed_ones(digits, rng, monkeypatch):
             or image_facts.look_at(sources, *options)
         ),
     )
-    joined = train.joined(method._negatives(made, train))
+    streamed = method._with_unknowns(train, made)
     # Of four repeated images none is looked at again.
     assert sorted(looked_at) == [3, 7]
-    np.testing.assert_array_equal(joined.images[:7], digits.train.images[:7])
+    in_memory = method._with_unknowns(digits.train.take(np.arange(7)), made)
+    assert in_memory.images.dtype == digits.train.images.dtype
     repeated = np.rint(255 * made)[np.arange(7) % 3]
-    np.testing.assert_array_equal(joined.images[7:], repeated)
-    np.testing.assert_array_equal(joined.labels[7:], -1)
+    for found in (streamed, in_memory):
+        np.testing.assert_array_equal(found.images[:7], digits.train.images[:7])
+        np.testing.assert_array_equal(found.images[7:], repeated)
+        np.testing.assert_array_equal(found.labels[:7], train.labels)
+        np.testing.assert_array_equal(found.labels[7:], -1)
 
 
 def test_counterfactual_images_are_of_all_classes(digits, trained, monkeypatch):

@@ -106,9 +106,9 @@ def test_a_preset_without_a_second_stage_keeps_none_until_converged():
     ("values", "message"),
     [
         ({"epochs": 0}, "epochs must be at least 1; got 0"),
-        ({"epochs": 2.0}, "epochs must be a whole number; got 2.0"),
-        ({"epochs": None}, "epochs must be a whole number; got None"),
-        ({"batch_size": True}, "batch_size must be a whole number; got True"),
+        ({"epochs": 2.0}, "epochs must be a whole number .int.; got 2.0"),
+        ({"epochs": None}, "epochs must be a whole number .int.; got None"),
+        ({"batch_size": True}, "batch_size must be a whole number .int.; got True"),
         ({"learning_rate": 0.0}, "learning_rate must be above 0; got 0.0"),
         ({"learning_rate": math.nan}, "learning_rate must be a finite number"),
         ({"weight_decay": math.inf}, "weight_decay must be a finite number"),
@@ -250,6 +250,18 @@ def test_fields_that_are_called_like_others(fields, message):
     with pytest.raises(ValueError, match=message):
         methods.register(recipe_with(**fields))
     assert "o" not in methods.names()
+
+
+@pytest.mark.parametrize("default", [None, (1, 2), np.float32(1)])
+def test_defaults_of_other_types(default):
+    with pytest.raises(ValueError, match="a bool, an int, a float or a str"):
+        methods.field(default, "Of a test.")
+
+
+def test_numbers_of_numpy_are_no_fields():
+    for value, words in ((np.int64(3), "int"), (np.float32(3), "int")):
+        with pytest.raises(ValueError, match=f"a whole number .{words}."):
+            methods.get("cac").recipe(epochs=value)
 
 
 def test_the_names_that_no_field_may_have():

@@ -15,6 +15,7 @@ from cac_tf.training import Stage
 from cac_tf.training import TrainingRecord
 from cac_tf.training import TrainingRun
 from cac_tf.training import fit_resumable
+from cac_tf.training import pictures
 from tests.conftest import ROOT
 from tests.conftest import small_classifier
 
@@ -276,6 +277,8 @@ def test_what_cannot_be_watched(tmp_path):
     x = data.Examples(np.zeros((6, 5), "float32"), np.arange(6) % 3)
     none = x.take(slice(0, 0))
     options = {"batch_size": 2, "seed": 0, "checkpoint": tmp_path / "c.npz"}
+    with pytest.raises(ValueError, match="at least one stage"):
+        fit_resumable(small_classifier(), x, x, stages=[], **options)
     with pytest.raises(ValueError, match="need `monitor`"):
         fit_resumable(
             small_classifier(), x, x, stages=[Stage(1), Stage(1)], **options
@@ -343,6 +346,102 @@ def test_labels_that_an_open_set_classifier_does_not_know(tmp_path, is_lazy):
             checkpoint=tmp_path / "c.npz",
         )
     assert not (tmp_path / "c.npz").exists()
+
+
+@pytest.fixture
+def one_epoch():
+    """Keras trains no more."""
+    keras.config.set_max_epochs(1)
+    yield
+    keras.config.set_max_epochs(None)
+
+
+def test_epochs_that_keras_does_not_train(tmp_path, one_epoch):
+    x = data.Examples(np.zeros((6, 5), "float32"), np.arange(6) % 3)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=r"is 1, and epoch 2 was next"):
+            fit_resumable(
+                small_classifier(),
+                x,
+                stages=[Stage(3)],
+                batch_size=6,
+                seed=0,
+                checkpoint=tmp_path / "c.npz",
+            )
+
+
+def test_a_checkpoint_of_any_name(tmp_path):
+    x = data.Examples(np.zeros((6, 5), "float32"), np.arange(6) % 3)
+    for epochs in (1, 2):
+        model = small_classifier()
+        record = fit_resumable(
+            model,
+            x,
+            stages=[Stage(epochs)],
+            batch_size=2,
+            seed=0,
+            checkpoint=tmp_path / "c.ckpt",
+        )
+        assert len(record.history) == epochs
+        assert [p.name for p in tmp_path.iterdir()] == ["c.ckpt"]
+
+
+def test_a_metric_of_several_values(tmp_path):
+    x = data.Examples(np.zeros((6, 5), "float32"), np.eye(3)[np.arange(6) % 3])
+    model = keras.Sequential([keras.Input([5]), keras.layers.Dense(3)])
+    model.compile("sgd", "mse", metrics=[keras.metrics.F1Score()])
+    with pytest.raises(ValueError, match="'f1_score' gives 3 values.*macro"):
+        fit_resumable(
+            model,
+            x,
+            stages=[Stage(1)],
+            batch_size=2,
+            seed=0,
+            checkpoint=tmp_path / "c.npz",
+        )
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Stage(-3), "epochs must be at least 0; got -3"),
+        (lambda: Stage(3, patience=0), "patience must be at least 1, or None"),
+    ],
+)
+def test_bad_stages(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("epochs", "patience", "expected"),
+    [
+        (8, None, ["epoch 2", "epoch 4", "epoch 6", "epoch 8"]),
+        (3, None, ["epoch 1", "epoch 2", "epoch 3"]),
+        # The loss is smallest in the first epoch.
+        (100, 2, ["at the end"]),
+    ],
+)
+def test_samples_of_a_training(tmp_path, epochs, patience, expected):
+    rng = np.random.default_rng(0)
+    x = np.float32(rng.standard_normal((6, 5)))
+    examples = data.Examples(x, np.arange(6) % 3)
+    for _ in range(2):  # Finished, the second time.
+        run = run_in(tmp_path / "kept", pictures=str(tmp_path / "pictures"))
+        model = small_classifier()
+        model.optimizer.learning_rate = 0.0 if patience else 0.1
+        record = run.fit(
+            model,
+            examples,
+            examples,
+            stages=[Stage(epochs, patience=patience)],
+            batch_size=6,
+            monitor="loss",
+            samples=lambda: {"zeros": np.zeros((1, 4, 4, 1))},
+        )
+        assert len(record.history) == (3 if patience else epochs)
+        rows = pictures.read_rows(tmp_path / "pictures" / "classifier.npz")
+        assert list(rows) == [f"{when}: zeros" for when in expected]
 
 
 def test_a_training_metric_needs_no_validation(tmp_path):

@@ -139,7 +139,7 @@ class C2AE(SupervisedMethod):
         shown, _ = dataset.train.evenly_spaced(PICTURES_IN_A_ROW)
         run.keep_pictures("decoder", {"training images": shown})
         with training.only_the_decoder():
-            training.compile(conditioned.adam(recipe.decoder_learning_rate))
+            training.compile(recipe.adam(recipe.decoder_learning_rate))
             run.fit(
                 training,
                 dataset.train,

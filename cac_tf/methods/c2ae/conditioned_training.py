@@ -76,11 +76,6 @@ def rows_of_other_classes(labels, noise):
     )
 
 
-def adam(learning_rate):
-    """The optimizer of the decoder."""
-    return keras.optimizers.Adam(learning_rate)
-
-
 class DecoderTraining(ImageTraining):
     r"""Trains the decoder of a classifier of `with_reconstructions`.
 

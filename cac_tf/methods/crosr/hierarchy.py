@@ -141,8 +141,12 @@ def maps_of(network):
     """
     found, is_open = [], False
     for layer in network.layers if has_graph(network) else ():
-        ((output,), *_) = calls_of(network, layer.name)
-        if len(output.shape) != 4 or isinstance(layer, layers.ZeroPadding2D):
+        (output, *others), *_ = calls_of(network, layer.name)
+        if (
+            others
+            or len(output.shape) != 4
+            or isinstance(layer, layers.ZeroPadding2D)
+        ):
             continue
         size = output.shape[1:3]
         last = (found[-1] if found else one_or_all(network.inputs)).shape[1:3]

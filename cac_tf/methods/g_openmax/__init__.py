@@ -186,14 +186,24 @@ class GOpenMax(GeneratedUnknowns):
 
 def _between_training_images(encoder, dataset, recipe, count, rng):
     """Latents at a random place between those of two training images."""
-    latents = [
-        outputs.outputs_of(
-            encoder,
-            np.float32(dataset.train.images[rows]) / 255.0,
-            recipe.gan_batch_size,
+    size = recipe.gan_batch_size
+
+    def latents_of(rows):
+        # Not of all at once, which would be nine bytes a value.
+        parts = (rows[i : i + size] for i in range(0, count, size))
+        return np.concatenate(
+            [
+                outputs.outputs_of(
+                    encoder,
+                    np.float32(dataset.train.images[part]) / 255.0,
+                    size,
+                )
+                for part in parts
+            ]
         )
-        for rows in rng.integers(0, dataset.train.size, size=(2, count))
-    ]
+
+    pairs = rng.integers(0, dataset.train.size, size=(2, count))
+    latents = [latents_of(rows) for rows in pairs]
     return generated_images.interpolated(*latents, rng.random(count))
 
 

@@ -32,10 +32,6 @@ class AdversarialTraining(keras.Model):
         optimizer = all_gradients_first(keras.optimizers.get(optimizer))
         super().compile(optimizer, **kwargs)
 
-    @property
-    def metrics(self):
-        return [*super().metrics, *self._parts]
-
     def record(self, *values):
         """Logs the values of `PARTS` in a step, scalars in that order."""
         for part, value in zip(self._parts, values, strict=True):

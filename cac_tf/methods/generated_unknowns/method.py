@@ -99,7 +99,7 @@ class GeneratedUnknowns(SupervisedMethod):
         )
         run.fit(
             model,
-            dataset.train.joined(_negatives(images, dataset.train)),
+            _with_unknowns(dataset.train, images),
             dataset.validation,
             stages=[Stage(recipe.unknown_class_epochs)],
             # As in the published codes, a step has that many images of each,
@@ -214,15 +214,21 @@ def _taken_for(images, model):
     }
 
 
-def _negatives(images, train):
-    """Generated images, as many as training images, labelled -1."""
+def _with_unknowns(train, images):
+    """Training images, followed by as many generated ones, labelled -1."""
     images = np.rint(255.0 * np.clip(images, 0.0, 1.0))
     rows = np.arange(train.size) % len(images)
+    unknown = np.full(train.size, UNKNOWN)
     if isinstance(train.images, StreamedImages):
         made = train.images.of_array(images)
         # Looked at before they are repeated, each is looked at once.
         _ = made.facts
-        repeated = made.subset(rows)
-    else:
-        repeated = images.astype(train.images.dtype)[rows]
-    return Examples(repeated, np.full(train.size, UNKNOWN))
+        return train.joined(Examples(made.subset(rows), unknown))
+    # Made once: these may be some gigabytes.
+    whole = np.empty(
+        (2 * train.size, *images.shape[1:]), dtype=train.images.dtype
+    )
+    whole[: train.size] = train.images
+    images = images.astype(whole.dtype)
+    np.take(images, rows, axis=0, out=whole[train.size :], mode="clip")
+    return Examples(whole, np.r_[train.labels, unknown])

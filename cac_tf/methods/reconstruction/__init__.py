@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What methods share that reconstruct or generate images.
+"""What methods share that reconstruct images.
 
 No method itself: `c2ae`, `crosr` and `gfror` are.
 """
