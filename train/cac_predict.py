@@ -8,7 +8,8 @@ Or many: cac-predict --model=runs/photos --output=answers.csv photos/ more/*.jpg
 An input is a file, a folder (its files at any depth), a pattern, or - for paths
 on standard input. A file ending in .npz, .tfrecord or .parquet holds many
 inputs. Many answers are printed as CSV, or written to --output. An input that
-cannot be read is a row with its error; then the exit status is 1.
+cannot be read is a row with its error; then the exit status is 1, as where a
+photo cannot be copied.
 """
 
 import contextlib
@@ -118,7 +119,7 @@ def main(values, inputs):
     """Classifies what the inputs name.
 
     Returns:
-        The exit status: 1 if an input could not be read.
+        The exit status: 1 if an input could not be read, or not be copied.
     """
     if not inputs:
         raise ValueError(
@@ -195,6 +196,10 @@ def _check_no_effect(values, names, why):
         raise ValueError(f"{given[0]} has no effect {why}")
 
 
+class _NotCopied(Exception):
+    """Photos of a part could not be copied."""
+
+
 class _Work:
     """Answers blocks, and counts."""
 
@@ -225,7 +230,8 @@ class _Work:
             batch.copy_by_answer(path, answer, self._copy_to)
         except OSError as error:
             self.not_copied += 1
-            print(f"{path} is not copied: {error.strerror}", file=sys.stderr)
+            why = error.strerror or error
+            print(f"{path} is not copied: {why}", file=sys.stderr)
 
 
 def _write_parts(values, shard, blocks, classifier, work):
@@ -265,9 +271,15 @@ def _write_parts(values, shard, blocks, classifier, work):
                 work.counts = work.counts.and_those(counts)
                 progress.update(sum(counts))
                 continue
+            before = work.not_copied
             try:
                 with batch.writing(parts.path(position)) as write:
                     work.answer(blocks[position], write, progress)
+                    if work.not_copied > before:
+                        raise _NotCopied
+            except _NotCopied:
+                # The part is not finished, so the same command does it again.
+                continue
             except file_lock.LockedError as error:
                 # Another process is at it.
                 print(error, file=sys.stderr)

@@ -230,7 +230,7 @@ def _counts(rows):
     return Counts(accepted, rejected, failed)
 
 
-# Of a copy of the second file of a name, so that no name becomes too long.
+# Of folders, and of the second file of a name: no name becomes too long.
 _LONGEST_STEM = 50
 
 
@@ -242,7 +242,7 @@ def _folder_name(label):
     >>> _folder_name("cat"), _folder_name("cat/dog")
     ('cat', 'cat_dog_c9102ea6')
     """
-    name = re.sub(r"[^\w. -]", "_", label).strip(". ")
+    name = re.sub(r"[^\w. -]", "_", label)[:_LONGEST_STEM].strip(". ")
     if name == label:
         return name
     digest = hashlib.sha256(label.encode("utf-8", "surrogateescape"))

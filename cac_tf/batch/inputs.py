@@ -372,12 +372,6 @@ def _equal_lists(column):
     return numbers.to_numpy().reshape(len(column), -1)
 
 
-_SIZES_DIFFER = (
-    "a model that takes rows of any size takes those that are read at once "
-    "only if all are readable and of one size"
-)
-
-
 def chunk_of_rows(keys, values, classifier, errors):
     """A chunk of single rows; one that does not fit the model is an error.
 
@@ -387,20 +381,14 @@ def chunk_of_rows(keys, values, classifier, errors):
         classifier: `Classifier`.
         errors: dict of what could not be read, from the position.
     """
-    shape = classifier.input_shape
+    readable = [v for place, v in enumerate(values) if place not in errors]
+    shape = _shape_of_rows(readable, classifier.input_shape)
     if not errors:
         # All at once; if that fails, one by one, to find out which.
         with contextlib.suppress(TypeError, ValueError):
-            rows = np.asarray(values)
-            if shape.count(None) < 2:
-                sizes = (-1 if size is None else size for size in shape)
-                rows = np.reshape(rows, (len(values), *sizes))
+            rows = np.reshape(np.asarray(values), (len(values), *shape))
             rows = classifier.rows(rows, "it").astype(classifier.input_dtype)
             return Chunk(keys, rows, {})
-    if None in shape:
-        shape = tuple(size or 1 for size in shape)
-        of_each = dict.fromkeys(range(len(values)), _SIZES_DIFFER)
-        errors = {**of_each, **errors}
     rows = np.zeros((len(values), *shape), classifier.input_dtype)
     for place, value in enumerate(values):
         if place in errors:
@@ -410,7 +398,24 @@ def chunk_of_rows(keys, values, classifier, errors):
             rows[place] = classifier.rows(array[np.newaxis], "it")[0]
         except (TypeError, ValueError) as error:
             errors[place] = str(error)
+            if None in classifier.input_shape:
+                errors[place] += ". Rows that are read at once have one size"
     return Chunk(keys, rows, errors)
+
+
+def _shape_of_rows(values, shape):
+    """`shape`, with those of the first row that fits for sizes left open."""
+    if None not in shape:
+        return shape
+    sizes = tuple(-1 if size is None else size for size in shape)
+    for value in values:
+        with contextlib.suppress(TypeError, ValueError):
+            array = np.asarray(value)
+            if sizes.count(-1) == 1:
+                return np.reshape(array, sizes).shape
+            if array.ndim == len(shape):
+                return array.shape
+    return tuple(size or 1 for size in shape)
 
 
 def blocks_of(

@@ -89,7 +89,7 @@ class Examples(_ImagesAndLabels):
     def joined(self, other: Examples) -> Examples:
         """These examples, followed by others of the same kind.
 
-        Arrays are copied. Where these images are streamed, all of them are.
+        Arrays are copied. Where these images are streamed, so is the result.
         """
         join = getattr(self.images, "joined", None)
         images = (
@@ -219,10 +219,12 @@ def stratified_split(
             return listed([str(label) for label in chosen])
         return listed([repr(class_names[label]) for label in chosen])
 
-    if examples.size == 0 or counts.min() < 2:
+    if examples.size == 0:
+        raise ValueError("There are no examples that could be set apart.")
+    if counts.min() < 2:
         raise ValueError(
             "Every class needs at least two examples, so that one can be set "
-            f"apart; these have one: {named(labels[counts < 2]) or 'none'}."
+            f"apart; these have one: {named(labels[counts < 2])}."
         )
     second = min(
         max(round(fraction * examples.size), len(labels)),

@@ -120,7 +120,7 @@ def _arrays(path):
         raise ValueError(
             f"{path} must hold images as x_test or as its only array, "
             "(n, H, W) or (n, H, W, C) with 1 or 3 channels; it holds "
-            f"{', '.join([*entries, *others])}"
+            f"{', '.join([*entries, *others]) or 'none'}"
             + (f", of the shape {images.shape}." if entries else ".")
         )
     scaled, notes = on_one_scale({name: images}, white)

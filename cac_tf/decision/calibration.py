@@ -56,7 +56,7 @@ def _above(edge, other):
     largest = np.finfo("float32").max
     theta = np.float32(np.clip(np.float64(edge) + gap, -largest, largest))
     # Half of the gap between two adjacent numbers is rounded away.
-    theta = np.clip(np.nextafter(edge, largest), theta, largest)
+    theta = max(theta, np.nextafter(edge, largest))
     is_denormal = 0 < abs(theta) < _SMALLEST_NORMAL
     return _SMALLEST_NORMAL if is_denormal else float(theta)
 

@@ -113,7 +113,7 @@ def state_of(configs: Mapping[BenchmarkRun, ExperimentConfig]) -> State:
             # The model may become another one.
             done = is_finished(run, config) and shared not in state.waiting
         except RunFolderError as error:
-            state.failed[run] = f"{error.problem} Move that run away."
+            state.failed[run] = f"{error.problem} Move that folder away."
             continue
         (state.finished if done else state.waiting).append(run)
     return state

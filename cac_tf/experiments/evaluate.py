@@ -130,8 +130,8 @@ def evaluate_saved(
             "would be lost: choose another one."
         )
     RunFolder(os.fspath(output_dir)).holds_a_run()  # Or an error, before work.
-    sha256 = file_sha256(config.model)
     model = load_model(config.model)
+    sha256 = file_sha256(config.model)
     trained: Any = None
     if os.path.exists(os.path.join(beside, "config.json")):
         try:
@@ -181,7 +181,7 @@ def evaluate_saved(
     }
     summary = data_summary(dataset)
     with RunFolder.open(output_dir, settings, summary, overwrite) as folder:
-        # All results of an earlier evaluation are written anew.
+        # An earlier evaluation is done again.
         folder.begin(settings, summary)
         if is_changed:
             # So that exactly the evaluated model can be shipped.

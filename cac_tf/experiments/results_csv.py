@@ -47,6 +47,14 @@ COLUMNS = {
 }
 # What all trials should have in common. (Seeds may differ.)
 _ALIKE = ("recipe", "precision", "score", "tta", "true_positive_rate")
+# What need not be the same of the data: which trial, and how they are read.
+_DATA_APART = (
+    "trial",
+    "known_classes",
+    "unknown_classes",
+    "data_dir",
+    "stream",
+)
 
 
 def collect_results(output_dir: Path) -> tuple[list[dict[str, Any]], list[str]]:
@@ -82,8 +90,14 @@ def differences_among_trials(output_dir: Path) -> list[str]:
         except (RunFolderError, OSError, KeyError):
             continue  # No row of the results either.
         own = {name: settings.get(name) for name in _ALIKE}
+        own["data"] = {
+            name: value
+            for name, value in settings.get("data", {}).items()
+            if name not in _DATA_APART
+        }
         other, theirs = first.setdefault(folder.parts[-4:-1], (folder, own))
-        if different := changes(theirs, own):
+        places = ("in the first", "in the second")
+        if different := changes(theirs, own, places):
             found.append(
                 f"the results take the mean of {other} and {folder}, whose "
                 f"configurations differ ({different})."

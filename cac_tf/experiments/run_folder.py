@@ -194,9 +194,7 @@ class RunFolder:
     @classmethod
     def _opened(cls, path, settings, data, overwrite):
         folder = cls(os.fspath(path))
-        if overwrite:
-            folder._clear()
-        elif cls.find(path, settings):
+        if not overwrite and cls.find(path, settings):
             earlier = read_config(path)
             differences = changes_of_data(earlier["data"], data)
             if differences:
@@ -228,10 +226,10 @@ class RunFolder:
     ) -> None:
         """Writes `config.json`, of the present environment.
 
-        The run is not finished any more, if it was.
+        All that an earlier run left is deleted.
         """
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.file("metrics.json"))
+        if self.holds_a_run():
+            self.delete_files("*")
         config = {
             "format": FORMAT,
             "settings": settings,
@@ -252,14 +250,10 @@ class RunFolder:
         names = os.listdir(self.path) if os.path.isdir(self.path) else ()
         if not all(is_lock(n) or atomic_files.is_leftover(n) for n in names):
             raise RunFolderError(
-                f"{self.path} is not empty and holds no run (no config.json). "
-                "Choose another folder."
+                f"{self.path} is not empty and holds no run (no config.json).",
+                "Choose another folder.",
             )
         return False
-
-    def _clear(self):
-        if self.holds_a_run():
-            self.delete_files("*")
 
     def delete_files(self, pattern: str) -> None:
         """Deletes the files of the run that match a pattern.
@@ -336,15 +330,16 @@ def _patterns_of(path):
         pass
     raise RunFolderError(
         f"{path} holds a config.json that does not say which files a run has "
-        "written, so nothing is deleted. Choose another folder."
+        "written, so nothing is deleted.",
+        "Choose another folder.",
     )
 
 
-def changes(earlier, now):
+def changes(earlier, now, places=("there", "now")):
     """What differs between two dicts, as a text; empty if nothing does."""
     earlier, now = _flat(earlier), _flat(json.loads(json.dumps(now)))
     return "; ".join(
-        f"{key}: {earlier.get(key)!r} there, {now.get(key)!r} now"
+        f"{key}: {earlier.get(key)!r} {places[0]}, {now.get(key)!r} {places[1]}"
         for key in sorted({*earlier, *now})
         if earlier.get(key) != now.get(key)
     )
@@ -402,13 +397,14 @@ def _read(path):
             content = json.load(file)
         except ValueError as error:
             raise RunFolderError(
-                f"{path} is not a JSON file: {error}"
+                f"{path} is not a JSON file: {error}."
             ) from error
     found = content.get("format") if isinstance(content, dict) else None
     if found != FORMAT:
         raise RunFolderError(
             f"{path} was not written by this version of cac_tf (its format is "
-            f"{found}, this version's {FORMAT}). Choose another folder."
+            f"{found}, this version's {FORMAT}).",
+            "Choose another folder.",
         )
     return content
 

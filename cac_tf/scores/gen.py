@@ -12,6 +12,7 @@ from cac_tf.layers.precision import full_precision
 from cac_tf.layers.rejection_score import share_of_others
 from cac_tf.scores.registry import register
 from cac_tf.scores.score import Score
+from cac_tf.scores.score import whole_number
 
 
 @register
@@ -57,9 +58,8 @@ class GEN(Score):
         super().__init__(**kwargs)
         if not 0.0 < exponent < 1.0:
             raise ValueError(f"exponent must be in (0, 1); got {exponent!r}.")
-        if classes < 1:
-            raise ValueError(f"classes must be at least 1; got {classes!r}.")
-        self.exponent, self.classes = float(exponent), int(classes)
+        self.exponent = float(exponent)
+        self.classes = whole_number("classes", classes)
 
     def call(self, logits: Tensor) -> Tensor:
         logits = full_precision(logits)

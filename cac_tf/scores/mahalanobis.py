@@ -98,11 +98,6 @@ class Mahalanobis(Score):
 
     def finish_fit(self, kept: Any, known: Known) -> None:
         by_class, moment, sample = kept
-        if not np.isfinite(np.trace(moment.products)):
-            raise ValueError(
-                "The Mahalanobis distance needs finite features; some of these "
-                "are NaN or infinite."
-            )
         width, counts, means = len(moment.sum), by_class.counts, by_class.means
         empty = [
             name
@@ -181,8 +176,8 @@ def _whitening(covariance, sizes):
         is_singular = True
     if is_singular:
         raise ValueError(
-            f"The covariance of {width} features has no inverse: without "
-            "shrinkage, the Mahalanobis distance needs more examples than "
+            f"The covariance of {width} features has no inverse. Where it is "
+            "not shrunk, the Mahalanobis distance needs more examples than "
             "features, and features of which none follows from the others."
         )
     inverse, _ = linalg.lapack.dtrtri(root, lower=True)

@@ -12,6 +12,7 @@ from cac_tf.layers.precision import full_precision
 from cac_tf.scores.score import Known
 from cac_tf.scores.score import KnownBatch
 from cac_tf.scores.score import Score
+from cac_tf.scores.score import whole_number
 from cac_tf.scores.statistics import Sample
 from cac_tf.scores.statistics import check_memory
 
@@ -46,12 +47,13 @@ class NearestExamplesScore(Score):
 
     def __init__(self, neighbours: int, bank_size: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if neighbours < 1 or neighbours > bank_size:
+        self.neighbours = whole_number("neighbours", neighbours)
+        self.bank_size = whole_number("bank_size", bank_size)
+        if self.neighbours > self.bank_size:
             raise ValueError(
-                f"neighbours must be at least 1 and at most bank_size "
-                f"({bank_size}); got {neighbours}."
+                f"neighbours must be at most bank_size ({bank_size}); got "
+                f"{neighbours}."
             )
-        self.neighbours, self.bank_size = int(neighbours), int(bank_size)
 
     def start_fit(self, num_classes: int) -> Any:
         if num_classes > self.bank_size:
@@ -80,8 +82,7 @@ class NearestExamplesScore(Score):
     def finish_fit(self, kept: Any, known: Known) -> None:
         _, bank, *weights = kept.arrays()
         scale = np.sqrt(np.einsum("ij,ij->i", bank, bank))
-        # A zero vector has no direction and is similar to nothing. (One with a
-        # NaN is not left out: no bank may hold it.)
+        # A zero vector has no direction and is similar to nothing.
         has_direction = scale != 0.0
         if not has_direction.all():
             bank, scale = bank[has_direction], scale[has_direction]

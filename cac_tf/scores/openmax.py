@@ -19,6 +19,7 @@ from cac_tf.scores.registry import register
 from cac_tf.scores.score import Known
 from cac_tf.scores.score import KnownBatch
 from cac_tf.scores.score import Score
+from cac_tf.scores.score import whole_number
 from cac_tf.scores.statistics import rows_by_class
 
 stats = lazy.module("scipy.stats")
@@ -104,19 +105,15 @@ class OpenMax(Score):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if tail_size < 3:
-            raise ValueError(f"tail_size must be at least 3; got {tail_size}.")
-        if rank is not None and rank < 1:
-            raise ValueError(f"rank must be at least 1, or None; got {rank}.")
+        self.tail_size = whole_number("tail_size", tail_size, least=3)
+        self.rank = None if rank is None else whole_number("rank", rank)
         if not (np.isfinite(shift) and shift > 0):
             raise ValueError(f"shift must be finite and > 0; got {shift!r}.")
         if form not in ("probability", "log_sum_exp"):
             raise ValueError(
                 f'form must be "probability" or "log_sum_exp"; got {form!r}.'
             )
-        self.tail_size, self.shift = int(tail_size), float(shift)
-        self.rank = None if rank is None else int(rank)
-        self.form = form
+        self.shift, self.form = float(shift), form
 
     @property
     def IS_NON_NEGATIVE(self) -> bool:  # type: ignore[override]
@@ -153,8 +150,9 @@ class OpenMax(Score):
             tail = np.sort(distances)[-self.tail_size :]
             if not tail[-1] > tail[0] * (1 + _SMALLEST_SPREAD):
                 raise ValueError(
-                    f"OpenMax needs {self._CORRECT} that differ; those of "
-                    f"class {name!r} are all equally far from their mean."
+                    f"OpenMax needs {self._CORRECT} that differ; the "
+                    f"{len(tail)} of class {name!r} that are farthest from "
+                    "their mean are equally far from it."
                 )
             location = tail[0] - self.shift
             try:

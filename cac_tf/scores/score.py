@@ -3,6 +3,7 @@
 
 import functools
 import math
+import numbers
 import typing
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -26,6 +27,28 @@ from cac_tf.scores.registry import find
 
 # Outputs of the classifier that are small for the class of an input.
 _OF_CENTRES = ("distances", "gamma")
+
+
+def whole_number(name: str, value: Any, least: int = 1) -> int:
+    """An argument as an int.
+
+    Raises:
+        ValueError: it is not a whole number, or below the least one allowed.
+
+    Example:
+
+    >>> whole_number("rank", 2.0)
+    2
+    >>> whole_number("rank", 2.5)
+    Traceback (most recent call last):
+    ValueError: rank must be a whole number of at least 1; got 2.5.
+    """
+    is_whole = isinstance(value, numbers.Real) and value == value // 1
+    if not is_whole or not least <= value < math.inf:
+        raise ValueError(
+            f"{name} must be a whole number of at least {least}; got {value!r}."
+        )
+    return int(value)
 
 
 class LastLayer(typing.NamedTuple):
@@ -253,7 +276,8 @@ class Score(keras.layers.Layer):
 
         Raises:
             ValueError: labels that are no class indices, or not as many as
-                rows of an output; see also `finish_fit`.
+                rows of an output; an output that is not finite; see also
+                `finish_fit`.
         """
         arrays = {k: np.asarray(v, "float32") for k, v in outputs.items()}
         missing = [name for name in self.READS if name not in arrays]
@@ -262,18 +286,27 @@ class Score(keras.layers.Layer):
                 f"The score {self.name!r} is fitted with "
                 f"{', '.join(self.READS)}; {', '.join(missing)} is missing."
             )
+        if class_names is not None:
+            num_classes = len(class_names)
+        elif "logits" in arrays:
+            num_classes = arrays["logits"].shape[-1]
+        else:
+            any_labels = check_labels(labels, np.iinfo("int32").max)
+            num_classes = int(any_labels.max(initial=0)) + 1
         if class_names is None:
-            num_classes = int(np.max(labels, initial=0)) + 1
-            if "logits" in arrays:
-                num_classes = arrays["logits"].shape[-1]
             class_names = tuple(map(str, range(num_classes)))
-        num_classes = len(class_names)
         checked = check_labels(labels, num_classes)
         for name, array in arrays.items():
             if len(array) != len(checked):
                 raise ValueError(
                     f"The score {self.name!r} got {len(checked)} labels for "
                     f"{len(array)} rows of {name}."
+                )
+            if not np.isfinite(array).all():
+                row = int(np.argwhere(~np.isfinite(array))[0, 0])
+                raise ValueError(
+                    f"The score {self.name!r} cannot be fitted to {name} that "
+                    f"are not finite; row {row} holds NaN or infinity."
                 )
         kept = self.start_fit(num_classes)
         batch = KnownBatch(

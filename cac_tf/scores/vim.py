@@ -16,6 +16,7 @@ from cac_tf.scores.registry import register
 from cac_tf.scores.score import Known
 from cac_tf.scores.score import KnownBatch
 from cac_tf.scores.score import Score
+from cac_tf.scores.score import whole_number
 from cac_tf.scores.statistics import Sample
 from cac_tf.scores.statistics import SecondMoment
 
@@ -79,14 +80,9 @@ class ViM(Score):
     ) -> None:
         super().__init__(**kwargs)
         if principal_dimensions is not None:
-            if principal_dimensions != int(principal_dimensions) or (
-                principal_dimensions < 1
-            ):
-                raise ValueError(
-                    "principal_dimensions must be a whole number of at least "
-                    f"1; got {principal_dimensions}."
-                )
-            principal_dimensions = int(principal_dimensions)
+            principal_dimensions = whole_number(
+                "principal_dimensions", principal_dimensions
+            )
         self.principal_dimensions = principal_dimensions
 
     def start_fit(self, num_classes: int) -> Any:

@@ -203,6 +203,7 @@ def test_copies(tmp_path):
         ("a:b", "a_b_6783a31e"),
         ("zwei ©", "zwei __33a44f15"),
         ("unknown.", "unknown_4dd633b1"),
+        ("写" * 90, "写" * 50 + "_618f90ba"),
     ):
         answer = KNOWN._replace(label=label)
         copy = batch.copy_by_answer(str(source), answer, str(target))

@@ -384,10 +384,12 @@ def test_rows_of_any_size(tmp_path):
             else:
                 write_records(path, [example(features=v) for v in values])
             _, found = answers(classifier, path, image="features")
-            if len(values) == 6:
-                assert_same(found, expected)
+            assert_same(found[:6], expected)
             values.append([0.0] * 8)
-        assert {one.error for one in found} == {inputs_module._SIZES_DIFFER}
+        assert found[6].error == (
+            "cannot reshape array of size 8 into shape (5,4). Rows that are "
+            "read at once have one size"
+        )
 
 
 def test_a_film_beside_photos(images, tmp_path, monkeypatch):

@@ -110,21 +110,25 @@ def test_results_say_how_a_shared_model_was_trained(tmp_path):
 
 def test_trials_of_different_configurations_are_told(tmp_path):
     """The number of epochs is no part of a folder's name."""
-    for method, trial, epochs, seed in (
-        *(("cac", 0, 3, 0), ("cac", 1, 600, 1), ("cac", 2, 3, 2)),
-        ("openmax", 0, 600, 0),
+    for method, trial, epochs, seed, size in (
+        *(("cac", 0, 3, 0, 32), ("cac", 1, 600, 1, 32), ("cac", 2, 3, 2, 32)),
+        *(("openmax", 0, 600, 0, 32), ("openmax", 1, 600, 0, 64)),
     ):
         path = tmp_path / "neal" / "mnist" / method / f"trial{trial}"
-        settings = {"recipe": {"epochs": epochs}, "seed": seed}
+        data = {"dataset": "mnist", "trial": trial, "image_size": size}
+        settings = {"recipe": {"epochs": epochs}, "seed": seed, "data": data}
         metrics = {"format": FORMAT, "epochs": epochs}
         with experiments.RunFolder.open(path, settings, {}) as folder:
             pathlib.Path(folder.file("metrics.json")).write_text(
                 json.dumps(metrics)
             )
-    (difference,) = results_csv.differences_among_trials(tmp_path)
-    assert "trial0 and" in difference
-    assert "trial1, whose" in difference
-    assert "(epochs: 3 there, 600 now)" in difference
+    found = results_csv.differences_among_trials(tmp_path)
+    for difference in found:
+        assert "trial0 and" in difference
+        assert "trial1, whose" in difference
+    assert "(epochs: 3 in the first, 600 in the second)" in found[0]
+    assert "(image_size: 32 in the first, 64 in the second)" in found[1]
+    assert len(found) == 2
 
 
 @pytest.mark.parametrize("is_done", [False, True])
@@ -152,7 +156,7 @@ def test_a_training_in_the_place_of_an_evaluation_is_kept(
     state = benchmark.state_of(dict.fromkeys(runs, config))
     assert run not in state.waiting
     assert "was trained on its own" in state.failed[run]
-    assert state.failed[run].endswith("Move that run away.")
+    assert state.failed[run].endswith("Move that folder away.")
     assert "overwrite" not in state.failed[run]
 
 

@@ -109,12 +109,16 @@ def test_double_precision_is_normalised_in_float32(images, training):
     double, single = (
         BatchNormalization(dtype=dtype) for dtype in ("float64", "float32")
     )
+    outputs = double(images, training=training)
     np.testing.assert_allclose(
-        np.asarray(double(images, training=training)),
+        np.asarray(outputs),
         np.asarray(single(images, training=training)),
         rtol=1e-5,
         atol=1e-6,
     )
+    assert keras.backend.standardize_dtype(outputs.dtype) == "float64"
+    for a, b in zip(double.weights, single.weights, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
 def test_not_trainable_means_inference(layer, images):

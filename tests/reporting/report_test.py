@@ -652,7 +652,6 @@ def test_class_names_are_text_and_not_markup(rng, tmp_path):
 def test_progress_shows_epoch_numbers_and_time_left(first_epoch):
     stream = io.StringIO()
     progress = TrainingProgress(epochs=4, steps_per_epoch=2, stream=stream)
-    progress.on_train_begin()
     for epoch in range(first_epoch, 4):
         progress.on_epoch_begin(epoch)
         for batch in range(2):

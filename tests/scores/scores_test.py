@@ -703,7 +703,7 @@ def test_a_tail_that_no_weibull_distribution_fits(monkeypatch, known):
 def test_a_tail_of_equal_distances():
     labels = np.arange(30) % 3
     logits = np.float32(9 * np.eye(3)[labels])
-    with pytest.raises(ValueError, match="'0' are all equally far"):
+    with pytest.raises(ValueError, match="the 10 of class '0' .* equally"):
         scores.OpenMax().fit(labels, logits=logits)
 
 
@@ -776,6 +776,35 @@ def test_labels_of_a_fit_are_checked(rng, name, change, message):
     assert rule.is_fitted
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize(
+    "name", [n for n in scores.names() if scores.find(n).IS_FITTED_TO_DATA]
+)
+def test_outputs_that_are_not_finite_are_not_fitted_to(rng, name, value):
+    labels = np.arange(120) % 3
+    outputs = {
+        read: 9 * np.eye(3)[labels] + rng.standard_normal((120, 3))
+        for read in {*scores.find(name).READS, "logits"}
+    }
+    outputs["logits"][70, 1] = value
+    rule = scores.get(name)
+    with pytest.raises(ValueError, match="logits that are not finite; row 70"):
+        rule.fit(labels, **outputs)
+    assert not rule.is_fitted
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (["a", "b", "a"], "must be whole numbers .class indices"),
+        ([0.0, np.nan, 1.0], "Label nan at position 1 is no whole number"),
+    ],
+)
+def test_labels_that_are_no_numbers(labels, message):
+    with pytest.raises(ValueError, match=message):
+        scores.KNN().fit(labels, features=np.eye(3))
+
+
 def test_logits_beyond_the_classes_that_are_named():
     """Of three logits, two are of classes: the second row is right."""
     logits = np.float32([[3, 0, 1], [1, 0, 9], [0, 5, 1], [1, 5, 0]])
@@ -801,10 +830,15 @@ def test_few_examples_for_vim(rng):
         (lambda: scores.Energy(1e-38), "temperature must be finite"),
         (lambda: scores.Energy(np.inf), "temperature must be finite"),
         (lambda: scores.GEN(exponent=1.0), "exponent must be in"),
-        (lambda: scores.GEN(classes=0), "classes must be at least 1"),
+        (lambda: scores.GEN(classes=0), "must be a whole number of at least 1"),
+        (lambda: scores.GEN(classes=1.5), "classes must be a whole .* 1.5"),
         (lambda: scores.ViM(0), "must be a whole number of at least 1"),
         (lambda: scores.ViM(1.5), "must be a whole number of at least 1"),
-        (lambda: scores.KNN(0), "neighbours must be at le"),
+        (lambda: scores.ViM(np.inf), "dimensions must be a whole .*got inf"),
+        (lambda: scores.KNN(0), "neighbours must be a whole .* at least 1"),
+        (lambda: scores.KNN(1.5), "neighbours must be a whole .*got 1.5"),
+        (lambda: scores.OpenMax(tail_size=3.7), "must be a whole .*least 3"),
+        (lambda: scores.OpenMax(rank="2"), "rank must be a whole .*got '2'"),
         (lambda: scores.NNGuide(11, bank_size=10), "at most bank_size"),
     ],
 )

@@ -997,7 +997,7 @@ def test_from_python_as_on_the_command_line(finished, tmp_path):
 
 
 def test_an_evaluation_again_has_a_new_environment(finished, tmp_path):
-    """Its numbers are new, so its config.json is."""
+    """Its numbers are new, so its config.json is; no other model is left."""
     out = tmp_path / "evaluated"
     arguments = [
         f"--model={finished / 'model.keras'}",
@@ -1008,7 +1008,9 @@ def test_an_evaluation_again_has_a_new_environment(finished, tmp_path):
     config = path.read_text()
     path.write_text(config.replace(keras.__version__, "3.0.0"))
     (out / "metrics.json").write_text('{"format": 0}')
+    (out / "model.keras").write_text("of another score")
     run(cac_evaluate, *arguments)
+    assert not (out / "model.keras").exists()
     now = json.loads(path.read_text())
     assert now["environment"]["versions"]["keras"] == keras.__version__
     assert experiments.read_metrics(out)["auroc"] > 0.5

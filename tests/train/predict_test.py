@@ -95,6 +95,20 @@ def test_many_photos(model, photos, trained_pictures, capsys, tmp_path):
         assert {row["is_unknown"] for row in csv.DictReader(file)} == {"False"}
 
 
+def test_photos_that_cannot_be_copied(model, photos, tmp_path, capsys):
+    """Their part is not finished, so the same command copies them."""
+    sorted_to = tmp_path / "sorted"
+    arguments = (f"--output={tmp_path / 'out'}/", f"--copy_to={sorted_to}")
+    sorted_to.write_text("in the way")
+    assert run(model, photos, *arguments) == 1
+    assert "00.png is not copied: " in capsys.readouterr().err
+    sorted_to.unlink()
+    assert run(model, photos, *arguments) == 0
+    assert sum(1 for _ in sorted_to.rglob("*.png")) == 24
+    (part,) = (tmp_path / "out").glob("part-*.csv")
+    assert len(part.read_text().splitlines()) == 25
+
+
 def test_paths_on_standard_input(model, photos, monkeypatch, capsys):
     names = sorted(map(str, photos.iterdir()))[:2]
     monkeypatch.setattr("sys.stdin", io.StringIO("\n".join([*names, ""])))
