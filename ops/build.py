@@ -8,7 +8,7 @@ CUDA devices where `nvcc` is found. Settings come from the environment:
 
 * `CXX`: the C++ compiler, `g++` by default; GCC 12 or newer.
 * `NVCC`: the CUDA compiler; by default the one on the PATH. Empty: none.
-* `CAC_TF_CUDA_ARCHS`: architectures to compile for, "80 90" by default; the
+* `CAC_TF_CUDA_ARCHS`: architectures to compile for, "75 80 90" by default; the
   last one also as PTX, for later devices.
 
 If a part cannot be built, only this part is left out, and a message says so.
@@ -78,7 +78,7 @@ def _run(command):
 
 def cuda_architectures():
     """Options of nvcc for the architectures in CAC_TF_CUDA_ARCHS."""
-    text = os.environ.get("CAC_TF_CUDA_ARCHS", "80 90")
+    text = os.environ.get("CAC_TF_CUDA_ARCHS", "75 80 90")
     names = text.replace(",", " ").split()
     numbers = [name.rstrip("af") for name in names]
     # Before 70 the threads of a warp could not part and meet again.

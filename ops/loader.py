@@ -94,8 +94,8 @@ def binding() -> types.ModuleType | None:
 
     None if they are switched off, not built, or built for another release, if
     the backend has no binding, or if there is an accelerator that the library
-    was not built for. A library that exists but cannot be used gives one
-    warning.
+    was not built for. A library that exists but cannot be used, or fails when
+    it is run once, gives one warning.
     """
     is_disabled = os.environ.get("CAC_TF_DISABLE_FUSED_OPS", "0")
     if is_disabled not in ("", "0") or not _is_enabled or _stock_only.get():
@@ -173,6 +173,8 @@ def _load(backend):
         if not module.runs_on_devices(has_cuda):
             return None
         module.load(path, has_cuda)
+        # A GPU may be of another architecture, or its driver too old.
+        module.run_once()
     except Exception as error:
         warnings.warn(
             f"The fused operations in {path.name} cannot be used: {error}. "

@@ -25,7 +25,7 @@ def framework():
 
 def runs_on_devices(has_cuda):
     """Whether the library's kernels cover all devices of this process."""
-    kinds = {device.device_type for device in tf.config.list_physical_devices()}
+    kinds = {device.device_type for device in tf.config.get_visible_devices()}
     return kinds <= ({"CPU", "GPU", "XLA_CPU"} if has_cuda else {"CPU"})
 
 
@@ -34,6 +34,13 @@ def load(path, has_cuda):
     del has_cuda  # The kernels register themselves.
     global _operations
     _operations = tf.load_op_library(str(path))
+
+
+def run_once():
+    """Runs the operation on the default device; raises whatever it raises."""
+    with tf.init_scope():
+        labels, logits = tf.constant([0]), tf.constant([[1.0, 2.0]])
+        anchored_cac_loss(labels, logits, 10.0, 0.1, validate=False)[0].numpy()
 
 
 def anchored_cac_loss(labels, logits, magnitude, anchor_weight, validate):

@@ -17,6 +17,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cac_tf.labels import check_labels
+
 # Some runtimes treat smaller numbers as zero, others do not.
 _SMALLEST_NORMAL = float(np.finfo("float32").tiny)
 
@@ -175,7 +177,8 @@ def thresholds_by_class(
     ...     [1.0, 2.0, 3.0, 7.0, 8.0, 9.0], [0, 0, 0, 1, 1, 1], 2, 0.5)
     array([2.5, 8.5], dtype=float32)
     """
-    scores, class_ids = np.asarray(scores), np.asarray(class_ids)
+    scores = np.asarray(scores)
+    class_ids = check_labels(class_ids, num_classes)
     thetas = np.empty(num_classes, "float32")
     absent = []
     for class_id in range(num_classes):

@@ -52,6 +52,8 @@ def threshold_of_rows(threshold: Tensor, predicted_class_id: Tensor) -> Tensor:
     >>> np.asarray(threshold_of_rows(thetas, np.int32([1, 1, 0])))
     array([2. , 2. , 0.5], dtype=float32)
     """
+    if isinstance(threshold, (list, tuple)):
+        threshold = np.asarray(threshold, "float32")
     if not getattr(threshold, "shape", ()):
         return threshold
     take = np.take if _are_arrays(threshold, predicted_class_id) else ops.take
@@ -69,7 +71,8 @@ def decide(
     Args:
         unknown_score: (B,) float32, larger = more unknown.
         predicted_class_id: (B,) int32.
-        threshold: as of `accepts`.
+        threshold: a scalar or (B,); (N,) thetas of the classes first go
+            through `threshold_of_rows`.
         is_valid: (B,) bool, false for inputs to reject whatever their score.
 
     Returns:

@@ -121,6 +121,11 @@ class AffineAugmentation(keras.layers.Layer):
     def _augment(self, images):
         batch = ops.shape(images)[0]
         height, width = images.shape[1:3]
+        if height is None or width is None:
+            raise ValueError(
+                "AffineAugmentation needs images of one size that is known; "
+                f"got {tuple(images.shape)}. ImagePreprocessing resizes them."
+            )
         crop = self._random_crop(batch, height, width)
         angle = self._uniform(batch, -self.rotation, self.rotation)
         angle = angle * (np.pi / 180.0)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Distances from logits to class centres (paper, section 3.1)."""
 
+import numbers
 import typing
 import warnings
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from cac_tf import keras_private
 from cac_tf.annotations import Config
 from cac_tf.annotations import Shape
 from cac_tf.annotations import Tensor
+from cac_tf.arguments import whole_number
 from cac_tf.hyperparameters import MAGNITUDE
 from cac_tf.layers.precision import full_precision
 
@@ -27,9 +29,13 @@ _RECOMPUTED_NEAREST = 4
 
 def check_magnitude(magnitude: float) -> None:
     """Raises ValueError unless anchors can have this length."""
-    if not (np.isfinite(magnitude) and magnitude > 0):
+    # Squares of it must be float32 numbers.
+    if (
+        not isinstance(magnitude, numbers.Real)
+        or not 1e-18 <= magnitude <= 1e18
+    ):
         raise ValueError(
-            f"magnitude must be positive and finite; got {magnitude!r}."
+            f"magnitude must be a number in 1e-18...1e18; got {magnitude!r}."
         )
 
 
@@ -221,6 +227,8 @@ class Anchors(typing.NamedTuple):
     magnitude: float
     # Scalar bool tensor: false once class means have replaced the anchors.
     are_in_force: typing.Any
+    # (N, N) centres that are in force otherwise; None: there were none yet.
+    class_means: typing.Any = None
 
 
 @keras.saving.register_keras_serializable(package="CacTf")
@@ -255,8 +263,8 @@ class AnchoredDistance(keras.layers.Layer):
         (B, K) Euclidean distances (not squared), float32.
 
     Raises:
-        ValueError: fewer than two classes, a magnitude that is not positive
-            and finite, logits whose last axis is not D, or a call without
+        ValueError: fewer than two classes, a magnitude that is no number in
+            1e-18...1e18, logits that are not (B, D), or a call without
             centres.
 
     Example:
@@ -281,19 +289,11 @@ class AnchoredDistance(keras.layers.Layer):
     ) -> None:
         kwargs["dtype"] = kwargs.get("dtype") or "float32"
         super().__init__(**kwargs)
-        if int(num_classes) != num_classes or num_classes < 2:
-            raise ValueError(
-                "num_classes must be a whole number of at least 2 (a single "
-                f"class leaves nothing to distinguish); got {num_classes!r}."
-            )
+        # (A single class leaves nothing to distinguish.)
+        self.num_classes = whole_number("num_classes", num_classes, least=2)
         width = num_classes if width is None else width
-        if int(width) != width or width < 1:
-            raise ValueError(
-                f"width must be a whole number of at least 1; got {width!r}."
-            )
+        self.width = whole_number("width", width)
         check_magnitude(magnitude)
-        self.num_classes = int(num_classes)
-        self.width = int(width)
         self.magnitude = float(magnitude)
         self.learnt = bool(learnt)
         # Set without Keras' tracking, which already has them as weights.
@@ -308,7 +308,7 @@ class AnchoredDistance(keras.layers.Layer):
         return self.width >= self.num_classes
 
     def build(self, input_shape: Shape) -> None:
-        if input_shape[-1] != self.width:
+        if len(input_shape) != 2 or input_shape[-1] != self.width:
             raise ValueError(
                 f"AnchoredDistance(num_classes={self.num_classes}, "
                 f"width={self.width}) needs logits of shape (batch, "
@@ -431,7 +431,10 @@ class AnchoredDistance(keras.layers.Layer):
             return None
         # Compared, because `where` of JAX takes no variable.
         are_in_force = ops.equal(self.centres_are_anchors, True)
-        return Anchors(self.magnitude, are_in_force)
+        means = self._stored
+        if means is not None:
+            means = ops.convert_to_tensor(means)
+        return Anchors(self.magnitude, are_in_force, means)
 
     @property
     def centres(self) -> np.ndarray:

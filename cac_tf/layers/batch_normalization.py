@@ -43,7 +43,8 @@ class BatchNormalization(keras.layers.BatchNormalization):
         (B, H, W, C), of the layer's compute dtype.
 
     Raises:
-        ValueError: inputs of another rank, or a mask.
+        ValueError: inputs of another rank, a mask, or arguments for another
+            axis or for renormalisation.
 
     Example:
 
@@ -56,6 +57,12 @@ class BatchNormalization(keras.layers.BatchNormalization):
     """
 
     def __init__(self, synchronized: bool = True, **kwargs: Any) -> None:
+        refused = [n for n in kwargs if n == "axis" or n.startswith("renorm")]
+        if refused:
+            raise ValueError(
+                "BatchNormalization normalises the last axis, without "
+                f"renormalisation; got {', '.join(refused)}."
+            )
         super().__init__(axis=-1, **kwargs)
         # Keras' own argument is not used, because JAX refuses it.
         self.synchronized = bool(synchronized)

@@ -11,6 +11,7 @@ from keras import ops
 from cac_tf.annotations import Config
 from cac_tf.annotations import Shape
 from cac_tf.annotations import Tensor
+from cac_tf.arguments import whole_number
 
 _IMAGES_PER_PART = 1024
 
@@ -62,11 +63,8 @@ class ImagePreprocessing(keras.layers.Layer):
     ) -> None:
         kwargs["dtype"] = kwargs.get("dtype") or "float32"
         super().__init__(**kwargs)
-        if height < 1 or width < 1:
-            raise ValueError(
-                f"height and width must be at least 1; got {height}x{width}."
-            )
-        self.height, self.width = int(height), int(width)
+        self.height = whole_number("height", height)
+        self.width = whole_number("width", width)
         self.mean = np.atleast_1d(np.asarray(mean, "float32")).tolist()
         self.std = np.atleast_1d(np.asarray(std, "float32")).tolist()
         if not np.isfinite(self.mean).all():

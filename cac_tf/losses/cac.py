@@ -10,6 +10,8 @@ compiled code cannot raise errors and a plausible number would hide the mistake.
 an error, and does: see `cac_loss_from_logits`.)
 """
 
+import math
+import numbers
 from typing import Any
 
 import keras
@@ -24,16 +26,19 @@ from cac_tf.hyperparameters import ANCHOR_WEIGHT
 from cac_tf.hyperparameters import MAGNITUDE
 from cac_tf.layers.anchored_distance import anchored_distances
 from cac_tf.layers.anchored_distance import check_magnitude
+from cac_tf.layers.anchored_distance import dense_distances
 from cac_tf.layers.precision import full_precision
 from cac_tf.losses.loss import Loss
 from cac_tf.losses.loss import is_label
+from cac_tf.losses.loss import only_counted
 from cac_tf.losses.loss import register
 from cac_tf.losses.loss import weights_of_counted
 from cac_tf.ops.loader import set_stock_loss
 
 
 def _check_anchor_weight(anchor_weight):
-    if not (np.isfinite(anchor_weight) and anchor_weight >= 0):
+    is_number = isinstance(anchor_weight, numbers.Real)
+    if not is_number or not 0 <= anchor_weight < math.inf:
         raise ValueError(
             f"anchor_weight must be finite and >= 0; got {anchor_weight!r}."
         )
@@ -337,6 +342,7 @@ class CACLoss(Loss):
             y_true = ops.convert_to_tensor(y_true)
             is_counted = ops.logical_not(is_label(y_true, self.ignore_class))
             y_true = ops.where(is_counted, y_true, 0)
+            y_pred = only_counted(is_counted, y_pred)
             sample_weight = weights_of_counted(
                 is_counted, sample_weight, self.reduction
             )
@@ -360,32 +366,40 @@ class CACLoss(Loss):
             or self.ignore_class is not None
         ):
             return super().of_outputs(labels, outputs, sample_weight)
+        # (Of a head in double precision.)
+        distances = full_precision(outputs["distances"])
+        logits = ops.cast(logits, distances.dtype)
         if fused_ops.binding_for(logits) is None:
-            values = self._of_anchors(
-                labels, logits, outputs["distances"], anchors
+            values = self._of_anchors(labels, logits, distances, anchors)
+        elif anchors.class_means is None:
+            values = self._fused(labels, logits, anchors)
+        else:
+            values = ops.cond(
+                anchors.are_in_force,
+                lambda: self._fused(labels, logits, anchors),
+                # Not of `distances`: their gradient would always be computed.
+                lambda: cac_loss(
+                    labels,
+                    dense_distances(logits, anchors.class_means),
+                    self.anchor_weight,
+                ),
             )
-            return self.reduce(values, sample_weight)
-        values = ops.cond(
-            anchors.are_in_force,
-            # An invalid row is NaN, as with stock operations: `fit` then says
-            # what happened, and a scaled loss may overflow occasionally.
-            lambda: cac_loss_from_logits(
-                labels,
-                logits,
-                anchors.magnitude,
-                self.anchor_weight,
-                validate=False,
-            ),
-            lambda: cac_loss(labels, outputs["distances"], self.anchor_weight),
-        )
         return self.reduce(values, sample_weight)
+
+    def _fused(self, labels, logits, anchors):
+        # An invalid row is NaN, as with stock operations: `fit` then says what
+        # happened, and a scaled loss may overflow occasionally.
+        return cac_loss_from_logits(
+            labels,
+            logits,
+            anchors.magnitude,
+            self.anchor_weight,
+            validate=False,
+        )
 
     def _of_anchors(self, labels, logits, distances, anchors):
         """Of stock operations; `cac_loss` where they are not in force."""
-        distances = full_precision(distances)
-        rounding = _rounding_of_margins(
-            full_precision(logits), distances, anchors.magnitude
-        )
+        rounding = _rounding_of_margins(logits, distances, anchors.magnitude)
         tuplet = _tuplet_loss(
             labels,
             distances,

@@ -60,10 +60,9 @@ class CenterLoss(Loss):
         self.weight = float(weight)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        loss = cross_entropy(y_true, y_pred["logits"])
         pull = ops.square(anchor_loss(y_true, y_pred["distances"]))
-        return (
-            cross_entropy(y_true, y_pred["logits"]) + 0.5 * self.weight * pull
-        )
+        return loss + 0.5 * self.weight * ops.cast(pull, loss.dtype)
 
     def get_config(self) -> Config:
         return {**super().get_config(), "weight": self.weight}

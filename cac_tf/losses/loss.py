@@ -138,6 +138,28 @@ def known_labels(labels: Tensor) -> Tensor:
     return ops.where(is_label(labels, UNKNOWN), ops.zeros_like(labels), labels)
 
 
+def only_counted(is_counted: Tensor, values: Tensor) -> Tensor:
+    """Values with 0 in the rows that do not count.
+
+    A weight of 0 alone leaves a NaN, or an infinity, as NaN.
+
+    Args:
+        is_counted: (B,) or (B, 1) bool.
+        values: (B, ...).
+
+    Example:
+
+    >>> values = np.float32([[1.0, 2.0], [np.nan, 3.0]])
+    >>> np.asarray(only_counted(np.array([True, False]), values))
+    array([[1., 2.],
+           [0., 0.]], dtype=float32)
+    """
+    values = ops.convert_to_tensor(values)
+    shape = (-1, *(1,) * (len(values.shape) - 1))
+    is_counted = ops.reshape(is_counted, shape)
+    return ops.where(is_counted, values, ops.zeros_like(values))
+
+
 def weights_of_counted(
     is_counted: Tensor, sample_weight: Tensor | None, reduction: str | None
 ) -> Tensor:

@@ -25,6 +25,7 @@ from cac_tf.losses.cross_entropy import cross_entropy
 from cac_tf.losses.loss import is_known
 from cac_tf.losses.loss import is_label
 from cac_tf.losses.loss import known_labels
+from cac_tf.losses.loss import only_counted
 
 
 class _MeanOverKnown(keras.metrics.Mean):
@@ -38,11 +39,14 @@ class _MeanOverKnown(keras.metrics.Mean):
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         labels = ops.reshape(y_true, (-1,))
-        weights = ops.cast(is_known(labels), self.dtype)
+        is_counted = is_known(labels)
+        weights = ops.cast(is_counted, self.dtype)
         if sample_weight is not None:
             weights *= ops.cast(ops.reshape(sample_weight, (-1,)), self.dtype)
         values = self._values(known_labels(labels), y_pred)
-        return super().update_state(values, sample_weight=weights)
+        return super().update_state(
+            only_counted(is_counted, values), sample_weight=weights
+        )
 
 
 def _is_nearest(labels, distances):
@@ -236,6 +240,8 @@ class OpenSetAUROC(keras.metrics.AUC):
         if isinstance(y_pred, dict):
             values = self.score.arguments_of(y_pred)
         score = self.score(*values)
+        # Rejected by every theta, as in a decision.
+        score = ops.where(ops.isnan(score), self._HIGHEST, score)
         # In [0, 1], in the order of the scores.
         size = ops.minimum(ops.abs(score), self._HIGHEST)
         up_to_one = ops.minimum(size, 1.0)

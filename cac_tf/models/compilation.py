@@ -49,10 +49,12 @@ class Watched(typing.NamedTuple):
         weights = sample_weight if self.is_weighted else None
         if not hasattr(self.metric, "READS"):
             # A stock metric knows nothing of the label -1.
+            is_counted = output_losses.is_known(labels)
             weights = output_losses.weights_of_counted(
-                output_losses.is_known(labels), weights, reduction=None
+                is_counted, weights, reduction=None
             )
             labels = output_losses.known_labels(labels)
+            outputs = _only_counted(is_counted, outputs)
         names = (*self.reads, *getattr(self.metric, "MAY_READ", ()))
         read = output_losses.select(
             outputs, [name for name in names if name in outputs]
@@ -302,19 +304,30 @@ def losses_of(found, labels, outputs, sample_weight, training):
         leaves_out = not training or (
             takes_negatives and not term.takes_negatives
         )
-        own_labels, weights = labels, sample_weight
+        own_labels, own_outputs, weights = labels, outputs, sample_weight
         rows = ops.cast(ops.shape(labels)[0], "float32")
         if leaves_out:
+            is_counted = output_losses.is_known(labels)
             own_labels = output_losses.known_labels(labels)
+            own_outputs = _only_counted(is_counted, outputs)
             weights = output_losses.weights_of_counted(
-                output_losses.is_known(labels), sample_weight, reduction
+                is_counted, sample_weight, reduction
             )
             rows = number_of_rows(labels)
         if reduction == "mean_with_sample_weight" and weights is not None:
             rows = ops.sum(ops.cast(weights, "float32"))
-        value = term.value(own_labels, outputs, weights)
+        value = term.value(own_labels, own_outputs, weights)
         pairs.append((value, None if reduction == "sum" else rows))
     return pairs
+
+
+def _only_counted(is_counted, outputs):
+    return {
+        name: value
+        if name == "anchors"
+        else output_losses.only_counted(is_counted, value)
+        for name, value in outputs.items()
+    }
 
 
 def total_loss(*arguments):

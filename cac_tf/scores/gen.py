@@ -8,11 +8,11 @@ from keras import ops
 
 from cac_tf.annotations import Config
 from cac_tf.annotations import Tensor
+from cac_tf.arguments import whole_number
 from cac_tf.layers.precision import full_precision
 from cac_tf.layers.rejection_score import share_of_others
 from cac_tf.scores.registry import register
 from cac_tf.scores.score import Score
-from cac_tf.scores.score import whole_number
 
 
 @register

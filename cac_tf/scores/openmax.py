@@ -12,6 +12,7 @@ from cac_tf import lazy
 from cac_tf.annotations import Config
 from cac_tf.annotations import Outputs
 from cac_tf.annotations import Tensor
+from cac_tf.arguments import whole_number
 from cac_tf.layers.anchored_distance import dense_distances
 from cac_tf.layers.open_set_decision import nearest_class
 from cac_tf.layers.precision import full_precision
@@ -19,7 +20,6 @@ from cac_tf.scores.registry import register
 from cac_tf.scores.score import Known
 from cac_tf.scores.score import KnownBatch
 from cac_tf.scores.score import Score
-from cac_tf.scores.score import whole_number
 from cac_tf.scores.statistics import rows_by_class
 
 stats = lazy.module("scipy.stats")

@@ -3,7 +3,6 @@
 
 import functools
 import math
-import numbers
 import typing
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -27,28 +26,6 @@ from cac_tf.scores.registry import find
 
 # Outputs of the classifier that are small for the class of an input.
 _OF_CENTRES = ("distances", "gamma")
-
-
-def whole_number(name: str, value: Any, least: int = 1) -> int:
-    """An argument as an int.
-
-    Raises:
-        ValueError: it is not a whole number, or below the least one allowed.
-
-    Example:
-
-    >>> whole_number("rank", 2.0)
-    2
-    >>> whole_number("rank", 2.5)
-    Traceback (most recent call last):
-    ValueError: rank must be a whole number of at least 1; got 2.5.
-    """
-    is_whole = isinstance(value, numbers.Real) and value == value // 1
-    if not is_whole or not least <= value < math.inf:
-        raise ValueError(
-            f"{name} must be a whole number of at least {least}; got {value!r}."
-        )
-    return int(value)
 
 
 class LastLayer(typing.NamedTuple):

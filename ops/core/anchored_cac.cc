@@ -12,6 +12,10 @@
 // Vectors wider than the machine's own never cross a call that is not inlined.
 #pragma GCC diagnostic ignored "-Wpsabi"
 
+#if !defined(__GNUC__) || defined(__clang__) || __GNUC__ < 12
+#error "The core needs GCC 12 or newer; the variable CXX names the compiler."
+#endif
+
 namespace cac_tf {
 namespace {
 
@@ -25,7 +29,7 @@ namespace baseline {
 
 // GCC's target_clones would be shorter, but it takes wide vectors apart for
 // the lowest level before it makes the clones.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#if defined(__x86_64__)
 #define CAC_TF_HAS_LEVELS
 #pragma GCC push_options
 #pragma GCC target("arch=x86-64-v3")

@@ -514,16 +514,22 @@ def test_trains_inside_a_plain_keras_model(tmp_path):
     )
 
 
-@pytest.mark.parametrize("num_classes", [1, 0, 2.5])
+@pytest.mark.parametrize("num_classes", [1, 0, 2.5, np.nan, "3"])
 def test_bad_number_of_classes(num_classes):
     with pytest.raises(ValueError, match="at least 2"):
         AnchoredDistance(num_classes)
 
 
-@pytest.mark.parametrize("magnitude", [0.0, -1.0, np.nan, np.inf])
+@pytest.mark.parametrize("magnitude", [0.0, -1.0, np.nan, np.inf, 1e25, "10"])
 def test_bad_magnitude(magnitude):
-    with pytest.raises(ValueError, match="magnitude must be positive"):
+    with pytest.raises(ValueError, match="magnitude must be a number in 1e-18"):
         AnchoredDistance(3, magnitude=magnitude)
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3, 3), (2, 4)])
+def test_logits_of_other_shapes(shape):
+    with pytest.raises(ValueError, match=r"needs logits of shape \(batch, 3\)"):
+        AnchoredDistance(3)(np.zeros(shape, "float32"))
 
 
 @pytest.mark.parametrize("width", [0, -3, 2.5])

@@ -121,6 +121,12 @@ def test_double_precision_is_normalised_in_float32(images, training):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("argument", ["axis", "renorm", "renorm_clipping"])
+def test_arguments_that_it_does_not_take(argument):
+    with pytest.raises(ValueError, match=f"without renormal.*; got {argument}"):
+        BatchNormalization(**{argument: 1})
+
+
 def test_not_trainable_means_inference(layer, images):
     layer.trainable = False
     before = np.asarray(layer(images, training=False))

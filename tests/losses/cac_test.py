@@ -136,7 +136,9 @@ def test_class_means_get_no_correction_of_anchors(rng, mode):
         outputs = {
             "logits": z,
             "distances": dense_distances(z, centres),
-            "anchors": Anchors(10.0, keras.ops.convert_to_tensor(False)),
+            "anchors": Anchors(
+                10.0, keras.ops.convert_to_tensor(False), centres
+            ),
         }
         return CACLoss(reduction=None).of_outputs(y, outputs)
 

@@ -163,11 +163,16 @@ def test_no_counted_row_is_no_loss(reduction):
     np.testing.assert_array_equal(np.asarray(total), np.zeros(total.shape))
 
 
-@pytest.mark.parametrize("are_in_force", [True, False])
+@pytest.mark.parametrize(
+    ("are_in_force", "has_no_means"),
+    [(True, True), (True, False), (False, False)],
+)
 @pytest.mark.parametrize("is_stock", [True, False])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-def test_cac_loss_of_outputs(rng, reduction, weighted, is_stock, are_in_force):
+def test_cac_loss_of_outputs(
+    rng, reduction, weighted, is_stock, are_in_force, has_no_means
+):
     """With anchors or class means, fused or not: what the distances say."""
     logits = np.float32(4 * rng.standard_normal((8, 3)))
     labels = rng.integers(0, 3, 8)
@@ -179,7 +184,11 @@ def test_cac_loss_of_outputs(rng, reduction, weighted, is_stock, are_in_force):
     outputs = {
         "logits": keras.ops.convert_to_tensor(logits),
         "distances": keras.ops.convert_to_tensor(np.float32(distances)),
-        "anchors": Anchors(7.0, keras.ops.convert_to_tensor(are_in_force)),
+        "anchors": Anchors(
+            7.0,
+            keras.ops.convert_to_tensor(are_in_force),
+            None if has_no_means else np.float32(centres),
+        ),
     }
     loss = losses.CACLoss(0.3, reduction=reduction)
     expected = reduced(

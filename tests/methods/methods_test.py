@@ -108,7 +108,10 @@ def test_a_preset_without_a_second_stage_keeps_none_until_converged():
         ({"epochs": 0}, "epochs must be at least 1; got 0"),
         ({"epochs": 2.0}, "epochs must be a whole number .int.; got 2.0"),
         ({"epochs": None}, "epochs must be a whole number .int.; got None"),
-        ({"batch_size": True}, "batch_size must be a whole number .int.; got True"),
+        (
+            {"batch_size": True},
+            "batch_size must be a whole number .int.; got True",
+        ),
         ({"learning_rate": 0.0}, "learning_rate must be above 0; got 0.0"),
         ({"learning_rate": math.nan}, "learning_rate must be a finite number"),
         ({"weight_decay": math.inf}, "weight_decay must be a finite number"),

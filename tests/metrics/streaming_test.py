@@ -150,6 +150,26 @@ def test_class_indices_beyond_those_of_half_precision(metric, dtype):
     assert float(found.result()) == 1.0
 
 
+def test_auroc_takes_nan_for_unknown():
+    """As a decision rejects it, whatever theta is."""
+    labels = np.array([0, 0, -1, -1])
+    distances = np.float32([[1, 14], [2, 13], [9, 8], [7, np.nan]])
+    metric = metrics.OpenSetAUROC("min_distance")
+    metric.update_state(labels, distances)
+    assert float(metric.result()) == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_unknown_rows_of_any_values_do_not_count(value):
+    labels = np.array([0, 1, -1])
+    distances = np.float32([[1, 14], [2, 3], [value, 8]])
+    for metric in (metrics.AnchorLoss(), metrics.TupletLoss()):
+        metric.update_state(labels, distances)
+        wanted = type(metric)()
+        wanted.update_state(labels[:2], distances[:2])
+        assert float(metric.result()) == pytest.approx(float(wanted.result()))
+
+
 def test_auroc_takes_one_output_by_its_name_too(rng):
     labels, outputs = known_and_unknown(rng, rows=300)
     one, other = metrics.OpenSetAUROC(), metrics.OpenSetAUROC()

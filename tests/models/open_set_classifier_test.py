@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import contextlib
 import resource
 import subprocess
 import sys
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 
 import cac_tf
+from cac_tf import ops as fused_ops
+from cac_tf.layers import AnchoredDistance
 from cac_tf.models import training_checks
 from tests import oracle
 from tests.conftest import ROOT
@@ -793,6 +796,33 @@ def test_a_training_that_is_refused_changes_nothing(rng, tmp_path, problem):
             getattr(after, name), getattr(before, name), rtol=1e-5
         )
     assert model.threshold == theta
+
+
+def test_unknown_validation_rows_whose_outputs_overflow(rng):
+    """They do not count, and the streamed AUROC takes them for unknown."""
+    x, y = blobs(rng)
+    model = small_classifier()
+    model.compile(
+        "sgd",
+        cac_tf.losses.CACLoss(),
+        metrics=["accuracy", cac_tf.metrics.OpenSetAUROC()],
+    )
+    rows = np.concatenate([x[:30], np.float32([[3e38, -3e38, 3e38, 1, 1]])])
+    labels = np.append(y[:30], -1)
+    expected = model.evaluate(x[:30], y[:30], verbose=0, return_dict=True)
+    actual = model.evaluate(rows, labels, verbose=0, return_dict=True)
+    assert actual["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+    assert actual["accuracy"] == expected["accuracy"]
+    assert actual["auroc"] > 0.999
+
+
+@pytest.mark.parametrize("is_stock", [False, True])
+def test_a_head_in_double_precision_is_trained(rng, is_stock):
+    x, y = blobs(rng)
+    model = small_classifier(head=AnchoredDistance(3, dtype="float64"))
+    with fused_ops.stock_operations() if is_stock else contextlib.nullcontext():
+        model.fit(x, y, epochs=5, verbose=0)
+    assert np.mean(model.predict_scores(x).predicted_class_id == y) > 0.95
 
 
 def test_lists_of_rows_and_of_batches(rng):

@@ -156,6 +156,27 @@ def test_an_accelerator_without_kernels_is_left_to_stock_operations(
         assert loss() == pytest.approx(LOSS, rel=1e-6)
 
 
+def test_operations_that_cannot_be_run_are_warned_about(built, fresh):
+    """On a GPU of another architecture, they are found and fail."""
+
+    def fail():
+        raise RuntimeError("no kernel image is available")
+
+    fresh.setattr(built, "run_once", fail)
+    with pytest.warns(UserWarning, match="no kernel image.*Stock operations"):
+        assert fused_ops.binding() is None
+    assert loss() == pytest.approx(LOSS, rel=1e-6)
+
+
+def test_the_first_use_may_be_inside_a_compiled_function(built, fresh):
+    compiled = execution.compiled(
+        lambda z, y: cac_loss_from_logits(y, z), "graph"
+    )
+    values = compiled(np.float32([[1.0, 2.0]]), np.int32([0]))
+    np.testing.assert_allclose(values, [LOSS], rtol=1e-6)
+    assert fused_ops.binding() is built
+
+
 def run_build(*arguments, **environment):
     return subprocess.run(
         [sys.executable, "-m", "cac_tf.ops.build", *arguments],

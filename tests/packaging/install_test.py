@@ -86,7 +86,7 @@ def test_editable_install(tmp_path):
 ROOMS = [
     # Lower rooms first; a room may import itself and those of lines before.
     {"annotations", "version"},
-    {"beside_keras", "cores", "file_lock", "lazy"},
+    {"arguments", "beside_keras", "cores", "file_lock", "lazy"},
     {
         "atomic_files",
         "hyperparameters",
