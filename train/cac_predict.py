@@ -193,7 +193,7 @@ def main(values, inputs):
 def _check_no_effect(values, names, why):
     given = [name for name in names if values[name].present]
     if given:
-        raise ValueError(f"{given[0]} has no effect {why}")
+        raise ValueError(f"--{given[0]} has no effect {why}")
 
 
 class _NotCopied(Exception):
@@ -302,18 +302,18 @@ def _check_runner(values, into_parts):
         raise ValueError(f"beam_options cannot be read: {error}.") from error
     if values.runner is None:
         if values.beam_options is not None:
-            raise ValueError("beam_options have no effect without runner.")
+            raise ValueError("--beam_options has no effect without --runner.")
         return
     if importlib.util.find_spec("apache_beam") is None:
         raise ValueError(
-            "runner needs Apache Beam: pip install 'cac-tf[beam]'."
+            "--runner needs Apache Beam: pip install 'cac-tf[beam]'."
         )
     if not into_parts:
         raise ValueError(
-            "runner needs an output in parts: a folder, such as answers/."
+            "--runner needs an output in parts: a folder, such as answers/."
         )
     if values.copy_to is not None:
-        raise ValueError("copy_to does not go together with runner.")
+        raise ValueError("--copy_to does not go together with --runner.")
 
 
 def _is_folder(path):
@@ -332,7 +332,7 @@ def _shard(text, into_parts):
         )
     if not into_parts:
         raise ValueError(
-            "shard needs an output in parts: a folder, such as answers/."
+            "--shard needs an output in parts: a folder, such as answers/."
         )
     return int(match[1]), int(match[2])
 

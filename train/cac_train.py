@@ -175,6 +175,9 @@ def _dump(values, settings):
         raise ValueError(
             f"--dump_arrays must end in .npz; got {values.dump_arrays}."
         )
+    folder = os.path.dirname(values.dump_arrays) or "."
+    if not os.path.isdir(folder):  # Known only after the images are read.
+        raise ValueError(f"--dump_arrays: there is no folder {folder}.")
     dataset = data.load_open_set_dataset(**settings)
     for note in dataset.notes:
         terminal.tell("note", note)

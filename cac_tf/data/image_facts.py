@@ -175,6 +175,8 @@ def _look(sources, shape):
             squares[row] = np.einsum("hwc,hwc->c", pixels, pixels)
             for kind in kinds:
                 conversions[row] |= 1 << CONVERSIONS.index(kind)
+        except MemoryError:
+            raise  # Says nothing of the image.
         except Exception:  # Pillow's decoders raise of any kind.
             is_readable[row] = False
     return digests, sums, squares, conversions, is_readable

@@ -16,6 +16,8 @@ _KINDS = {
 _OTHER_MODE, _OTHER_SIZE = "of another colour mode", "of another size"
 # Formats of which Pillow reads the 16 bits of a pixel into 32.
 _16_BITS_IN_32 = ("PNG", "PPM")
+# The tag of TIFF.
+_BITS_PER_SAMPLE = 258
 # All that an image that had to be converted can be.
 CONVERSIONS = (*dict.fromkeys(_KINDS.values()), _OTHER_MODE, _OTHER_SIZE)
 
@@ -43,10 +45,12 @@ def read_image(source, image_size=None, channels=3):
         has_16_bits = image.mode.startswith("I;16") or (
             image.mode == "I" and image.format in _16_BITS_IN_32
         )
+        # Of TIFF, there are 12 bits too.
+        bits = getattr(image, "tag_v2", {}).get(_BITS_PER_SAMPLE, (16,))[0]
         image = PIL.ImageOps.exif_transpose(image)
         # Pillow would clip these at 255 instead of scaling them.
         if has_16_bits:
-            high_byte = (np.asarray(image) >> 8).astype("uint8")
+            high_byte = (np.asarray(image) >> (bits - 8)).astype("uint8")
             image = PIL.Image.fromarray(high_byte)
         elif image.mode in ("I", "F"):
             raise ValueError(

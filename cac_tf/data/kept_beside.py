@@ -72,7 +72,10 @@ def listing_of(folder, paths):
     """
     found = []
     for path in paths:
-        status = os.stat(path)
+        try:
+            status = os.stat(path)
+        except FileNotFoundError:  # A link that leads nowhere.
+            status = os.lstat(path)
         # As bytes: a name need not be valid text.
         name = os.fsencode(os.path.relpath(path, folder)).hex()
         found.append((name, status.st_size, status.st_mtime_ns))

@@ -20,6 +20,7 @@ from cac_tf.data.pixel_scale import on_one_scale
 from cac_tf.labels import UNKNOWN
 from cac_tf.labels import UNKNOWN_NAME
 from cac_tf.labels import check_class_names
+from cac_tf.labels import check_labels
 
 model_selection = lazy.module("sklearn.model_selection")
 
@@ -300,7 +301,8 @@ def make_open_set_dataset(
     Raises:
         ValueError: fewer than two known classes, a class listed twice or for
             two purposes, one that does not exist or has too few images, two
-            classes with one name, values that cannot be pixels.
+            classes with one name, labels that are no ids of classes or not as
+            many as images, values that cannot be pixels.
 
     Example:
 
@@ -319,6 +321,7 @@ def make_open_set_dataset(
     known, negative = list(known_classes), list(negative_classes)
     check_class_names(class_names, name)
     check_known(known, class_names, name)
+    check_ids(negative, class_names, name)
     if len(set(negative)) != len(negative):
         names = listed(class_names[i] for i in negative)
         raise ValueError(f"A negative class is listed twice: {names}.")
@@ -329,13 +332,15 @@ def make_open_set_dataset(
         unknown=unknown_classes or () if unknown is None else (),
     )
     check_split(split_seed, test_fraction, validation_fraction)
+    sources = {"train": train, "validation": validation, "test": test}
     sources = {
-        "train": train,
-        "validation": validation,
-        "test": test,
-        "unknown": unknown,
-        "negatives": fields.get("negatives"),
+        part: _checked(examples, class_names, f"{part} part of {name}")
+        for part, examples in sources.items()
     }
+    sources["unknown"] = _checked(
+        unknown, unknown_class_names or (), f"unknown part of {name}"
+    )
+    sources["negatives"] = fields.get("negatives")
     sources, notes = _on_one_scale(sources, white)
     train, validation, test, unknown, negatives = sources.values()
     if negatives is not None:
@@ -402,6 +407,22 @@ def make_open_set_dataset(
     )
 
 
+def _checked(examples, class_names, what):
+    """The examples with labels as int64, (n,)."""
+    if examples is None:
+        return None
+    try:
+        labels = check_labels(examples.labels, len(class_names))
+    except ValueError as error:
+        raise ValueError(f"The {what}: {error}") from error
+    if len(labels) != len(examples.images):
+        raise ValueError(
+            f"The {what} has {len(labels)} labels for {len(examples.images)} "
+            "images."
+        )
+    return examples._replace(labels=labels)
+
+
 def _on_one_scale(parts, white):
     """`Examples` of all parts with values 0...255, and notes."""
     images, notes = on_one_scale(
@@ -441,6 +462,7 @@ def check_known(known, class_names, name):
     ValueError: At least two known classes are needed; got 1. Classes of \
 pets: cat, dog.
     """
+    check_ids(known, class_names, name)
     if len(known) < 2:
         raise ValueError(
             f"At least two known classes are needed; got {len(known)}. "
@@ -456,6 +478,23 @@ pets: cat, dog.
         )
 
 
+def check_ids(ids, class_names, name):
+    """Refuses ids of classes that do not exist.
+
+    Example:
+
+    >>> check_ids([0, 9], ["cat", "dog"], "pets")
+    Traceback (most recent call last):
+    ValueError: pets has no class 9; its classes are 0 to 1: cat, dog.
+    """
+    wrong = [i for i in ids if not 0 <= i < len(class_names)]
+    if wrong:
+        raise ValueError(
+            f"{name} has no class {wrong[0]}; its classes are 0 to "
+            f"{len(class_names) - 1}: {listed(class_names)}."
+        )
+
+
 def check_split(split_seed, test_fraction, validation_fraction):
     """Refuses a seed or shares by which no part can be set apart."""
     for value, option in (
@@ -464,7 +503,7 @@ def check_split(split_seed, test_fraction, validation_fraction):
     ):
         if not 0.0 < value < 1.0:
             raise ValueError(f"{option} must be in (0, 1); got {value!r}.")
-    if not 0 <= split_seed < 2**32:
+    if split_seed != int(split_seed) or not 0 <= split_seed < 2**32:
         raise ValueError(
             f"split_seed must be a whole number in 0...{2**32 - 1}; got "
             f"{split_seed!r}."

@@ -196,7 +196,13 @@ def _label(features, wanted, where):
             if len(feature.int64_list.value) == 1:
                 return feature.int64_list.value[0]
             if len(feature.bytes_list.value) == 1:
-                return sys.intern(feature.bytes_list.value[0].decode())
+                try:
+                    text = feature.bytes_list.value[0].decode()
+                except UnicodeDecodeError as error:
+                    raise ValueError(
+                        f"{where} has a label that is no UTF-8 text: {error}."
+                    ) from error
+                return sys.intern(text)
     raise ValueError(
         f"{where} has no label, one whole number or text called "
         f"{' or '.join(wanted)}; it has "

@@ -20,6 +20,14 @@ from cac_tf.registry import did_you_mean
 _FILES_AT_ONCE = 1024
 
 
+def _refuse_a_folder(name, error):
+    if os.path.isdir(name):
+        raise ValueError(
+            f"{name!r} is a folder, not the name of a data set. For its "
+            f"images: dataset='folder', data_dir={name!r}."
+        ) from error
+
+
 def prepared_builder(name, data_dir=None):
     """The TFDS builder of an image classification set, with prepared data.
 
@@ -27,11 +35,6 @@ def prepared_builder(name, data_dir=None):
         ValueError: an unknown name, no `image` or `label`, or data that are
             missing and cannot be downloaded.
     """
-    if os.path.isdir(name):
-        raise ValueError(
-            f"{name!r} is a folder, not the name of a data set. For its "
-            f"images: dataset='folder', data_dir={name!r}."
-        )
     try:
         import tensorflow_datasets as tfds
     except ImportError as error:
@@ -46,8 +49,10 @@ def prepared_builder(name, data_dir=None):
     try:
         builder = tfds.builder(name, data_dir=data_dir)
     except tfds.core.DatasetNotFoundError as error:
+        _refuse_a_folder(name, error)
         raise ValueError(_no_such_name(name)) from error
     except Exception as error:  # A name with a version or settings in it.
+        _refuse_a_folder(name, error)
         raise ValueError(
             f"{name!r} names no data set of TFDS: {str(error).splitlines()[0]} "
             f"There are: {what_is_taken()}."

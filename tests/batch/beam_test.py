@@ -182,7 +182,7 @@ def test_a_part_that_another_process_finished_is_kept(tmp_path):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--beam_options=--x"], "beam_options have no effect"),
+        (["--beam_options=--x"], "beam_options has no effect without --runner"),
         (["--runner=DirectRunner"], "output in parts"),
         (["--runner=DirectRunner", "--output=a.csv"], "output in parts"),
         (

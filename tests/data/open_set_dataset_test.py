@@ -186,6 +186,17 @@ def test_many_classes_are_not_all_listed():
         )
 
 
+def test_labels_in_a_column():
+    source = numbered([0, 1, 2] * 10)
+    columns = source._replace(labels=source.labels[:, None])
+    made = [
+        data.make_open_set_dataset("made", one, ["a", "b", "c"], [0, 1])
+        for one in (source, columns)
+    ]
+    assert made[0].counts == made[1].counts
+    np.testing.assert_array_equal(made[0].train.labels, made[1].train.labels)
+
+
 def test_bad_input():
     source = numbered([0, 0, 0, 1, 1, 1, 2])
     names = ["a", "b", "c"]
@@ -197,6 +208,20 @@ def test_bad_input():
 
     with pytest.raises(ValueError, match="At least two known classes"):
         make([0])
+    with pytest.raises(ValueError, match="made has no class 9; its classes"):
+        make([0, 9])
+    with pytest.raises(ValueError, match="made has no class -1; its classes"):
+        make([0, 1], negative_classes=[-1])
+    with pytest.raises(ValueError, match="seed must be a whole .* got 1.5"):
+        make([0, 1], split_seed=1.5)
+    for labels, message in (
+        ([0, 1, -1], "The test part of made: Label -1 at position 2 is out"),
+        ([0, 1, 3], "The test part of made: Label 3 at position 2 is out"),
+        ([0, 1], "The test part of made has 2 labels for 3 images"),
+    ):
+        test = data.Examples(source.images[:3], np.array(labels))
+        with pytest.raises(ValueError, match=message):
+            make([0, 1], test=test)
     with pytest.raises(ValueError, match="listed twice: a, a"):
         make([0, 0])
     with pytest.raises(ValueError, match="these have one: 'c'"):

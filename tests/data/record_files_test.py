@@ -338,6 +338,24 @@ def test_a_folder_called_like_a_file(tmp_path, photos):
     assert data.load_record_folder(folder, SIZE).train.size == 30
 
 
+def test_damaged_tables_and_labels(tmp_path, photos):
+    write_parquet(tmp_path, photos, LABELS["numbers"])
+    damaged = tmp_path / "train-0.parquet"
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    with pytest.raises(ValueError, match=r"train-0\.parquet cannot be read"):
+        data.load_record_folder(tmp_path, SIZE)
+    damaged.unlink()
+    damaged.mkdir()
+    with pytest.raises(ValueError, match=r"train-0\.parquet cannot be read"):
+        data.load_record_folder(tmp_path, SIZE)
+
+
+def test_labels_that_are_no_utf8(tmp_path, photos):
+    write_tfrecords(tmp_path, photos, [b"caf\xe9"] * len(photos))
+    with pytest.raises(ValueError, match="has a label that is no UTF-8 text"):
+        data.load_record_folder(tmp_path, SIZE)
+
+
 def test_bad_folders(tmp_path, photos):
     with pytest.raises(ValueError, match="needs data_dir"):
         data.load_open_set_dataset("records", known_classes=["a", "b"])

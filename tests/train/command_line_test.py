@@ -670,6 +670,12 @@ def test_flags_without_effect(arguments, message, tmp_path):
     assert not out.exists()
 
 
+def test_dumped_arrays_need_a_folder(tmp_path):
+    path = tmp_path / "no" / "a.npz"
+    with pytest.raises(ValueError, match="arrays: there is no folder .*no"):
+        run(cac_train, "--dataset=digits", f"--dump_arrays={path}")
+
+
 @pytest.mark.slow
 def test_until_converged(tmp_path):
     run(

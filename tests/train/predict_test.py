@@ -321,7 +321,7 @@ def test_flags_without_effect(model, photos, tmp_path):
         (tmp_path / "a.npz", f"--copy_to={tmp_path / 's'}", "where no input"),
     ):
         name = flag[2:].split("=")[0]
-        with pytest.raises(ValueError, match=f"^{name} has no effect {why}"):
+        with pytest.raises(ValueError, match=f"^--{name} has no effect {why}"):
             run(model, inputs, flag, f"--output={tmp_path / 'x.csv'}")
     assert sorted(os.listdir(tmp_path)) == ["a.npz", "photos"]
 

@@ -102,23 +102,41 @@ def _check_there_are_files(data_dir, class_names, ids):
 def image_files(folder):
     """Paths of files of a folder at any depth, in any order.
 
-    Hidden files and folders are left out.
+    Hidden files and folders are left out. A link that leads nowhere is a file
+    that cannot be read.
+
+    Raises:
+        OSError: a folder that cannot be read.
     """
-    for parent, folders, files in os.walk(folder):
+
+    def refuse(error):
+        # (A part need not have a folder of each class.)
+        if not isinstance(error, FileNotFoundError):
+            raise error
+
+    for parent, folders, files in os.walk(folder, onerror=refuse):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in files:
             path = os.path.join(parent, name)
-            if not name.startswith(".") and os.path.isfile(path):
+            is_file = os.path.isfile(path) or os.path.islink(path)
+            if not name.startswith(".") and is_file:
                 yield path
 
 
 def _parts(root):
     """The folders that hold classes: {"train": ..., "test": ...} or all."""
     if (root / "train").is_dir() and (root / "test").is_dir():
-        parts = {"train": root / "train", "test": root / "test"}
-        if (root / "validation").is_dir():
-            parts["validation"] = root / "validation"
-        return parts
+        found = {f.name: f for f in _class_folders(root)}
+        names = ("train", "test", "validation")
+        others = sorted({*found} - {*names})
+        if others:
+            raise ValueError(
+                f"{root} holds train and test, and beside them "
+                f"{', '.join(others)}. Beside these two there can be only "
+                "validation; where they are names of classes, put all classes "
+                "into one more folder, train/, without a test/ beside it."
+            )
+        return {name: found[name] for name in names if name in found}
     return {"train": root}
 
 

@@ -331,7 +331,8 @@ def _examples(entries, part, path):
     if images is None or labels is None:
         raise ValueError(f"{path} must hold both x_{part} and y_{part}.")
     images = _images(images, f"x_{part}", path)
-    labels = labels.reshape(-1) if labels.ndim == 2 else labels
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
     if labels.shape != (len(images),):
         raise ValueError(
             f"y_{part} in {path} must hold one class id per image, "

@@ -26,6 +26,7 @@ from cac_tf.data.sources.source import register
 from cac_tf.data.streamed_images import StreamedImages
 from cac_tf.data.streamed_images import exceeds_memory
 
+arrow = lazy.module("pyarrow", extra="parquet")
 parquet = lazy.module("pyarrow.parquet", extra="parquet")
 
 _IMAGE_SIZE = 32
@@ -218,9 +219,16 @@ def _copy(path, part, paths):
         ) as progress,
     ):
         for source in paths:
-            for image, label in _rows(source):
+            for image, label in _readable_rows(source):
                 writer.write(_as_example(image, label).SerializeToString())
                 progress.update()
+
+
+def _readable_rows(path):
+    try:
+        yield from _rows(path)
+    except (OSError, arrow.ArrowInvalid) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
 
 
 def _rows(path):

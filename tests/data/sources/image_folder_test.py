@@ -2,6 +2,7 @@
 import errno
 import os
 import shutil
+import struct
 
 import numpy as np
 import PIL.Image
@@ -112,6 +113,23 @@ def test_given_parts_with_a_class_in_test_alone(tmp_path):
         )
 
 
+@pytest.mark.parametrize("other", ["val", "bus"])
+def test_folders_beside_the_parts(tmp_path, other):
+    """A part of another name, or classes called train and test."""
+    for part in ("train", "test", other):
+        for name in "ab":
+            paint(tmp_path / part / name / "0.png", (9, 9, 9))
+    with pytest.raises(ValueError, match=f"train and test, .* them {other}"):
+        load_image_folder(tmp_path)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_link_that_leads_nowhere(flat_folder, stream):
+    (flat_folder / "red" / "link.png").symlink_to("nowhere.png")
+    with pytest.raises(ValueError, match=r"red/link\.png.*No such file"):
+        load_image_folder(flat_folder, stream=stream)
+
+
 def test_every_kind_of_image_is_converted_and_counted(tmp_path):
     paint(tmp_path / "a" / "rgb.png", (255, 128, 0))
     paint(tmp_path / "a" / "grey.png", 128, "L")
@@ -139,6 +157,27 @@ def test_every_kind_of_image_is_converted_and_counted(tmp_path):
     assert "1 images of another colour mode" in notes
 
 
+def tiff_of_12_bits(pixels):
+    """A little-endian TIFF with one row of two pixels."""
+    first, second = pixels
+    data = bytes([first >> 4, (first & 15) << 4 | second >> 8, second & 255, 0])
+    tags = {
+        256: 2,  # width
+        257: 1,  # height
+        258: 12,  # bits
+        259: 1,  # no compression
+        262: 1,  # black is 0
+        273: 8,  # where the data are
+        277: 1,
+        278: 1,
+        279: 3,
+    }
+    entries = [struct.pack("<HHIHH", t, 3, 1, v, 0) for t, v in tags.items()]
+    head = b"II" + struct.pack("<HI", 42, 8 + len(data))
+    count = struct.pack("<H", len(tags))
+    return head + data + count + b"".join(entries) + bytes(4)
+
+
 def test_pixels_of_more_than_8_bits(tmp_path):
     """Those of 16 bits keep their first 8; of 32, white is not known."""
     pixels = np.uint16([[0, 255], [32768, 65535]])
@@ -148,6 +187,10 @@ def test_pixels_of_more_than_8_bits(tmp_path):
     for name in ("grey.pgm", "grey.png"):
         image, _ = read_image(tmp_path / name, channels=1)
         np.testing.assert_array_equal(image[..., 0], [[0, 0], [128, 255]])
+    # 12 bits, which Pillow cannot write: two pixels are three bytes.
+    (tmp_path / "grey.tiff").write_bytes(tiff_of_12_bits([4095, 2048]))
+    image, _ = read_image(tmp_path / "grey.tiff", channels=1)
+    np.testing.assert_array_equal(image[..., 0], [[255, 128]])
     for kind in ("int32", "float32"):
         path = tmp_path / f"{kind}.tiff"
         PIL.Image.fromarray(pixels.astype(kind)).save(path)

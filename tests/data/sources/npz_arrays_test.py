@@ -65,6 +65,7 @@ def test_grey_images_and_column_labels(rng, tmp_path):
         ({"x_train": np.zeros((60, 8, 8), "U1")}, "must be numbers"),
         ({"x_train": np.float32(1)}, "must be numbers of shape"),
         ({"y_train": np.int64(1)}, r"one class id per image, \(60,\)"),
+        ({"y_train": np.zeros((60, 3))}, r"per image, .*; got \(60, 3\)"),
         ({"y_train": np.full(60, "a")}, "whole numbers"),
         ({"y_train": np.full(60, np.inf)}, "class id inf, above"),
         ({"y_train": np.full(60, 2**64 - 1, "uint64")}, "class id 1844"),

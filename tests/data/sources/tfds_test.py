@@ -58,7 +58,10 @@ class TinyShapes(tfds.core.GeneratorBasedBuilder):
             yield i, {"image": image, "label": i % 2}
 
 
-def test_any_data_set_with_image_and_label(tmp_path):
+def test_any_data_set_with_image_and_label(tmp_path, monkeypatch):
+    # Such as that of a run: the name is that of the data set all the same.
+    (tmp_path / "run" / "tiny_shapes").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "run")
     images = load_tfds_images("tiny_shapes", str(tmp_path), image_size=16)
     assert images.class_names == ("dark", "light")
     assert images.train.images.shape == (12, 16, 16, 3)
