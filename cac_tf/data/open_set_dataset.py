@@ -346,8 +346,9 @@ def make_open_set_dataset(
     if negatives is not None:
         fields["negatives"] = negatives
     fields["notes"] = (*fields.get("notes", ()), *notes)
-    known_train = _relabelled(train, known)
-    _check_no_class_is_empty(known_train, known, class_names, name, "known")
+    # Their rows: images are copied once, into the part that they end in.
+    rows = _relabelled(train._replace(images=np.arange(train.size)), known)
+    _check_no_class_is_empty(rows, known, class_names, name, "known")
     if negative:
         negatives = _relabelled(train, negative)
         _check_no_class_is_empty(
@@ -373,9 +374,10 @@ def make_open_set_dataset(
     unknown_test = _relabelled(unknown, unknown_ids)
     known_names = tuple(class_names[i] for i in known)
     if test is None:
-        known_train, known_test = stratified_split(
-            known_train, test_fraction, split_seed, known_names
+        rows, test_rows = stratified_split(
+            rows, test_fraction, split_seed, known_names
         )
+        known_test = _of_rows(train, test_rows)
     else:
         known_test = _relabelled(test, known)
         if known_test.size == 0:
@@ -383,9 +385,10 @@ def make_open_set_dataset(
                 f"The test part of {name} has no image of a known class."
             )
     if validation is None:
-        known_train, validation = stratified_split(
-            known_train, validation_fraction, split_seed, known_names
+        rows, validation_rows = stratified_split(
+            rows, validation_fraction, split_seed, known_names
         )
+        validation = _of_rows(train, validation_rows)
     else:
         validation = _relabelled(validation, known)
         if validation.size == 0:
@@ -399,7 +402,7 @@ def make_open_set_dataset(
         class_ids=tuple(known),
         unknown_class_names=tuple(unknown_class_names[i] for i in unknown_ids),
         unknown_class_ids=tuple(unknown_ids),
-        train=known_train,
+        train=_of_rows(train, rows),
         validation=validation,
         known_test=known_test,
         unknown_test=unknown_test,
@@ -542,6 +545,11 @@ def _relabelled(examples, ids):
     order = np.argsort(ids)
     labels = order[np.searchsorted(ids, examples.labels[rows], sorter=order)]
     return examples.take(rows)._replace(labels=labels)
+
+
+def _of_rows(examples, rows):
+    """Examples with row numbers in place of images, with the images."""
+    return rows._replace(images=examples.take(rows.images).images)
 
 
 def _ids_present(labels, known):

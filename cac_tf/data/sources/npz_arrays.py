@@ -208,6 +208,7 @@ def _check_memory(file, members, path):
             )
         needed += max(size, member.file_size)
     available = psutil.virtual_memory().available
+    needed *= 2  # Images are copied into the parts of the data set.
     if needed > available:
         raise _NotThisFile(
             f"The arrays of {path} need {needed / 2**30:,.1f} GiB of memory; "
