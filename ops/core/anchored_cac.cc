@@ -24,7 +24,9 @@ struct RowLoss {
 };
 
 namespace baseline {
+#define CAC_TF_LANES 4
 #include "ops/core/row_functions.inc"
+#undef CAC_TF_LANES
 }  // namespace baseline
 
 // GCC's target_clones would be shorter, but it takes wide vectors apart for
@@ -34,15 +36,19 @@ namespace baseline {
 #pragma GCC push_options
 #pragma GCC target("arch=x86-64-v3")
 namespace x86_64_v3 {
+#define CAC_TF_LANES 8
 #include "ops/core/row_functions.inc"
+#undef CAC_TF_LANES
 }  // namespace x86_64_v3
 #pragma GCC pop_options
 #pragma GCC push_options
 #pragma GCC target("arch=x86-64-v4")
 namespace x86_64_v4 {
+#define CAC_TF_LANES 16
 #define CAC_TF_AVX512
 #include "ops/core/row_functions.inc"
 #undef CAC_TF_AVX512
+#undef CAC_TF_LANES
 }  // namespace x86_64_v4
 #pragma GCC pop_options
 #endif
