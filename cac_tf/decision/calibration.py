@@ -178,11 +178,11 @@ def thresholds_by_class(
     array([2.5, 8.5], dtype=float32)
     """
     scores = np.asarray(scores)
-    class_ids = check_labels(class_ids, num_classes)
+    predicted: np.ndarray = check_labels(class_ids, num_classes)
     thetas = np.empty(num_classes, "float32")
     absent = []
     for class_id in range(num_classes):
-        own = class_ids == class_id
+        own = predicted == class_id
         if not own.any():
             absent.append(class_id)
         thetas[class_id] = rule(scores[own] if own.any() else scores, rate)
