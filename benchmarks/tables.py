@@ -205,7 +205,8 @@ def trained_here_table():
             cells = found.setdefault((label, measure), {})
             cells.setdefault(dataset, []).append(value)
         times = minutes.setdefault(dataset, [])
-        if label in _SCORES_TRAINED and "epochs" in metrics:
+        # (Cross-entropy takes as long, but was trained on other processors.)
+        if label == "cac" and "epochs" in metrics:
             times.append(metrics["seconds"] / 60)
     minutes = {
         name: minutes[name]
@@ -230,7 +231,7 @@ def trained_here_table():
         f"{np.median(values):.0f}" if values else NOTHING
         for values in minutes.values()
     ]
-    lines.append(f"| minutes a training | {' | '.join(spent)} |")
+    lines.append(f"| cac, minutes a training | {' | '.join(spent)} |")
     return "\n".join(lines)
 
 
