@@ -381,7 +381,7 @@ def chunk_of_rows(keys, values, classifier, errors):
         classifier: `Classifier`.
         errors: dict of what could not be read, from the position.
     """
-    readable = [v for place, v in enumerate(values) if place not in errors]
+    readable = (v for place, v in enumerate(values) if place not in errors)
     shape = _shape_of_rows(readable, classifier.input_shape)
     if not errors:
         # All at once; if that fails, one by one, to find out which.
