@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a trained classifier learns from known data without gradients."""
 
-from cac_tf.models import input_checks
+from cac_tf import lazy
+
+# It needs Keras, which `--help` does without.
+input_checks = lazy.module("cac_tf.models.input_checks")
 
 
 def fit_to_known_data(model, dataset):
