@@ -9,7 +9,8 @@ in random order; first the fast ones, then the slow ones. Then times the bare
 C++ core against a memcpy of as many bytes, with one thread and two, and
 measures the memory that a call takes. Takes about ten minutes; needs PyTorch
 and g++. Writes results/fused_op.json, from which benchmarks/tables.py makes
-its tables.
+its tables. Without AVX-512 vectors are half as wide: the file's name then ends
+in "_without_avx512".
 """
 
 import contextlib
@@ -25,7 +26,7 @@ import time
 import numpy as np
 
 ROOT = pathlib.Path(__file__).parent.parent
-RESULT = ROOT / "benchmarks" / "results" / "fused_op.json"
+RESULTS = ROOT / "benchmarks" / "results"
 SHAPES = ((128, 6), (128, 20), (256, 200), (1024, 1000), (256, 10000))
 SECONDS_OF_A_SHAPE = 30.0
 ROUNDS = (15, 400)
@@ -338,6 +339,7 @@ def main():
 
     from cac_tf import atomic_files
     from cac_tf import ops as fused_ops
+    from cac_tf.experiments.environment import bfloat16_is_slow
     from cac_tf.experiments.environment import environment
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -359,7 +361,8 @@ def main():
         "core": core,
         "memory": measure_memory(),
     }
-    atomic_files.write_json(RESULT, result)
+    suffix = "_without_avx512" if bfloat16_is_slow() else ""
+    atomic_files.write_json(RESULTS / f"fused_op{suffix}.json", result)
     print(json.dumps({k: result[k] for k in ("ratios", "core", "memory")}))
 
 

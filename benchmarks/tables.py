@@ -285,9 +285,9 @@ FUSED_OP_ROWS = (
 )
 
 
-def fused_op_table():
+def fused_op_table(name="fused_op"):
     """Microseconds of loss and gradient, one thread, in Markdown."""
-    result = json.loads((RESULTS / "fused_op.json").read_text())
+    result = json.loads((RESULTS / f"{name}.json").read_text())
     shapes = result["shapes"]
     lines = [
         f"| µs, median (10th percentile) "
@@ -308,9 +308,9 @@ def fused_op_table():
     return "\n".join(lines)
 
 
-def fused_core_table():
+def fused_core_table(name="fused_op"):
     """Microseconds of the bare C++ core beside a memcpy, in Markdown."""
-    core = json.loads((RESULTS / "fused_op.json").read_text())["core"]
+    core = json.loads((RESULTS / f"{name}.json").read_text())["core"]
     lines = [
         f"| µs, median | {' | '.join(s.replace('x', '×') for s in core)} |",
         "| --- |" + " ---: |" * len(core),
@@ -729,7 +729,13 @@ TABLES = {
     "edge_formats": edge_formats_table,
     "far_away": far_away_table,
     "fused_core": fused_core_table,
+    "fused_core_without_avx512": functools.partial(
+        fused_core_table, "fused_op_without_avx512"
+    ),
     "fused_op": fused_op_table,
+    "fused_op_without_avx512": functools.partial(
+        fused_op_table, "fused_op_without_avx512"
+    ),
     "readme": readme_table,
     "overlap": overlap_table,
     "recipes_tried": recipes_tried_table,

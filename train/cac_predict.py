@@ -196,10 +196,6 @@ def _check_no_effect(values, names, why):
         raise ValueError(f"--{given[0]} has no effect {why}")
 
 
-class _NotCopied(Exception):
-    """Photos of a part could not be copied."""
-
-
 class _Work:
     """Answers blocks, and counts."""
 
@@ -275,11 +271,8 @@ def _write_parts(values, shard, blocks, classifier, work):
             try:
                 with batch.writing(parts.path(position)) as write:
                     work.answer(blocks[position], write, progress)
-                    if work.not_copied > before:
-                        raise _NotCopied
-            except _NotCopied:
-                # The part is not finished, so the same command does it again.
-                continue
+                    # The same command copies again what is not copied yet.
+                    parts.mark(position, work.not_copied > before)
             except file_lock.LockedError as error:
                 # Another process is at it.
                 print(error, file=sys.stderr)

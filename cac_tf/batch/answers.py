@@ -230,8 +230,10 @@ def _counts(rows):
     return Counts(accepted, rejected, failed)
 
 
-# Of folders, and of the second file of a name: no name becomes too long.
+# Of the second file of a name, in characters: no name becomes too long.
 _LONGEST_STEM = 50
+# Of folders, in bytes. File systems take 255.
+_LONGEST_FOLDER = 240
 
 
 def _folder_name(label):
@@ -242,7 +244,8 @@ def _folder_name(label):
     >>> _folder_name("cat"), _folder_name("cat/dog")
     ('cat', 'cat_dog_c9102ea6')
     """
-    name = re.sub(r"[^\w. -]", "_", label)[:_LONGEST_STEM].strip(". ")
+    name = re.sub(r"[^\w. -]", "_", label).encode()[:_LONGEST_FOLDER]
+    name = name.decode(errors="ignore").strip(". ")
     if name == label:
         return name
     digest = hashlib.sha256(label.encode("utf-8", "surrogateescape"))

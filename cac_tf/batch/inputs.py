@@ -382,7 +382,7 @@ def chunk_of_rows(keys, values, classifier, errors):
         errors: dict of what could not be read, from the position.
     """
     readable = (v for place, v in enumerate(values) if place not in errors)
-    shape = _shape_of_rows(readable, classifier.input_shape)
+    shape = _shape_of_rows(readable, classifier)
     if not errors:
         # All at once; if that fails, one by one, to find out which.
         with contextlib.suppress(TypeError, ValueError):
@@ -394,27 +394,36 @@ def chunk_of_rows(keys, values, classifier, errors):
         if place in errors:
             continue
         try:
-            array = np.reshape(np.asarray(value), shape)
-            rows[place] = classifier.rows(array[np.newaxis], "it")[0]
+            row = _as_row(value, classifier)
+            if row.shape != shape:
+                raise ValueError(
+                    f"it has the shape {row.shape}, but others that are read "
+                    f"at once have {shape}"
+                )
+            rows[place] = row
         except (TypeError, ValueError) as error:
             errors[place] = str(error)
-            if None in classifier.input_shape:
-                errors[place] += ". Rows that are read at once have one size"
     return Chunk(keys, rows, errors)
 
 
-def _shape_of_rows(values, shape):
-    """`shape`, with those of the first row that fits for sizes left open."""
+def _as_row(value, classifier):
+    """One row in the model's shape. Not more than one size can be found out."""
+    row, shape = np.asarray(value), classifier.input_shape
+    if shape.count(None) < 2:
+        row = np.reshape(row, [-1 if s is None else s for s in shape])
+    return classifier.rows(row[np.newaxis], "it")[0]
+
+
+def _shape_of_rows(values, classifier):
+    """The model's, with those of the first row that fits for open sizes."""
+    shape = classifier.input_shape
     if None not in shape:
         return shape
-    sizes = tuple(-1 if size is None else size for size in shape)
     for value in values:
         with contextlib.suppress(TypeError, ValueError):
-            array = np.asarray(value)
-            if sizes.count(-1) == 1:
-                return np.reshape(array, sizes).shape
-            if array.ndim == len(shape):
-                return array.shape
+            own = _as_row(value, classifier).shape
+            if 0 not in own:
+                return own
     return tuple(size or 1 for size in shape)
 
 

@@ -114,8 +114,28 @@ class Parts:
         return os.path.join(self.folder, f"{name}.{self._ending}")
 
     def is_finished(self, position: int) -> bool:
-        """Whether the part is there."""
-        return os.path.exists(self.path(position))
+        """Whether the part is there, and not to be written again."""
+        return os.path.exists(self.path(position)) and not os.path.exists(
+            self._mark(position)
+        )
+
+    def mark(self, position: int, is_to_be_repeated: bool) -> None:
+        """Says whether the part is to be written again.
+
+        To be called before the part appears, so that it never counts as
+        finished by mistake.
+        """
+        if is_to_be_repeated:
+            with open(self._mark(position), "w", encoding="utf-8"):
+                pass
+        else:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._mark(position))
+
+    def _mark(self, position):
+        # Hidden, so that who reads the whole folder does not read it.
+        folder, name = os.path.split(self.path(position))
+        return os.path.join(folder, f".{name}.again")
 
     def counts(self, position: int) -> answers.Counts:
         """`Counts` of a finished part."""

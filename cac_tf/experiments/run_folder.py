@@ -194,7 +194,10 @@ class RunFolder:
     @classmethod
     def _opened(cls, path, settings, data, overwrite):
         folder = cls(os.fspath(path))
-        if not overwrite and cls.find(path, settings):
+        if overwrite:
+            if folder.holds_a_run():
+                folder.delete_files("*")
+        elif cls.find(path, settings):
             earlier = read_config(path)
             differences = changes_of_data(earlier["data"], data)
             if differences:
@@ -226,10 +229,11 @@ class RunFolder:
     ) -> None:
         """Writes `config.json`, of the present environment.
 
-        All that an earlier run left is deleted.
+        The run is not finished any more, if it was, and has no model.
         """
-        if self.holds_a_run():
-            self.delete_files("*")
+        for name in ("metrics.json", "model.keras"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.file(name))
         config = {
             "format": FORMAT,
             "settings": settings,

@@ -75,7 +75,7 @@ class PublishedRecipe(Recipe):
         """SGD or Adam, at the learning rate of the first epoch."""
         if self.algorithm == "sgd":
             return super().optimizer(steps_per_epoch)
-        return self.adam(self.rate(steps_per_epoch))
+        return self.adam(self._first_rate(steps_per_epoch))
 
     @classmethod
     def adam(cls, learning_rate: Any) -> Any:

@@ -352,10 +352,10 @@ class Recipe(BaseRecipe):
 
     def optimizer(self, steps_per_epoch: int) -> Any:
         """SGD with momentum, at the learning rate of the first epoch."""
-        rate = self.rate(steps_per_epoch)
+        rate = self._first_rate(steps_per_epoch)
         return keras.optimizers.SGD(rate, momentum=self.momentum)
 
-    def rate(self, steps_per_epoch: int) -> Any:
+    def _first_rate(self, steps_per_epoch):
         """The learning rate of the first stage, or its schedule."""
         if self.schedule == "cosine":
             return keras.optimizers.schedules.CosineDecay(

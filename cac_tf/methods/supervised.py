@@ -103,9 +103,7 @@ class SupervisedMethod(Method):
             tta=run.tta,
         )
         _check_enough_for(model.score, dataset)
-        images = dataset.train.size
-        if self.trains_on_negatives:
-            images += self._negatives(dataset).size
+        images = self.training_examples(dataset).size
         steps_per_epoch = -(-images // recipe.batch_size)
         # The monitored metric may be one of the first two: once is enough.
         watched = {
@@ -131,16 +129,13 @@ class SupervisedMethod(Method):
         """
         if not self.trains_on_negatives:
             return dataset.train
-        return dataset.train.joined(self._negatives(dataset))
-
-    def _negatives(self, dataset):
         if not dataset.negatives.size:
             raise ValueError(
                 f"The method {self.name} trains on negatives, and these data "
                 "have none: name their classes, "
                 "negative_classes=[...], or give x_negatives in an .npz file."
             )
-        return dataset.negatives
+        return dataset.train.joined(dataset.negatives)
 
     def fit_classifier(
         self,

@@ -28,8 +28,8 @@ class Term(typing.NamedTuple):
     def value(self, labels, outputs, sample_weight):
         """The loss of a batch, weighted."""
         if hasattr(self.loss, "of_outputs"):
-            names = (*self.reads, *getattr(self.loss, "MAY_READ", ()))
-            read = {name: outputs[name] for name in names if name in outputs}
+            names = _read_of(outputs, self.loss, self.reads)
+            read = {name: outputs[name] for name in names}
             value = self.loss.of_outputs(labels, read, sample_weight)
         else:
             read = output_losses.select(outputs, self.reads)
@@ -55,11 +55,19 @@ class Watched(typing.NamedTuple):
             )
             labels = output_losses.known_labels(labels)
             outputs = _only_counted(is_counted, outputs)
-        names = (*self.reads, *getattr(self.metric, "MAY_READ", ()))
-        read = output_losses.select(
-            outputs, [name for name in names if name in outputs]
-        )
+        names = _read_of(outputs, self.metric, self.reads)
+        read = output_losses.select(outputs, names)
         self.metric.update_state(labels, read, weights)
+
+
+def _read_of(outputs, reader, reads):
+    """Names of what a loss or metric reads, and of what it may read besides.
+
+    A name that `compile` gave it may be of another output than its own.
+    """
+    is_own = tuple(reads) == tuple(getattr(reader, "READS", ()))
+    besides = getattr(reader, "MAY_READ", ()) if is_own else ()
+    return [*reads, *(name for name in besides if name in outputs)]
 
 
 def terms(loss, loss_weights=None):

@@ -559,6 +559,8 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
         sample_weight: Tensor | None = None,
         **kwargs: Any,
     ) -> Any:
+        if isinstance(y, list):
+            y = np.asarray(y)
         x = input_checks.as_data(x)
         training_checks.check_batch(
             self, x, y, self.takes_negatives, RawInputs(self.network)

@@ -189,11 +189,15 @@ def _whole(inputs, dtype, where, what):
                 f"{what} must be whole numbers ({dtype}), but {where}position "
                 f"{row} holds {inputs[~is_whole].flat[0]}."
             )
-        inputs = inputs.astype("float64")
     if np.dtype(dtype).kind in "iu":
         allowed = np.iinfo(dtype)
-        # (The largest one itself may be no floating-point number.)
-        is_there = (inputs >= allowed.min) & (inputs < allowed.max + 1)
+        low, high = allowed.min, allowed.max + 1
+        if inputs.dtype.kind in "fV":
+            # Powers of two (the largest number itself may not be there), or
+            # infinity where the type ends before.
+            with np.errstate(over="ignore"):
+                low, high = map(inputs.dtype.type, map(float, (low, high)))
+        is_there = (inputs >= low) & (inputs < high)
         if not is_there.all():
             row = int(np.argwhere(~is_there)[0, 0])
             raise ValueError(

@@ -72,3 +72,5 @@ class TrainingProgress(keras.callbacks.Callback):
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
         if self._bar is not None:
             self._bar.close()
+        # Another stage may follow.
+        self._bar = None

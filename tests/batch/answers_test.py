@@ -203,7 +203,8 @@ def test_copies(tmp_path):
         ("a:b", "a_b_6783a31e"),
         ("zwei ©", "zwei __33a44f15"),
         ("unknown.", "unknown_4dd633b1"),
-        ("写" * 90, "写" * 50 + "_618f90ba"),
+        ("写" * 90, "写" * 80 + "_618f90ba"),
+        (long_name := "00000_Animalia_Annelida_Clitellata" * 5, long_name),
     ):
         answer = KNOWN._replace(label=label)
         copy = batch.copy_by_answer(str(source), answer, str(target))

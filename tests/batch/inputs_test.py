@@ -387,9 +387,44 @@ def test_rows_of_any_size(tmp_path):
             assert_same(found[:6], expected)
             values.append([0.0] * 8)
         assert found[6].error == (
-            "cannot reshape array of size 8 into shape (5,4). Rows that are "
-            "read at once have one size"
+            "it has the shape (2, 4), but others that are read at once have "
+            "(5, 4)"
         )
+
+
+def test_images_of_any_size(tmp_path):
+    """An axis of one channel may be left out; other shapes are no answers."""
+    inputs = keras.Input((None, None, 1))
+    convolved = keras.layers.Conv2D(4, 3, activation="relu")(inputs)
+    pooled = keras.layers.GlobalAveragePooling2D()(convolved)
+    network = keras.Model(inputs, keras.layers.Dense(3)(pooled))
+    model = small_classifier(backbone=network)
+    model.build((None, None, None, 1))
+    model.set_threshold(1.0)
+    model.save(tmp_path / "model.keras")
+    classifier = batch.Classifier.load(str(tmp_path / "model.keras"))
+    rows = np.random.default_rng(0).standard_normal((4, 8, 6, 1)).astype("f")
+    expected = classifier.classify(rows)
+    path = tmp_path / "a.parquet"
+
+    def answered(images):
+        values = [image.tolist() for image in images]
+        parquet.write_table(pa.table({"image": values}), path)
+        return answers(classifier, path)[1]
+
+    assert_same(answered(rows), expected)
+    assert_same(answered(rows[..., 0]), expected)
+    first, *found, last = answered(
+        [np.zeros((8, 2, 3)), *rows, np.zeros((6, 8, 1))]
+    )
+    assert_same(found, expected)
+    assert first.error == (
+        "it holds rows of shape (8, 2, 3); the model takes (None, None, 1)."
+    )
+    assert last.error == (
+        "it has the shape (6, 8, 1), but others that are read at once have "
+        "(8, 6, 1)"
+    )
 
 
 def test_a_film_beside_photos(images, tmp_path, monkeypatch):

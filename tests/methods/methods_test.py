@@ -133,6 +133,15 @@ def test_values_that_a_recipe_refuses(values, message):
         methods.get("cac").recipe(**values)
 
 
+def test_a_recipe_may_have_a_field_called_rate():
+    @dataclasses.dataclass(frozen=True)
+    class Recipe(methods.Recipe):
+        rate: float = methods.field(0.5, "Of a test.")
+
+    optimizer = Recipe(schedule="two_stage").optimizer(3)
+    assert float(optimizer.learning_rate) == pytest.approx(0.01)
+
+
 def test_every_field_of_every_recipe_has_help():
     for name in methods.names():
         for one in dataclasses.fields(methods.get(name).recipe):
@@ -149,6 +158,18 @@ def recipe_of(method, **values):
     return method.recipe(
         **{**method.fitting(methods.preset("digits")), **values}
     )
+
+
+def test_the_schedule_is_as_long_as_the_training(tmp_path, monkeypatch):
+    """Also where a method trains on other examples."""
+    dataset = data.load_open_set_dataset("digits")
+    method = type(methods.get("cac"))()
+    twice = dataset.train.joined(dataset.train)
+    monkeypatch.setattr(method, "training_examples", lambda _: twice)
+    values = recipe_of(method, epochs=2, schedule="cosine", batch_size=128)
+    model = method.build_model(dataset, values, digits_run(tmp_path))
+    schedule = model.optimizer._learning_rate
+    assert schedule.decay_steps == 2 * -(-twice.size // 128)
 
 
 def test_two_heads_share_features_and_add_their_losses(tmp_path, rng):

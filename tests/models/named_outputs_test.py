@@ -351,3 +351,25 @@ def test_exported(rng, tmp_path):
     np.testing.assert_allclose(
         out["unknown_score"], expected.unknown_score, rtol=1e-4, atol=1e-5
     )
+
+
+def test_the_accuracy_of_another_output(rng):
+    """It is that of its largest value, whatever other outputs there are."""
+    x, y = blobs(rng)
+    inputs = keras.Input([5])
+    hidden = keras.layers.Dense(8, activation="relu")(inputs)
+    outputs = {
+        name: keras.layers.Dense(3, name=name)(hidden)
+        for name in ("logits", "second_logits")
+    }
+    model = cac_tf.OpenSetClassifier(keras.Model(inputs, outputs), list("abc"))
+    stock = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(
+        "adam",
+        [losses.CACLoss(), {"second_logits": stock}],
+        metrics={"second_logits": "accuracy"},
+    )
+    model.fit(x, y, epochs=2, verbose=0)
+    values = model.predict(x, verbose=0)["second_logits"]
+    found = model.evaluate(x, y, verbose=0, return_dict=True)["accuracy"]
+    assert found == pytest.approx((values.argmax(axis=1) == y).mean())

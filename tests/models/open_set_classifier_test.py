@@ -316,7 +316,7 @@ def test_train_on_batch_starts_from_anchors_too(rng):
     model.fit(x, y, epochs=5, verbose=0)
     model.fit_centres(x, y)
     model.calibrate(x, true_positive_rate=0.9)
-    model.train_on_batch(x, y)
+    model.train_on_batch(x, y.tolist())
     assert model.threshold is None
     assert model.distance_head.has_anchors
     with pytest.raises(ValueError, match="needs labels"):

@@ -683,6 +683,10 @@ def test_progress_ends_with_the_training():
     progress.on_train_end()
     assert bar.disable  # It was closed.
     progress.on_train_end()
+    # Another stage has a bar too.
+    progress.on_epoch_begin(2)
+    assert not progress._bar.disable
+    progress.on_train_end()
 
 
 def test_sheets_of_pictures_have_their_captions_and_nothing_is_markup():

@@ -1015,8 +1015,11 @@ def test_an_evaluation_again_has_a_new_environment(finished, tmp_path):
     path.write_text(config.replace(keras.__version__, "3.0.0"))
     (out / "metrics.json").write_text('{"format": 0}')
     (out / "model.keras").write_text("of another score")
+    (out / "serving" / "2").mkdir(parents=True)
+    (out / "serving" / "2" / "somebody's").touch()
     run(cac_evaluate, *arguments)
     assert not (out / "model.keras").exists()
+    assert (out / "serving" / "2" / "somebody's").exists()
     now = json.loads(path.read_text())
     assert now["environment"]["versions"]["keras"] == keras.__version__
     assert experiments.read_metrics(out)["auroc"] > 0.5

@@ -96,17 +96,21 @@ def test_many_photos(model, photos, trained_pictures, capsys, tmp_path):
 
 
 def test_photos_that_cannot_be_copied(model, photos, tmp_path, capsys):
-    """Their part is not finished, so the same command copies them."""
-    sorted_to = tmp_path / "sorted"
-    arguments = (f"--output={tmp_path / 'out'}/", f"--copy_to={sorted_to}")
+    """Their answers are kept, and the same command copies them."""
+    out, sorted_to = tmp_path / "out", tmp_path / "sorted"
+    arguments = (f"--output={out}/", f"--copy_to={sorted_to}")
     sorted_to.write_text("in the way")
-    assert run(model, photos, *arguments) == 1
-    assert "00.png is not copied: " in capsys.readouterr().err
+    for _ in range(2):
+        assert run(model, photos, *arguments) == 1
+        assert "00.png is not copied: " in capsys.readouterr().err
+        (part,) = out.glob("part-*.csv")
+        assert len(part.read_text().splitlines()) == 25
     sorted_to.unlink()
-    assert run(model, photos, *arguments) == 0
-    assert sum(1 for _ in sorted_to.rglob("*.png")) == 24
-    (part,) = (tmp_path / "out").glob("part-*.csv")
-    assert len(part.read_text().splitlines()) == 25
+    for _ in range(2):
+        assert run(model, photos, *arguments) == 0
+        assert sum(1 for _ in sorted_to.rglob("*.png")) == 24
+    assert "1 of 1 parts were there already" in capsys.readouterr().err
+    assert {p.name for p in out.iterdir()} == {part.name, "manifest.json"}
 
 
 def test_paths_on_standard_input(model, photos, monkeypatch, capsys):

@@ -186,18 +186,14 @@ class GOpenMax(GeneratedUnknowns):
 
 def _between_training_images(encoder, dataset, recipe, count, rng):
     """Latents at a random place between those of two training images."""
-    size = recipe.gan_batch_size
+    size, images = recipe.gan_batch_size, dataset.train.images
 
     def latents_of(rows):
         # Not of all at once, which would be nine bytes a value.
         parts = (rows[i : i + size] for i in range(0, count, size))
         return np.concatenate(
             [
-                outputs.outputs_of(
-                    encoder,
-                    np.float32(dataset.train.images[part]) / 255.0,
-                    size,
-                )
+                encoder.predict_on_batch(np.float32(images[part]) / 255.0)
                 for part in parts
             ]
         )
