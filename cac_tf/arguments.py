@@ -2,8 +2,22 @@
 """Checks of arguments that several rooms have."""
 
 import math
-import numbers
 from typing import Any
+
+
+def as_float(value: Any) -> float:
+    """A number of any kind as a float; NaN where it is none.
+
+    Example:
+
+    >>> import numpy as np
+    >>> as_float(np.array(0.5)), as_float("0.5"), as_float([0.5])
+    (0.5, nan, nan)
+    """
+    try:
+        return math.nan if isinstance(value, (str, bytes)) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
 
 
 def whole_number(name: str, value: Any, least: int = 1) -> int:
@@ -20,8 +34,8 @@ def whole_number(name: str, value: Any, least: int = 1) -> int:
     Traceback (most recent call last):
     ValueError: rank must be a whole number of at least 1; got 2.5.
     """
-    is_whole = isinstance(value, numbers.Real) and value == value // 1
-    if not is_whole or not least <= value < math.inf:
+    number = as_float(value)
+    if number != number // 1 or not least <= number < math.inf:
         raise ValueError(
             f"{name} must be a whole number of at least {least}; got {value!r}."
         )

@@ -74,7 +74,7 @@ def listing_of(folder, paths):
     for path in paths:
         try:
             status = os.stat(path)
-        except FileNotFoundError:  # A link that leads nowhere.
+        except OSError:  # A link that leads nowhere, or to itself.
             status = os.lstat(path)
         # As bytes: a name need not be valid text.
         name = os.fsencode(os.path.relpath(path, folder)).hex()

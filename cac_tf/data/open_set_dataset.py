@@ -15,6 +15,7 @@ import numpy as np
 from cac_tf import layers
 from cac_tf import lazy
 from cac_tf import metrics
+from cac_tf.arguments import as_float
 from cac_tf.data.fingerprint import fingerprint
 from cac_tf.data.pixel_scale import on_one_scale
 from cac_tf.labels import UNKNOWN
@@ -506,7 +507,8 @@ def check_split(split_seed, test_fraction, validation_fraction):
     ):
         if not 0.0 < value < 1.0:
             raise ValueError(f"{option} must be in (0, 1); got {value!r}.")
-    if split_seed != int(split_seed) or not 0 <= split_seed < 2**32:
+    seed = as_float(split_seed)
+    if seed != seed // 1 or not 0 <= seed < 2**32:
         raise ValueError(
             f"split_seed must be a whole number in 0...{2**32 - 1}; got "
             f"{split_seed!r}."

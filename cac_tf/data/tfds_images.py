@@ -38,6 +38,7 @@ def prepared_builder(name, data_dir=None):
     try:
         import tensorflow_datasets as tfds
     except ImportError as error:
+        _refuse_a_folder(name, error)
         raise ValueError(
             f"{name!r} is taken to be a TFDS data set, and for these "
             "tensorflow-datasets and tensorflow must be installed: pip install "

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Distances from logits to class centres (paper, section 3.1)."""
 
-import numbers
 import typing
 import warnings
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from cac_tf import keras_private
 from cac_tf.annotations import Config
 from cac_tf.annotations import Shape
 from cac_tf.annotations import Tensor
+from cac_tf.arguments import as_float
 from cac_tf.arguments import whole_number
 from cac_tf.hyperparameters import MAGNITUDE
 from cac_tf.layers.precision import full_precision
@@ -30,10 +30,7 @@ _RECOMPUTED_NEAREST = 4
 def check_magnitude(magnitude: float) -> None:
     """Raises ValueError unless anchors can have this length."""
     # Squares of it must be float32 numbers.
-    if (
-        not isinstance(magnitude, numbers.Real)
-        or not 1e-18 <= magnitude <= 1e18
-    ):
+    if not 1e-18 <= as_float(magnitude) <= 1e18:
         raise ValueError(
             f"magnitude must be a number in 1e-18...1e18; got {magnitude!r}."
         )

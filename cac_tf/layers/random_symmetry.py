@@ -82,11 +82,7 @@ class RandomSymmetry(keras.layers.Layer):
         self._generator = keras.random.SeedGenerator(seed)
 
     def build(self, input_shape: Shape) -> None:
-        if (
-            len(input_shape) != 4
-            or input_shape[1] != input_shape[2]
-            or input_shape[1] is None
-        ):
+        if len(input_shape) != 4 or input_shape[1] != input_shape[2]:
             raise ValueError(
                 "Only square images, (batch, size, size, channels), have all "
                 f"eight symmetries; got {tuple(input_shape)}. Choose one "

@@ -11,7 +11,6 @@ an error, and does: see `cac_loss_from_logits`.)
 """
 
 import math
-import numbers
 from typing import Any
 
 import keras
@@ -22,6 +21,7 @@ from cac_tf import ops as fused_ops
 from cac_tf.annotations import Config
 from cac_tf.annotations import Outputs
 from cac_tf.annotations import Tensor
+from cac_tf.arguments import as_float
 from cac_tf.hyperparameters import ANCHOR_WEIGHT
 from cac_tf.hyperparameters import MAGNITUDE
 from cac_tf.layers.anchored_distance import anchored_distances
@@ -37,8 +37,7 @@ from cac_tf.ops.loader import set_stock_loss
 
 
 def _check_anchor_weight(anchor_weight):
-    is_number = isinstance(anchor_weight, numbers.Real)
-    if not is_number or not 0 <= anchor_weight < math.inf:
+    if not 0 <= as_float(anchor_weight) < math.inf:
         raise ValueError(
             f"anchor_weight must be finite and >= 0; got {anchor_weight!r}."
         )

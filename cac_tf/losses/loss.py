@@ -138,26 +138,41 @@ def known_labels(labels: Tensor) -> Tensor:
     return ops.where(is_label(labels, UNKNOWN), ops.zeros_like(labels), labels)
 
 
-def only_counted(is_counted: Tensor, values: Tensor) -> Tensor:
-    """Values with 0 in the rows that do not count.
+def only_counted(is_counted: Tensor, values: Any) -> Any:
+    """Values with 1 in rows that do not count and are not finite.
 
-    A weight of 0 alone leaves a NaN, or an infinity, as NaN.
+    A weight of 0 alone leaves a NaN, or an infinity, as NaN. Other rows stay:
+    a loss may divide by their lengths or sums.
 
     Args:
         is_counted: (B,) or (B, 1) bool.
-        values: (B, ...).
+        values: (B, ...), or several of them, nested; a row is that of all.
 
     Example:
 
-    >>> values = np.float32([[1.0, 2.0], [np.nan, 3.0]])
-    >>> np.asarray(only_counted(np.array([True, False]), values))
+    >>> import numpy as np
+    >>> values = np.float32([[1.0, 2.0], [np.nan, 3.0], [4.0, 5.0]])
+    >>> np.asarray(only_counted(np.array([True, False, False]), values))
     array([[1., 2.],
-           [0., 0.]], dtype=float32)
+           [1., 1.],
+           [4., 5.]], dtype=float32)
     """
-    values = ops.convert_to_tensor(values)
-    shape = (-1, *(1,) * (len(values.shape) - 1))
-    is_counted = ops.reshape(is_counted, shape)
-    return ops.where(is_counted, values, ops.zeros_like(values))
+    values = keras.tree.map_structure(ops.convert_to_tensor, values)
+    is_usable = True
+    for one in keras.tree.flatten(values):
+        if keras.backend.is_float_dtype(one.dtype):
+            is_finite = ops.isfinite(one)
+            if len(one.shape) > 1:
+                axes = tuple(range(1, len(one.shape)))
+                is_finite = ops.all(is_finite, axis=axes)
+            is_usable = ops.logical_and(is_usable, is_finite)
+    is_usable = ops.logical_or(ops.reshape(is_counted, (-1,)), is_usable)
+
+    def usable(one):
+        rows = ops.reshape(is_usable, (-1, *(1,) * (len(one.shape) - 1)))
+        return ops.where(rows, one, ops.ones_like(one))
+
+    return keras.tree.map_structure(usable, values)
 
 
 def weights_of_counted(

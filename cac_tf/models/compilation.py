@@ -330,12 +330,9 @@ def losses_of(found, labels, outputs, sample_weight, training):
 
 
 def _only_counted(is_counted, outputs):
-    return {
-        name: value
-        if name == "anchors"
-        else output_losses.only_counted(is_counted, value)
-        for name, value in outputs.items()
-    }
+    # The anchors have no rows.
+    rows = {name: outputs[name] for name in outputs if name != "anchors"}
+    return {**outputs, **output_losses.only_counted(is_counted, rows)}
 
 
 def total_loss(*arguments):

@@ -212,8 +212,9 @@ def test_bad_input():
         make([0, 9])
     with pytest.raises(ValueError, match="made has no class -1; its classes"):
         make([0, 1], negative_classes=[-1])
-    with pytest.raises(ValueError, match="seed must be a whole .* got 1.5"):
-        make([0, 1], split_seed=1.5)
+    for seed in (1.5, np.nan, np.inf, "1", -1):
+        with pytest.raises(ValueError, match="seed must be a whole .* got "):
+            make([0, 1], split_seed=seed)
     for labels, message in (
         ([0, 1, -1], "The test part of made: Label -1 at position 2 is out"),
         ([0, 1, 3], "The test part of made: Label 3 at position 2 is out"),

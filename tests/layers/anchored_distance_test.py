@@ -526,6 +526,12 @@ def test_bad_magnitude(magnitude):
         AnchoredDistance(3, magnitude=magnitude)
 
 
+def test_numbers_of_any_kind():
+    for kind in (np.array, np.int64, keras.ops.convert_to_tensor):
+        head = AnchoredDistance(kind(3), magnitude=kind(5))
+        assert (head.num_classes, head.magnitude) == (3, 5.0)
+
+
 @pytest.mark.parametrize("shape", [(3,), (2, 3, 3), (2, 4)])
 def test_logits_of_other_shapes(shape):
     with pytest.raises(ValueError, match=r"needs logits of shape \(batch, 3\)"):

@@ -60,3 +60,14 @@ def test_random_in_training_alone(rng):
 def test_images_that_are_not_square():
     with pytest.raises(ValueError, match="Only square images"):
         RandomSymmetry()(keras.Input([3, 4, 1]))
+
+
+def test_images_whose_size_is_left_open(rng):
+    images = np.float32(rng.normal(size=(40, 3, 3, 1)))
+    inputs = keras.Input([None, None, 1])
+    model = keras.Model(inputs, RandomSymmetry(seed=1)(inputs))
+    changed, which = map(np.asarray, model(images, training=True))
+    for row in range(40):
+        np.testing.assert_array_equal(
+            changed[row], in_numpy(images[row], which[row])
+        )

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `compile` takes and refuses, and the total loss that comes of it."""
 
+import contextlib
+
 import keras
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from scipy import special
 import cac_tf
 from cac_tf import losses
 from cac_tf import metrics
+from cac_tf import ops as fused_ops
 from cac_tf.losses import loss as output_losses
 from cac_tf.models import compilation
 from tests import oracle
@@ -562,6 +565,48 @@ def test_negatives_in_fit(rng):
     batches = [(x[:20], y[:20]), (x[20:], y[20:])]
     model.fit(iter(batches), steps_per_epoch=2, verbose=0)
     assert np.isfinite(model.train_on_batch(x, y)[0])
+
+
+@pytest.mark.parametrize("is_stock", [False, True])
+def test_cac_beside_a_loss_that_takes_negatives(rng, is_stock):
+    """Its own part of the loss is that of the known rows."""
+    x, y = mixed_data(rng)
+    known = y >= 0
+    model = compiled([losses.CACLoss(), losses.EntropicOpenSetLoss()])
+    z = np.float64(model.predict(x, verbose=0)["logits"])
+    d = oracle.distances(z, 10 * np.eye(3))
+    targets = np.where(known[:, None], np.eye(3)[y], 1 / 3)
+    expected = (
+        oracle.cac_loss(y[known], d[known], 0.1).mean()
+        - (targets * special.log_softmax(z, axis=1)).sum(axis=1).mean()
+        + 0.01 * (np.float64(model.backbone.layers[0].kernel) ** 2).sum()
+    )
+    with fused_ops.stock_operations() if is_stock else contextlib.nullcontext():
+        history = model.fit(x, y, batch_size=60, verbose=0).history
+    assert history["loss"][0] == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_loss_that_divides_by_lengths(rng):
+    """Rows that do not count keep theirs."""
+    x, y = mixed_data(rng)
+    model = compiled(losses.CACLoss())
+
+    def mean_of_unit_vectors(y_true, y_pred):
+        length = ops.norm(y_pred, axis=-1, keepdims=True)
+        return ops.mean(y_pred / length, axis=-1)
+
+    model.compile(
+        "sgd",
+        [{"logits": mean_of_unit_vectors}, losses.EntropicOpenSetLoss()],
+        loss_weights=[1.0, 0.0],
+    )
+    z = model.predict(x[y >= 0], verbose=0)["logits"]
+    penalty = 0.01 * (np.float64(model.backbone.layers[0].kernel) ** 2).sum()
+    unit = z / np.linalg.norm(z, axis=1, keepdims=True)
+    expected = unit.mean() + penalty
+    result = model.evaluate(x, y, verbose=0, return_dict=True)
+    assert result["loss"] == pytest.approx(expected, rel=1e-4)
+    assert np.isfinite(model.fit(x, y, verbose=0).history["loss"][0])
 
 
 def test_negatives_change_no_other_loss(rng):

@@ -2,6 +2,7 @@
 """Images in folders: one sub-folder per class."""
 
 import collections
+import mimetypes
 import os
 import pathlib
 
@@ -118,7 +119,7 @@ def image_files(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in files:
             path = os.path.join(parent, name)
-            is_file = os.path.isfile(path) or os.path.islink(path)
+            is_file = os.path.isfile(path) or not os.path.exists(path)
             if not name.startswith(".") and is_file:
                 yield path
 
@@ -128,7 +129,12 @@ def _parts(root):
     if (root / "train").is_dir() and (root / "test").is_dir():
         found = {f.name: f for f in _class_folders(root)}
         names = ("train", "test", "validation")
-        others = sorted({*found} - {*names})
+        classes = {f.name for f in _class_folders(found["train"])}
+        others = [
+            name
+            for name in sorted({*found} - {*names})
+            if _holds_images(found[name], classes)
+        ]
         if others:
             raise ValueError(
                 f"{root} holds train and test, and beside them "
@@ -138,6 +144,15 @@ def _parts(root):
             )
         return {name: found[name] for name in names if name in found}
     return {"train": root}
+
+
+def _holds_images(folder, classes):
+    """Whether it looks like a class, or like a part with these classes."""
+    for path in folder.iterdir():
+        kind, _ = mimetypes.guess_type(path.name)
+        if path.name in classes or (kind or "").startswith("image/"):
+            return True
+    return False
 
 
 def load_image_folder(

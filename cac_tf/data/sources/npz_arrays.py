@@ -91,7 +91,8 @@ def load_npz_arrays(path: Path) -> LabelledParts:
     >>> arrays.train.images.shape, arrays.class_names, arrays.test
     ((4, 8, 8, 1), ('0', '1', '2'), None)
     """
-    entries, others = read_entries(path, _KNOWN)
+    # Images are copied into the parts of the data set.
+    entries, others = read_entries(path, _KNOWN, copies=2)
     if "x_train" not in entries or "y_train" not in entries:
         raise ValueError(
             f"{path} must hold x_train and y_train (and may hold "
@@ -144,12 +145,13 @@ def load_npz_arrays(path: Path) -> LabelledParts:
     )
 
 
-def read_entries(path, wanted):
+def read_entries(path, wanted, copies=1):
     """Arrays of an .npz file that memory can hold.
 
     Args:
         path: the file.
         wanted: names of the arrays to read, if they are there.
+        copies: how often they will be in memory.
 
     Returns:
         Dict of arrays by name, and the sorted names of the others.
@@ -167,7 +169,7 @@ def read_entries(path, wanted):
                 for info in file.infolist()
             }
             used = {n: m for n, m in members.items() if n in wanted}
-            _check_memory(file, used.values(), path)
+            _check_memory(file, used.values(), path, copies)
         with np.load(path, allow_pickle=False) as file:
             entries = {name: file[name] for name in used}
     except _NotThisFile:
@@ -184,7 +186,7 @@ class _NotThisFile(ValueError):
     """A file that is not even tried."""
 
 
-def _check_memory(file, members, path):
+def _check_memory(file, members, path, copies):
     """Refuses arrays that say that they are larger than they can be.
 
     A few bytes can claim to expand to any size.
@@ -208,7 +210,7 @@ def _check_memory(file, members, path):
             )
         needed += max(size, member.file_size)
     available = psutil.virtual_memory().available
-    needed *= 2  # Images are copied into the parts of the data set.
+    needed *= copies
     if needed > available:
         raise _NotThisFile(
             f"The arrays of {path} need {needed / 2**30:,.1f} GiB of memory; "
@@ -332,8 +334,8 @@ def _examples(entries, part, path):
     if images is None or labels is None:
         raise ValueError(f"{path} must hold both x_{part} and y_{part}.")
     images = _images(images, f"x_{part}", path)
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
+    if labels.ndim == 2 and 1 in labels.shape:
+        labels = labels.reshape(-1)
     if labels.shape != (len(images),):
         raise ValueError(
             f"y_{part} in {path} must hold one class id per image, "

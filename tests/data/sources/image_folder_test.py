@@ -123,11 +123,43 @@ def test_folders_beside_the_parts(tmp_path, other):
         load_image_folder(tmp_path)
 
 
+def test_a_class_beside_the_parts(tmp_path):
+    """Classes are called train and test."""
+    for name in ("train", "test", "bus"):
+        paint(tmp_path / name / "0.png", (9, 9, 9))
+    with pytest.raises(ValueError, match="train and test, .* them bus"):
+        load_image_folder(tmp_path)
+
+
+def test_other_folders_beside_the_parts(tmp_path):
+    """Such as the runs of a user who is inside the folder."""
+    for part in ("train", "test"):
+        for name in "ab":
+            paint(tmp_path / part / name / "0.png", (9, 9, 9))
+    paint(tmp_path / "runs" / "folder" / "picture.png", (9, 9, 9))
+    (tmp_path / "annotations").mkdir()
+    (tmp_path / "annotations" / "0.xml").touch()
+    images = load_image_folder(tmp_path)
+    assert images.class_names == ("a", "b")
+    assert images.train.size == images.test.size == 2
+
+
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_link_that_leads_nowhere(flat_folder, stream):
-    (flat_folder / "red" / "link.png").symlink_to("nowhere.png")
-    with pytest.raises(ValueError, match=r"red/link\.png.*No such file"):
+@pytest.mark.parametrize("target", ["nowhere.png", "link.png"])
+def test_a_link_that_leads_nowhere(flat_folder, target, stream):
+    (flat_folder / "red" / "link.png").symlink_to(target)
+    why = "No such file" if target == "nowhere.png" else "symbolic links"
+    with pytest.raises(ValueError, match=rf"red/link\.png.*{why}"):
         load_image_folder(flat_folder, stream=stream)
+
+
+def test_a_link_to_no_file(flat_folder):
+    """Opening a pipe that nobody writes to would wait for ever."""
+    os.mkfifo(flat_folder / "pipe")
+    (flat_folder / "red" / "link.png").symlink_to(flat_folder / "pipe")
+    before = load_image_folder(flat_folder).train.size
+    (flat_folder / "red" / "link.png").unlink()
+    assert load_image_folder(flat_folder).train.size == before
 
 
 def test_every_kind_of_image_is_converted_and_counted(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 
 from cac_tf.data import load_npz_arrays
 from cac_tf.data import load_open_set_dataset
+from cac_tf.data.sources.npz_arrays import read_entries
 
 
 def entries(rng, **changes):
@@ -35,12 +36,13 @@ def test_parts_and_names(rng, tmp_path):
     assert dataset.unknown_class_names == ("b", "d")
 
 
-def test_grey_images_and_column_labels(rng, tmp_path):
+@pytest.mark.parametrize("shape", [(6, 1), (1, 6)])
+def test_grey_images_and_labels_in_two_axes(rng, tmp_path, shape):
     path = tmp_path / "data.npz"
     np.savez(
         path,
         x_train=rng.random((6, 8, 8)),
-        y_train=np.array([[0], [1]] * 3, "uint8"),
+        y_train=np.array([0, 1] * 3, "uint8").reshape(shape),
     )
     arrays = load_npz_arrays(path)
     assert arrays.train.images.shape == (6, 8, 8, 1)
@@ -156,6 +158,14 @@ def test_arrays_that_memory_cannot_hold(tmp_path, monkeypatch):
         patch.setattr("psutil.virtual_memory", lambda: memory)
         with pytest.raises(ValueError, match="need 0.1 GiB of memory; 0.0"):
             load_npz_arrays(path)
+        # Once to read them, and once for the parts of the data set.
+        for available, copies in ((100, 1), (100, 2), (200, 2)):
+            memory.available = available << 20
+            if copies << 6 <= available:
+                read_entries(path, {"x_train"}, copies)
+            else:
+                with pytest.raises(ValueError, match="need 0.1 GiB"):
+                    read_entries(path, {"x_train"}, copies)
     header["shape"] = (10**9, 1024, 1024)
     with_header(path, header, [bytes(1000)])
     tracemalloc.start()
