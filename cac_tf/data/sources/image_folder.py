@@ -148,11 +148,14 @@ def _parts(root):
 
 def _holds_images(folder, classes):
     """Whether it looks like a class, or like a part with these classes."""
-    for path in folder.iterdir():
-        kind, _ = mimetypes.guess_type(path.name)
-        if path.name in classes or (kind or "").startswith("image/"):
-            return True
-    return False
+    try:
+        names = os.listdir(folder)
+    except PermissionError:  # Such as lost+found.
+        return False
+    kinds = [mimetypes.guess_type(name)[0] or "" for name in names]
+    return not classes.isdisjoint(names) or any(
+        kind.startswith("image/") for kind in kinds
+    )
 
 
 def load_image_folder(
