@@ -339,7 +339,7 @@ def main():
 
     from cac_tf import atomic_files
     from cac_tf import ops as fused_ops
-    from cac_tf.experiments.environment import bfloat16_is_slow
+    from cac_tf.experiments.environment import PROCESSORS
     from cac_tf.experiments.environment import environment
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -361,7 +361,8 @@ def main():
         "core": core,
         "memory": measure_memory(),
     }
-    suffix = "_without_avx512" if bfloat16_is_slow() else ""
+    has_avx512 = "avx512f" in pathlib.Path(PROCESSORS).read_text("utf-8")
+    suffix = "" if has_avx512 else "_without_avx512"
     atomic_files.write_json(RESULTS / f"fused_op{suffix}.json", result)
     print(json.dumps({k: result[k] for k in ("ratios", "core", "memory")}))
 

@@ -86,6 +86,9 @@ def answers_of_chunk(
     threshold: float | None = None,
 ) -> list[Answer]:
     """List of an `Answer` for each row of a `Chunk`."""
+    # (Then there may be no size that the model takes.)
+    if len(chunk.errors) == len(chunk.keys):
+        return [Answer(error=chunk.errors[i]) for i in range(len(chunk.keys))]
     answers = classifier.classify(chunk.values, threshold)
     for place, error in chunk.errors.items():
         answers[place] = Answer(error=error)

@@ -383,12 +383,14 @@ def chunk_of_rows(keys, values, classifier, errors):
     """
     readable = (v for place, v in enumerate(values) if place not in errors)
     shape = _shape_of_rows(readable, classifier)
-    if not errors:
+    if not errors and shape is not None:
         # All at once; if that fails, one by one, to find out which.
         with contextlib.suppress(TypeError, ValueError):
             rows = np.reshape(np.asarray(values), (len(values), *shape))
             rows = classifier.rows(rows, "it").astype(classifier.input_dtype)
             return Chunk(keys, rows, {})
+    if shape is None:
+        shape = tuple(size or 1 for size in classifier.input_shape)
     rows = np.zeros((len(values), *shape), classifier.input_dtype)
     for place, value in enumerate(values):
         if place in errors:
@@ -409,22 +411,22 @@ def chunk_of_rows(keys, values, classifier, errors):
 def _as_row(value, classifier):
     """One row in the model's shape. Not more than one size can be found out."""
     row, shape = np.asarray(value), classifier.input_shape
+    if not row.size:
+        raise ValueError("it holds no number")
     if shape.count(None) < 2:
         row = np.reshape(row, [-1 if s is None else s for s in shape])
     return classifier.rows(row[np.newaxis], "it")[0]
 
 
 def _shape_of_rows(values, classifier):
-    """The model's, with those of the first row that fits for open sizes."""
+    """The model's, with open sizes of the first row that fits, or None."""
     shape = classifier.input_shape
     if None not in shape:
         return shape
     for value in values:
         with contextlib.suppress(TypeError, ValueError):
-            own = _as_row(value, classifier).shape
-            if 0 not in own:
-                return own
-    return tuple(size or 1 for size in shape)
+            return _as_row(value, classifier).shape
+    return None
 
 
 def blocks_of(

@@ -122,6 +122,7 @@ def load_open_set_dataset(
         if validation_fraction is None
         else validation_fraction,
     )
+    split_seed = int(split_seed)
     shares = {
         "test_fraction": test_fraction,
         "validation_fraction": validation_fraction,

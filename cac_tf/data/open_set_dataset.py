@@ -333,6 +333,7 @@ def make_open_set_dataset(
         unknown=unknown_classes or () if unknown is None else (),
     )
     check_split(split_seed, test_fraction, validation_fraction)
+    split_seed = int(split_seed)
     sources = {"train": train, "validation": validation, "test": test}
     sources = {
         part: _checked(examples, class_names, f"{part} part of {name}")

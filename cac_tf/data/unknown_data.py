@@ -71,7 +71,10 @@ def load_unknown_images(
     found: collections.Counter[str] = collections.Counter()
     if kind == "npz":
         arrays, notes = _arrays(name)
-        converted = (as_pixels(one, height, channels) for one in arrays)
+        converted = (
+            as_pixels(np.rint(one).astype("uint8"), height, channels)
+            for one in arrays
+        )
     else:
         paths, notes = _files(name), ()
         converted = (_readable(path, height, channels) for path in paths)
@@ -107,11 +110,12 @@ def _files(name):
 
 
 def _arrays(path):
-    entries, others = read_entries(path, {"x_test", "white"})
+    # As they are, one by one as pixels, and these as one array.
+    entries, others = read_entries(path, {"x_test", "white"}, copies=3)
     white = white_of(entries, path)
     entries.pop("white", None)
     if not entries and len(others) == 1:
-        entries, _ = read_entries(path, set(others))
+        entries, _ = read_entries(path, set(others), copies=3)
     name, images = next(iter(entries.items()), ("", np.zeros(0)))
     is_array_of_images = images.ndim == 3 or (
         images.ndim == 4 and images.shape[-1] in (1, 3)
@@ -124,7 +128,7 @@ def _arrays(path):
             + (f", of the shape {images.shape}." if entries else ".")
         )
     scaled, notes = on_one_scale({name: images}, white)
-    return np.rint(scaled[name]).astype("uint8"), notes
+    return scaled[name], notes
 
 
 def _of_tfds(name, data_dir, size, channels):

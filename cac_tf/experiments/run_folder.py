@@ -231,7 +231,7 @@ class RunFolder:
 
         The run is not finished any more, if it was, and has no model.
         """
-        for name in ("metrics.json", "model.keras"):
+        for name in ("metrics.json", "model.keras", "MODEL_CARD.md"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.file(name))
         config = {

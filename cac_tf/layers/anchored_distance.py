@@ -27,13 +27,15 @@ _DIRECT_COORDINATES = 4096
 _RECOMPUTED_NEAREST = 4
 
 
-def check_magnitude(magnitude: float) -> None:
-    """Raises ValueError unless anchors can have this length."""
+def checked_magnitude(magnitude: float) -> float:
+    """A length of anchors as a float; ValueError if it cannot be one."""
+    number = as_float(magnitude)
     # Squares of it must be float32 numbers.
-    if not 1e-18 <= as_float(magnitude) <= 1e18:
+    if not 1e-18 <= number <= 1e18:
         raise ValueError(
             f"magnitude must be a number in 1e-18...1e18; got {magnitude!r}."
         )
+    return number
 
 
 def _split_dominant(weights):
@@ -81,6 +83,9 @@ def anchored_distances(logits: Tensor, magnitude: float = MAGNITUDE) -> Tensor:
         (B, N) distances, same dtype as the logits (at least float32). Their
         gradient at distance 0 is 0. A row with a NaN gives a row of NaN.
 
+    Raises:
+        ValueError: a magnitude that is no number in 1e-18...1e18.
+
     Example:
 
     >>> import numpy as np
@@ -89,6 +94,7 @@ def anchored_distances(logits: Tensor, magnitude: float = MAGNITUDE) -> Tensor:
     array([[ 0.    , 14.1421],
            [ 8.0623,  6.7082]], dtype=float32)
     """
+    magnitude = checked_magnitude(magnitude)
 
     @ops.custom_gradient
     def distances_to_anchors(z):
@@ -290,8 +296,7 @@ class AnchoredDistance(keras.layers.Layer):
         self.num_classes = whole_number("num_classes", num_classes, least=2)
         width = num_classes if width is None else width
         self.width = whole_number("width", width)
-        check_magnitude(magnitude)
-        self.magnitude = float(magnitude)
+        self.magnitude = checked_magnitude(magnitude)
         self.learnt = bool(learnt)
         # Set without Keras' tracking, which already has them as weights.
         object.__setattr__(self, "_stored", None)

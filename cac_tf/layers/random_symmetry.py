@@ -7,7 +7,6 @@ import keras
 from keras import ops
 
 from cac_tf.annotations import Config
-from cac_tf.annotations import Shape
 from cac_tf.annotations import Tensor
 
 # The symmetries of a square: four turns, each with and without a mirror.
@@ -46,6 +45,16 @@ def apply_symmetry(images: Tensor, which: Tensor) -> Tensor:
     return images
 
 
+def _check_square(shape):
+    # (Sizes may be open.)
+    if len(shape) != 4 or (None not in shape[1:3] and shape[1] != shape[2]):
+        raise ValueError(
+            "Only square images, (batch, size, size, channels), have all "
+            f"eight symmetries; got {tuple(shape)}. Choose one image_size for "
+            "both sides."
+        )
+
+
 @keras.saving.register_keras_serializable(package="CacTf")
 class RandomSymmetry(keras.layers.Layer):
     """Turns and mirrors each image at random, and says how.
@@ -81,18 +90,10 @@ class RandomSymmetry(keras.layers.Layer):
         self.seed = seed
         self._generator = keras.random.SeedGenerator(seed)
 
-    def build(self, input_shape: Shape) -> None:
-        if len(input_shape) != 4 or input_shape[1] != input_shape[2]:
-            raise ValueError(
-                "Only square images, (batch, size, size, channels), have all "
-                f"eight symmetries; got {tuple(input_shape)}. Choose one "
-                "image_size for both sides."
-            )
-        self.built = True
-
     def call(
         self, images: Tensor, training: bool = False
     ) -> tuple[Tensor, Tensor]:
+        _check_square(images.shape)
         count = ops.shape(images)[0]
         if not training:
             return images, ops.zeros((count,), "int32")
@@ -104,6 +105,7 @@ class RandomSymmetry(keras.layers.Layer):
     def compute_output_spec(
         self, images: Tensor, training: bool = False
     ) -> tuple[Any, Any]:
+        _check_square(images.shape)
         return (
             keras.KerasTensor(images.shape, self.compute_dtype),
             keras.KerasTensor(images.shape[:1], "int32"),

@@ -25,7 +25,7 @@ from cac_tf.arguments import as_float
 from cac_tf.hyperparameters import ANCHOR_WEIGHT
 from cac_tf.hyperparameters import MAGNITUDE
 from cac_tf.layers.anchored_distance import anchored_distances
-from cac_tf.layers.anchored_distance import check_magnitude
+from cac_tf.layers.anchored_distance import checked_magnitude
 from cac_tf.layers.anchored_distance import dense_distances
 from cac_tf.layers.precision import full_precision
 from cac_tf.losses.loss import Loss
@@ -36,11 +36,14 @@ from cac_tf.losses.loss import weights_of_counted
 from cac_tf.ops.loader import set_stock_loss
 
 
-def _check_anchor_weight(anchor_weight):
-    if not 0 <= as_float(anchor_weight) < math.inf:
+def _checked_anchor_weight(anchor_weight):
+    """It as a float, if it can be one."""
+    number = as_float(anchor_weight)
+    if not 0 <= number < math.inf:
         raise ValueError(
             f"anchor_weight must be finite and >= 0; got {anchor_weight!r}."
         )
+    return number
 
 
 def _label_vector(labels, scores, name):
@@ -198,7 +201,7 @@ def cac_loss(
     >>> np.round(np.asarray(cac_loss([0], [[3.0, 4.0]])), 4)
     array([0.6133], dtype=float32)
     """
-    _check_anchor_weight(anchor_weight)
+    anchor_weight = _checked_anchor_weight(anchor_weight)
     return tuplet_loss(labels, distances) + anchor_weight * anchor_loss(
         labels, distances
     )
@@ -270,8 +273,8 @@ def cac_loss_from_logits(
     >>> np.round(np.asarray(cac_loss_from_logits([0], [[8.0, 0.0]])), 4)
     array([0.2], dtype=float32)
     """
-    _check_anchor_weight(anchor_weight)
-    check_magnitude(magnitude)
+    anchor_weight = _checked_anchor_weight(anchor_weight)
+    magnitude = checked_magnitude(magnitude)
     logits = full_precision(logits)
     labels = _label_vector(labels, logits, "logits")
     binding = fused_ops.binding_for(logits)
@@ -327,8 +330,7 @@ class CACLoss(Loss):
         dtype: Any = None,
     ) -> None:
         super().__init__(name=name, reduction=reduction, dtype=dtype)
-        _check_anchor_weight(anchor_weight)
-        self.anchor_weight = float(anchor_weight)
+        self.anchor_weight = _checked_anchor_weight(anchor_weight)
         self.ignore_class = ignore_class
 
     def __call__(

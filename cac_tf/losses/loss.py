@@ -138,41 +138,42 @@ def known_labels(labels: Tensor) -> Tensor:
     return ops.where(is_label(labels, UNKNOWN), ops.zeros_like(labels), labels)
 
 
-def only_counted(is_counted: Tensor, values: Any) -> Any:
-    """Values with 1 in rows that do not count and are not finite.
+def only_counted(is_counted: Tensor, values: Tensor) -> Tensor:
+    """Values in which each row that does not count repeats one that does.
 
-    A weight of 0 alone leaves a NaN, or an infinity, as NaN. Other rows stay:
-    a loss may divide by their lengths or sums.
+    A weight of 0 alone does not leave a row out: 0 times infinity is NaN, in
+    the loss and in its gradient. Where no row counts, all are 1.
 
     Args:
         is_counted: (B,) or (B, 1) bool.
-        values: (B, ...), or several of them, nested; a row is that of all.
+        values: (B, ...), of any type.
 
     Example:
 
     >>> import numpy as np
     >>> values = np.float32([[1.0, 2.0], [np.nan, 3.0], [4.0, 5.0]])
-    >>> np.asarray(only_counted(np.array([True, False, False]), values))
-    array([[1., 2.],
-           [1., 1.],
+    >>> np.asarray(only_counted(np.array([False, False, True]), values))
+    array([[4., 5.],
+           [4., 5.],
            [4., 5.]], dtype=float32)
     """
-    values = keras.tree.map_structure(ops.convert_to_tensor, values)
-    is_usable = True
-    for one in keras.tree.flatten(values):
-        if keras.backend.is_float_dtype(one.dtype):
-            is_finite = ops.isfinite(one)
-            if len(one.shape) > 1:
-                axes = tuple(range(1, len(one.shape)))
-                is_finite = ops.all(is_finite, axis=axes)
-            is_usable = ops.logical_and(is_usable, is_finite)
-    is_usable = ops.logical_or(ops.reshape(is_counted, (-1,)), is_usable)
+    values = ops.convert_to_tensor(values)
+    is_counted = ops.reshape(is_counted, (-1,))
+    count = ops.cumsum(ops.cast(is_counted, "int32"))
+    is_first = ops.logical_and(is_counted, ops.equal(count, 1))
 
-    def usable(one):
-        rows = ops.reshape(is_usable, (-1, *(1,) * (len(one.shape) - 1)))
-        return ops.where(rows, one, ops.ones_like(one))
+    def of_rows(mask):
+        return ops.reshape(mask, (-1, *(1,) * (len(values.shape) - 1)))
 
-    return keras.tree.map_structure(usable, values)
+    # A sum of one, because a batch without rows has no first one.
+    row = ops.sum(
+        ops.where(of_rows(is_first), values, ops.zeros_like(values)),
+        axis=0,
+        keepdims=True,
+    )
+    row = ops.where(ops.any(is_counted), row, ops.ones_like(row))
+    row = ops.stop_gradient(ops.cast(row, values.dtype))
+    return ops.where(of_rows(is_counted), values, row)
 
 
 def weights_of_counted(

@@ -53,8 +53,7 @@ class Watched(typing.NamedTuple):
             weights = output_losses.weights_of_counted(
                 is_counted, weights, reduction=None
             )
-            labels = output_losses.known_labels(labels)
-            outputs = _only_counted(is_counted, outputs)
+            labels, outputs = _only_counted(is_counted, labels, outputs)
         names = _read_of(outputs, self.metric, self.reads)
         read = output_losses.select(outputs, names)
         self.metric.update_state(labels, read, weights)
@@ -316,8 +315,7 @@ def losses_of(found, labels, outputs, sample_weight, training):
         rows = ops.cast(ops.shape(labels)[0], "float32")
         if leaves_out:
             is_counted = output_losses.is_known(labels)
-            own_labels = output_losses.known_labels(labels)
-            own_outputs = _only_counted(is_counted, outputs)
+            own_labels, own_outputs = _only_counted(is_counted, labels, outputs)
             weights = output_losses.weights_of_counted(
                 is_counted, sample_weight, reduction
             )
@@ -329,10 +327,14 @@ def losses_of(found, labels, outputs, sample_weight, training):
     return pairs
 
 
-def _only_counted(is_counted, outputs):
+def _only_counted(is_counted, labels, outputs):
     # The anchors have no rows.
     rows = {name: outputs[name] for name in outputs if name != "anchors"}
-    return {**outputs, **output_losses.only_counted(is_counted, rows)}
+    labels, rows = keras.tree.map_structure(
+        lambda values: output_losses.only_counted(is_counted, values),
+        (labels, rows),
+    )
+    return labels, {**outputs, **rows}
 
 
 def total_loss(*arguments):

@@ -99,6 +99,11 @@ def as_data(data):
     return np.asarray(data)
 
 
+def as_labels(labels):
+    """`labels`; a list, which Keras does not take, as an array."""
+    return np.asarray(labels) if isinstance(labels, list) else labels
+
+
 def is_array(data):
     """Whether `data` is one array or tensor, not a data set of batches."""
     return isinstance(data, np.ndarray) or (

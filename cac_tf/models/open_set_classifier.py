@@ -504,8 +504,7 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
                 an image with NaN or infinity.
             FloatingPointError: the loss became NaN or infinite.
         """
-        if isinstance(y, list):
-            y = np.asarray(y)
+        y = input_checks.as_labels(y)
         x, counts, inputs = training_checks.checked_training_data(self, x, y)
         validation_data = training_checks.checked_validation_data(
             self, validation_data
@@ -547,8 +546,7 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
         self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any
     ) -> Any:
         """As `keras.Model.evaluate`; both may be lists, as in `fit`."""
-        if isinstance(y, list):
-            y = np.asarray(y)
+        y = input_checks.as_labels(y)
         x = input_checks.as_data(x)
         return super().evaluate(x, y, *args, **kwargs)
 
@@ -559,8 +557,7 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
         sample_weight: Tensor | None = None,
         **kwargs: Any,
     ) -> Any:
-        if isinstance(y, list):
-            y = np.asarray(y)
+        y = input_checks.as_labels(y)
         x = input_checks.as_data(x)
         training_checks.check_batch(
             self, x, y, self.takes_negatives, RawInputs(self.network)
@@ -570,6 +567,14 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
         return super().train_on_batch(
             x, y, sample_weight=sample_weight, **kwargs
         )
+
+    def test_on_batch(
+        self, x: Any, y: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        """As `keras.Model.test_on_batch`; both may be lists, as in `fit`."""
+        y = input_checks.as_labels(y)
+        x = input_checks.as_data(x)
+        return super().test_on_batch(x, y, *args, **kwargs)
 
     def _start_from_anchors(self):
         head = self.distance_head

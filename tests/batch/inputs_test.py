@@ -390,6 +390,10 @@ def test_rows_of_any_size(tmp_path):
             "it has the shape (2, 4), but others that are read at once have "
             "(5, 4)"
         )
+    table = pa.table({"features": pa.array([[], []], pa.list_(pa.float32()))})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    _, found = answers(classifier, tmp_path / "a.parquet", image="features")
+    assert [one.error for one in found] == ["it holds no number"] * 2
 
 
 def test_images_of_any_size(tmp_path):
@@ -425,6 +429,12 @@ def test_images_of_any_size(tmp_path):
         "it has the shape (6, 8, 1), but others that are read at once have "
         "(8, 6, 1)"
     )
+    # None fits, and none becomes an image of 1x1.
+    for shape in ((1,), (1, 1, 2)):
+        found = answered(np.zeros((2, *shape)))
+        assert {one.error for one in found} == {
+            f"it holds rows of shape {shape}; the model takes (None, None, 1)."
+        }
 
 
 def test_a_film_beside_photos(images, tmp_path, monkeypatch):

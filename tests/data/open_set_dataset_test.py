@@ -96,7 +96,7 @@ def test_the_seed_decides_the_split():
         )
         return numbers(dataset.validation)
 
-    assert validation(1) == validation(1)
+    assert validation(1) == validation(1) == validation(np.array(1.0))
     assert validation(1) != validation(2)
 
 

@@ -2,6 +2,7 @@
 """Unknown test images from elsewhere, in the form that a model takes."""
 
 import os
+import tracemalloc
 
 import numpy as np
 import PIL.Image
@@ -96,6 +97,26 @@ def test_files_that_hold_no_images(tmp_path, entries, message):
     np.savez(path, **entries)
     with pytest.raises(ValueError, match=message):
         load_unknown_images(f"npz:{path}", (8, 8, 1))
+
+
+@pytest.mark.parametrize("name", ["x_test", "made"])
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_memory_is_known_before_it_is_needed(
+    tmp_path, monkeypatch, name, dtype
+):
+    """An array that is refused would need more than there is."""
+    path = tmp_path / "made.npz"
+    images = np.ones((200, 64, 64, 3), dtype)
+    np.savez(path, **{name: images})
+    tracemalloc.start()
+    load_unknown_images(f"npz:{path}", (64, 64, 3))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 3.2 * images.nbytes
+    memory = type("Memory", (), {"available": 2.9 * images.nbytes})
+    monkeypatch.setattr("psutil.virtual_memory", lambda: memory)
+    with pytest.raises(ValueError, match="GiB of memory"):
+        load_unknown_images(f"npz:{path}", (64, 64, 3))
 
 
 @pytest.mark.parametrize(

@@ -186,6 +186,15 @@ def test_a_run_is_finished_when_its_metrics_are_whole(
     assert folder.is_finished == is_finished
 
 
+def test_a_run_that_begins_again_has_no_model(tmp_path):
+    results = ("metrics.json", "model.keras", "MODEL_CARD.md")
+    with RunFolder.open(tmp_path / "run", SETTINGS, DATA) as folder:
+        for name in results:
+            pathlib.Path(folder.file(name)).touch()
+        folder.begin(SETTINGS, DATA)
+        assert not {*results} & {*os.listdir(folder.path)}
+
+
 def test_nothing_is_left_of_what_was_refused(tmp_path):
     with (
         pytest.raises(ZeroDivisionError),

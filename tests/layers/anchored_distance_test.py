@@ -524,6 +524,8 @@ def test_bad_number_of_classes(num_classes):
 def test_bad_magnitude(magnitude):
     with pytest.raises(ValueError, match="magnitude must be a number in 1e-18"):
         AnchoredDistance(3, magnitude=magnitude)
+    with pytest.raises(ValueError, match="magnitude must be a number in 1e-18"):
+        anchored_distances(np.ones((2, 3), "float32"), magnitude)
 
 
 def test_numbers_of_any_kind():

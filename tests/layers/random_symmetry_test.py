@@ -60,6 +60,11 @@ def test_random_in_training_alone(rng):
 def test_images_that_are_not_square():
     with pytest.raises(ValueError, match="Only square images"):
         RandomSymmetry()(keras.Input([3, 4, 1]))
+    inputs = keras.Input([None, None, 1])
+    model = keras.Model(inputs, RandomSymmetry()(inputs))
+    for height in (1, 3):
+        with pytest.raises(ValueError, match="Only square images"):
+            model(np.ones((2, height, 4, 1), "float32"), training=True)
 
 
 def test_images_whose_size_is_left_open(rng):

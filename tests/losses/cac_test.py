@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
+import contextlib
+import decimal
+
 import keras
 import numpy as np
 import pytest
 
 from cac_tf import ops as fused_ops
+from cac_tf.layers import anchored_distances
 from cac_tf.losses import CACLoss
 from cac_tf.losses import anchor_loss
 from cac_tf.losses import cac_loss
@@ -283,6 +287,30 @@ def test_ignored_class_has_no_part(rng, reduction):
         rtol=1e-6,
     )
     assert float(loss(np.array([-1] * 4), distances)) == 0.0
+    assert float(loss([0, -1, 2, -1], distances.tolist())) == pytest.approx(
+        float(loss(np.array([0, -1, 2, -1]), distances))
+    )
+
+
+@pytest.mark.parametrize(
+    "kind", [np.array, np.int64, decimal.Decimal, keras.ops.convert_to_tensor]
+)
+@pytest.mark.parametrize("is_stock", [False, True])
+def test_arguments_of_any_kind_of_number(rng, kind, is_stock):
+    logits = np.float32(rng.normal(size=(4, 3)))
+    labels = np.array([0, 1, 2, 0])
+    with fused_ops.stock_operations() if is_stock else contextlib.nullcontext():
+        found = cac_loss_from_logits(labels, logits, kind(7), kind(2))
+        expected = cac_loss_from_logits(labels, logits, 7.0, 2.0)
+    np.testing.assert_array_equal(np.asarray(found), np.asarray(expected))
+    distances = anchored_distances(logits, kind(7))
+    np.testing.assert_array_equal(
+        np.asarray(distances), np.asarray(anchored_distances(logits, 7.0))
+    )
+    np.testing.assert_array_equal(
+        np.asarray(cac_loss(labels, distances, kind(2))),
+        np.asarray(cac_loss(labels, distances, 2.0)),
+    )
 
 
 def test_survives_serialization():

@@ -4,6 +4,7 @@
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
 from cac_tf import losses
 from cac_tf import ops as fused_ops
@@ -127,6 +128,31 @@ def test_unsigned_labels_are_all_known():
     assert np.asarray(output_losses.is_known(labels)).all()
     known = np.asarray(output_losses.known_labels(labels))
     assert known.tolist() == [0, 255, 3]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.arange(8).reshape(4, 2),
+        np.int8([5, 6, 7, 8]),
+        np.float32([[np.nan, 1], [2, 3], [np.inf, -np.inf], [4, 5]]),
+        np.array([True, False, True, False]),
+    ],
+    ids=["int", "int8", "float", "bool"],
+)
+def test_rows_that_do_not_count_repeat_one_that_does(values, mode):
+    counted = np.array([False, True, False, True])
+    only_counted = execution.compiled(output_losses.only_counted, mode)
+    found = only_counted(counted[:, None], values)
+    np.testing.assert_array_equal(found, values[[1, 1, 1, 3]])
+    assert found.dtype == np.asarray(ops.convert_to_tensor(values)).dtype
+    np.testing.assert_array_equal(
+        only_counted(np.zeros(4, bool), values), np.ones_like(values)
+    )
+    assert only_counted(np.zeros(0, bool), values[:0]).shape == (
+        0,
+        *values.shape[1:],
+    )
 
 
 @pytest.mark.parametrize("shape", [(-1,), (-1, 1)])

@@ -587,7 +587,7 @@ def test_cac_beside_a_loss_that_takes_negatives(rng, is_stock):
 
 
 def test_a_loss_that_divides_by_lengths(rng):
-    """Rows that do not count keep theirs."""
+    """Rows that do not count repeat one that does."""
     x, y = mixed_data(rng)
     model = compiled(losses.CACLoss())
 
@@ -607,6 +607,58 @@ def test_a_loss_that_divides_by_lengths(rng):
     result = model.evaluate(x, y, verbose=0, return_dict=True)
     assert result["loss"] == pytest.approx(expected, rel=1e-4)
     assert np.isfinite(model.fit(x, y, verbose=0).history["loss"][0])
+
+
+class Length(losses.Loss):
+    """Has no derivative at 0, and is not finite below -50."""
+
+    READS = ("features",)
+
+    def call(self, y_true, y_pred):
+        length = ops.sqrt(ops.sum(ops.square(y_pred), axis=-1))
+        return length + ops.log(50.0 + ops.min(y_pred, axis=-1))
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("value", [0.0, -1e6])
+def test_a_loss_that_is_not_finite_at_negatives(rng, value, jit_compile):
+    """Neither the loss of the known rows nor its gradient sees them."""
+    x = np.float32(rng.random((40, 4)))
+    y = np.arange(40) % 3
+    x[::4], y[::4] = value, -1
+    known = y >= 0
+    inputs = keras.Input((4,))
+    features = keras.layers.Dense(8, use_bias=False)(inputs)
+    logits = keras.layers.Dense(3, use_bias=False)(features)
+    network = keras.Model(inputs, {"features": features, "logits": logits})
+    network.layers[1].set_weights([np.float32(rng.random((4, 8)))])
+    model = small_classifier(backbone=network)
+    model.compile(
+        keras.optimizers.SGD(0.1),
+        [Length(), losses.EntropicOpenSetLoss()],
+        loss_weights=[1.0, 0.0],
+        jit_compile=jit_compile,
+    )
+    before = np.float64(network.layers[1].kernel)
+    z = np.float64(x)[known] @ before
+    length = np.sqrt((z**2).sum(axis=1))
+    expected = (length + np.log(50 + z.min(axis=1))).mean()
+    result = model.evaluate(x, y, verbose=0, return_dict=True)
+    assert result["loss"] == pytest.approx(expected, rel=1e-5)
+    history = model.fit(x, y, batch_size=40, verbose=0).history
+    assert history["loss"][0] == pytest.approx(expected, rel=1e-5)
+    is_least = np.eye(8)[z.argmin(axis=1)]
+    of_z = z / length[:, None] + is_least / (50 + z.min(axis=1))[:, None]
+    gradient = np.float64(x)[known].T @ of_z / known.sum()
+    np.testing.assert_allclose(
+        np.asarray(network.layers[1].kernel),
+        before - 0.1 * gradient,
+        rtol=1e-4,
+        atol=1e-6,
+    )
+    # And where no row counts.
+    unknown = model.evaluate(x[~known], y[~known], verbose=0, return_dict=True)
+    assert unknown["loss"] == 0.0
 
 
 def test_negatives_change_no_other_loss(rng):

@@ -317,6 +317,9 @@ def test_train_on_batch_starts_from_anchors_too(rng):
     model.fit_centres(x, y)
     model.calibrate(x, true_positive_rate=0.9)
     model.train_on_batch(x, y.tolist())
+    np.testing.assert_array_equal(
+        model.test_on_batch(x.tolist(), y.tolist()), model.test_on_batch(x, y)
+    )
     assert model.threshold is None
     assert model.distance_head.has_anchors
     with pytest.raises(ValueError, match="needs labels"):

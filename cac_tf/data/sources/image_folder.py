@@ -2,11 +2,11 @@
 """Images in folders: one sub-folder per class."""
 
 import collections
-import mimetypes
 import os
 import pathlib
 
 import numpy as np
+import PIL.Image
 import tqdm
 
 from cac_tf.annotations import Path
@@ -29,6 +29,7 @@ from cac_tf.data.streamed_images import exceeds_memory
 from cac_tf.labels import check_class_names
 
 _IMAGE_SIZE = 32
+_PARTS = ("train", "test", "validation")
 
 
 @register
@@ -127,13 +128,12 @@ def image_files(folder):
 def _parts(root):
     """The folders that hold classes: {"train": ..., "test": ...} or all."""
     if (root / "train").is_dir() and (root / "test").is_dir():
-        found = {f.name: f for f in _class_folders(root)}
-        names = ("train", "test", "validation")
-        classes = {f.name for f in _class_folders(found["train"])}
+        parts = [root / name for name in _PARTS if (root / name).is_dir()]
+        classes = {f.name for part in parts for f in _class_folders(part)}
         others = [
-            name
-            for name in sorted({*found} - {*names})
-            if _holds_images(found[name], classes)
+            folder.name
+            for folder in _beside_parts(root)
+            if _holds_images(folder, classes)
         ]
         if others:
             raise ValueError(
@@ -142,8 +142,12 @@ def _parts(root):
                 "validation; where they are names of classes, put all classes "
                 "into one more folder, train/, without a test/ beside it."
             )
-        return {name: found[name] for name in names if name in found}
+        return {part.name: part for part in parts}
     return {"train": root}
+
+
+def _beside_parts(root):
+    return [f for f in _class_folders(root) if f.name not in _PARTS]
 
 
 def _holds_images(folder, classes):
@@ -152,9 +156,11 @@ def _holds_images(folder, classes):
         names = os.listdir(folder)
     except PermissionError:  # Such as lost+found.
         return False
-    kinds = [mimetypes.guess_type(name)[0] or "" for name in names]
+    formats = PIL.Image.registered_extensions()
     return not classes.isdisjoint(names) or any(
-        kind.startswith("image/") for kind in kinds
+        # (Pillow also knows films and tables.)
+        PIL.Image.MIME.get(formats.get(ending), "").startswith("image/")
+        for ending in {os.path.splitext(name)[1].lower() for name in names}
     )
 
 
@@ -209,16 +215,20 @@ def load_image_folder(
         raise ValueError(f"image_size must be at least 1; got {image_size}.")
     class_names = folder_classes(data_dir)
     reading = _Reading(data_dir, image_size, strict, stream)
+    root = pathlib.Path(data_dir)
+    folders = _parts(root)
     parts = {
         part: reading.examples(part, folder, class_names)
-        for part, folder in _parts(pathlib.Path(data_dir)).items()
+        for part, folder in folders.items()
     }
+    others = [f.name for f in _beside_parts(root)] if "test" in folders else ()
+    left_out = f"folders beside train and test are left out: {listed(others)}"
     return LabelledParts(
         class_names=class_names,
         train=parts["train"],
         validation=parts.get("validation"),
         test=parts.get("test"),
-        notes=tuple(reading.notes()),
+        notes=(*reading.notes(), *((left_out,) if others else ())),
         white=WHITE,
     )
 

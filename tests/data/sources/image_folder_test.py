@@ -123,10 +123,20 @@ def test_folders_beside_the_parts(tmp_path, other):
         load_image_folder(tmp_path)
 
 
-def test_a_class_beside_the_parts(tmp_path):
+def test_a_part_with_a_class_of_the_test_part(tmp_path):
+    for part in ("train/a", "train/b", "test/c", "extra/c"):
+        paint(tmp_path / part / "0.png", (9, 9, 9))
+    with pytest.raises(ValueError, match="train and test, .* them extra"):
+        load_image_folder(tmp_path)
+
+
+@pytest.mark.parametrize("ending", ["png", "WEBP", "jfif"])
+def test_a_class_beside_the_parts(tmp_path, ending):
     """Classes are called train and test."""
-    for name in ("train", "test", "bus"):
+    for name in ("train", "test"):
         paint(tmp_path / name / "0.png", (9, 9, 9))
+    (tmp_path / "bus").mkdir()
+    (tmp_path / "bus" / f"0.{ending}").touch()
     with pytest.raises(ValueError, match="train and test, .* them bus"):
         load_image_folder(tmp_path)
 
@@ -138,10 +148,14 @@ def test_other_folders_beside_the_parts(tmp_path):
             paint(tmp_path / part / name / "0.png", (9, 9, 9))
     paint(tmp_path / "runs" / "folder" / "picture.png", (9, 9, 9))
     (tmp_path / "annotations").mkdir()
-    (tmp_path / "annotations" / "0.xml").touch()
+    for name in ("0.xml", "0.pdf", "0.svg", "0.h5"):
+        (tmp_path / "annotations" / name).touch()
     images = load_image_folder(tmp_path)
     assert images.class_names == ("a", "b")
     assert images.train.size == images.test.size == 2
+    assert images.notes[-1] == (
+        "folders beside train and test are left out: annotations, runs"
+    )
 
 
 @pytest.mark.parametrize("stream", [False, True])
