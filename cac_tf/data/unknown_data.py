@@ -71,26 +71,31 @@ def load_unknown_images(
     found: collections.Counter[str] = collections.Counter()
     if kind == "npz":
         arrays, notes = _arrays(name)
+        count = len(arrays)
         converted = (
             as_pixels(np.rint(one).astype("uint8"), height, channels)
             for one in arrays
         )
     else:
-        paths, notes = _files(name), ()
+        paths, notes, count = _files(name), (), -1
         converted = (_readable(path, height, channels) for path in paths)
-    images = []
-    for pixels, kinds in converted:
-        found.update(kinds)
-        if pixels is not None:
-            images.append(pixels)
-    if not images:
+
+    def readable():
+        for pixels, kinds in converted:
+            found.update(kinds)
+            if pixels is not None:
+                yield pixels
+
+    kind_of_image = np.dtype(("uint8", tuple(image_shape)))
+    images = np.fromiter(readable(), kind_of_image, count)
+    if not images.size:
         raise ValueError(f"There is no image in {name}.")
     conversions = (
         f"{count} {'files' if what == _SKIPPED else 'images'} {what}"
         + ("" if what == _SKIPPED else " were converted")
         for what, count in sorted(found.items())
     )
-    return np.stack(images), (*notes, *conversions)
+    return images, (*notes, *conversions)
 
 
 _SKIPPED = "are not readable images and were skipped"
@@ -110,12 +115,12 @@ def _files(name):
 
 
 def _arrays(path):
-    # As they are, one by one as pixels, and these as one array.
-    entries, others = read_entries(path, {"x_test", "white"}, copies=3)
+    # As they are, and as what is returned.
+    entries, others = read_entries(path, {"x_test", "white"}, copies=2)
     white = white_of(entries, path)
     entries.pop("white", None)
     if not entries and len(others) == 1:
-        entries, _ = read_entries(path, set(others), copies=3)
+        entries, _ = read_entries(path, set(others), copies=2)
     name, images = next(iter(entries.items()), ("", np.zeros(0)))
     is_array_of_images = images.ndim == 3 or (
         images.ndim == 4 and images.shape[-1] in (1, 3)

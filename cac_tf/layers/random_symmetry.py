@@ -74,7 +74,8 @@ class RandomSymmetry(keras.layers.Layer):
         (B, H, W, C) images, and (B,) int32 symmetries, see `apply_symmetry`.
 
     Raises:
-        ValueError: images that are not square.
+        ValueError: images that are not square, where their sizes are known or
+            they are to be changed.
 
     Example:
 
@@ -93,10 +94,10 @@ class RandomSymmetry(keras.layers.Layer):
     def call(
         self, images: Tensor, training: bool = False
     ) -> tuple[Tensor, Tensor]:
-        _check_square(images.shape)
         count = ops.shape(images)[0]
         if not training:
             return images, ops.zeros((count,), "int32")
+        _check_square(images.shape)
         which = keras.random.randint(
             (count,), 0, SYMMETRIES, seed=self._generator
         )

@@ -343,6 +343,7 @@ class CACLoss(Loss):
             y_true = ops.convert_to_tensor(y_true)
             is_counted = ops.logical_not(is_label(y_true, self.ignore_class))
             y_true = ops.where(is_counted, y_true, 0)
+            y_true = only_counted(is_counted, y_true)
             y_pred = only_counted(is_counted, y_pred)
             sample_weight = weights_of_counted(
                 is_counted, sample_weight, self.reduction

@@ -142,7 +142,8 @@ def only_counted(is_counted: Tensor, values: Tensor) -> Tensor:
     """Values in which each row that does not count repeats one that does.
 
     A weight of 0 alone does not leave a row out: 0 times infinity is NaN, in
-    the loss and in its gradient. Where no row counts, all are 1.
+    the loss and in its gradient. In a batch where none counts, the values stay,
+    with 1 in place of those that are not finite.
 
     Args:
         is_counted: (B,) or (B, 1) bool.
@@ -171,9 +172,12 @@ def only_counted(is_counted: Tensor, values: Tensor) -> Tensor:
         axis=0,
         keepdims=True,
     )
-    row = ops.where(ops.any(is_counted), row, ops.ones_like(row))
-    row = ops.stop_gradient(ops.cast(row, values.dtype))
-    return ops.where(of_rows(is_counted), values, row)
+    finite = values
+    if keras.backend.is_float_dtype(values.dtype):
+        finite = ops.where(ops.isfinite(values), values, ops.ones_like(values))
+    row = ops.cast(row, values.dtype)
+    rest = ops.where(ops.any(is_counted), row, finite)
+    return ops.where(of_rows(is_counted), values, ops.stop_gradient(rest))
 
 
 def weights_of_counted(

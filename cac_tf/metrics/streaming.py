@@ -25,7 +25,6 @@ from cac_tf.losses.cross_entropy import cross_entropy
 from cac_tf.losses.loss import is_known
 from cac_tf.losses.loss import is_label
 from cac_tf.losses.loss import known_labels
-from cac_tf.losses.loss import only_counted
 
 
 class _MeanOverKnown(keras.metrics.Mean):
@@ -44,9 +43,9 @@ class _MeanOverKnown(keras.metrics.Mean):
         if sample_weight is not None:
             weights *= ops.cast(ops.reshape(sample_weight, (-1,)), self.dtype)
         values = self._values(known_labels(labels), y_pred)
-        return super().update_state(
-            only_counted(is_counted, values), sample_weight=weights
-        )
+        # A weight of 0 leaves a NaN as NaN.
+        values = ops.where(is_counted, values, 0.0)
+        return super().update_state(values, sample_weight=weights)
 
 
 def _is_nearest(labels, distances):

@@ -323,6 +323,8 @@ def losses_of(found, labels, outputs, sample_weight, training):
         if reduction == "mean_with_sample_weight" and weights is not None:
             rows = ops.sum(ops.cast(weights, "float32"))
         value = term.value(own_labels, own_outputs, weights)
+        if leaves_out:
+            value = ops.where(ops.any(is_counted), value, 0.0)
         pairs.append((value, None if reduction == "sum" else rows))
     return pairs
 
@@ -332,7 +334,7 @@ def _only_counted(is_counted, labels, outputs):
     rows = {name: outputs[name] for name in outputs if name != "anchors"}
     labels, rows = keras.tree.map_structure(
         lambda values: output_losses.only_counted(is_counted, values),
-        (labels, rows),
+        (output_losses.known_labels(labels), rows),
     )
     return labels, {**outputs, **rows}
 

@@ -65,6 +65,8 @@ def test_images_that_are_not_square():
     for height in (1, 3):
         with pytest.raises(ValueError, match="Only square images"):
             model(np.ones((2, height, 4, 1), "float32"), training=True)
+    images, _ = model(np.ones((2, 3, 4, 1), "float32"))
+    assert images.shape == (2, 3, 4, 1)
 
 
 def test_images_whose_size_is_left_open(rng):

@@ -656,9 +656,27 @@ def test_a_loss_that_is_not_finite_at_negatives(rng, value, jit_compile):
         rtol=1e-4,
         atol=1e-6,
     )
-    # And where no row counts.
+    # And where no row of a batch counts.
     unknown = model.evaluate(x[~known], y[~known], verbose=0, return_dict=True)
     assert unknown["loss"] == 0.0
+    assert model.train_on_batch(x[~known], y[~known]) == pytest.approx(0.0)
+
+
+def test_a_metric_of_batches_of_unknown_rows(rng):
+    """It may divide by the spread of a row's values."""
+
+    def greatest(y_true, y_pred):
+        centred = y_pred - ops.mean(y_pred, axis=-1, keepdims=True)
+        return ops.max(centred, axis=-1) / ops.std(y_pred, axis=-1)
+
+    model = small_classifier(width=4)
+    model.compile("sgd", losses.CACLoss(), metrics={"logits": greatest})
+    x = np.float32(rng.normal(size=(40, 4)))
+    y = np.r_[np.arange(20) % 3, [-1] * 20]
+    z = model.predict(x[:20], verbose=0)["logits"]
+    expected = (z.max(axis=1) - z.mean(axis=1)) / z.std(axis=1)
+    found = model.evaluate(x, y, batch_size=10, verbose=0, return_dict=True)
+    assert found["greatest"] == pytest.approx(expected.mean(), rel=1e-5)
 
 
 def test_negatives_change_no_other_loss(rng):
