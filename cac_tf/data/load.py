@@ -13,7 +13,7 @@ from cac_tf.annotations import Path
 from cac_tf.data import class_splits
 from cac_tf.data.open_set_dataset import TEST_FRACTION
 from cac_tf.data.open_set_dataset import VALIDATION_FRACTION
-from cac_tf.data.open_set_dataset import check_split
+from cac_tf.data.open_set_dataset import checked_seed
 from cac_tf.data.open_set_dataset import make_open_set_dataset
 from cac_tf.data.sources import ClassChoice
 from cac_tf.data.sources import source_of
@@ -115,14 +115,13 @@ def load_open_set_dataset(
             f"image_size must be a whole number of at least 1; got "
             f"{image_size!r}."
         )
-    check_split(
+    split_seed = checked_seed(
         split_seed,
         TEST_FRACTION if test_fraction is None else test_fraction,
         VALIDATION_FRACTION
         if validation_fraction is None
         else validation_fraction,
     )
-    split_seed = int(split_seed)
     shares = {
         "test_fraction": test_fraction,
         "validation_fraction": validation_fraction,

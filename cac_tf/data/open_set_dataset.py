@@ -332,8 +332,7 @@ def make_open_set_dataset(
         negative=negative,
         unknown=unknown_classes or () if unknown is None else (),
     )
-    check_split(split_seed, test_fraction, validation_fraction)
-    split_seed = int(split_seed)
+    split_seed = checked_seed(split_seed, test_fraction, validation_fraction)
     sources = {"train": train, "validation": validation, "test": test}
     sources = {
         part: _checked(examples, class_names, f"{part} part of {name}")
@@ -500,8 +499,8 @@ def check_ids(ids, class_names, name):
         )
 
 
-def check_split(split_seed, test_fraction, validation_fraction):
-    """Refuses a seed or shares by which no part can be set apart."""
+def checked_seed(split_seed, test_fraction, validation_fraction):
+    """The seed as an int; refuses one, or shares, that set no part apart."""
     for value, option in (
         (test_fraction, "test_fraction"),
         (validation_fraction, "validation_fraction"),
@@ -514,6 +513,7 @@ def check_split(split_seed, test_fraction, validation_fraction):
             f"split_seed must be a whole number in 0...{2**32 - 1}; got "
             f"{split_seed!r}."
         )
+    return int(seed)
 
 
 def check_disjoint(class_names, **ids):
