@@ -319,7 +319,9 @@ def make_open_set_dataset(
     >>> dataset.counts
     {'train': 22, 'validation': 6, 'known_test': 12, 'unknown_test': 20}
     """
-    known, negative = list(known_classes), list(negative_classes)
+    known, negative = _whole(known_classes), _whole(negative_classes)
+    if unknown_classes is not None:
+        unknown_classes = _whole(unknown_classes)
     check_class_names(class_names, name)
     check_known(known, class_names, name)
     check_ids(negative, class_names, name)
@@ -409,6 +411,11 @@ def make_open_set_dataset(
         unknown_test=unknown_test,
         **fields,
     )
+
+
+def _whole(ids):
+    """The ids of classes as a list of Python's whole numbers."""
+    return np.asarray(list(ids)).tolist()
 
 
 def _checked(examples, class_names, what):

@@ -104,6 +104,8 @@ _SKIPPED = "are not readable images and were skipped"
 def _readable(path, size, channels):
     try:
         return read_image(path, size, channels)
+    except MemoryError:
+        raise  # Says nothing of the image.
     except Exception:  # Pillow's decoders raise of any kind.
         return None, [_SKIPPED]
 

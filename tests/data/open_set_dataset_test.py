@@ -197,6 +197,37 @@ def test_labels_in_a_column():
     np.testing.assert_array_equal(made[0].train.labels, made[1].train.labels)
 
 
+def test_ids_in_arrays(tmp_path):
+    source = numbered(list(range(6)) * 4)
+    made = [
+        data.make_open_set_dataset(
+            "made",
+            source,
+            list("abcdef"),
+            kind([4, 1]),
+            unknown_classes=kind([3, 0]),
+            negative_classes=kind([2]),
+        )
+        for kind in (list, np.array)
+    ]
+    assert made[0].class_ids == made[1].class_ids == (4, 1)
+    assert made[0].counts == made[1].counts
+    path = tmp_path / "made.npz"
+    data.dump_arrays(path, made[1])
+    again = data.load_open_set_dataset(str(path))
+    assert again.unknown_class_names == ("d", "a")
+
+
+def test_dumped_arrays_need_their_suffix(tmp_path):
+    dataset = data.load_open_set_dataset("digits")
+    path = tmp_path / "digits"
+    path.write_text("mine")
+    with pytest.raises(ValueError, match=r"must end in \.npz; got .*digits"):
+        data.dump_arrays(path, dataset)
+    assert [p.name for p in tmp_path.iterdir()] == ["digits"]
+    assert path.read_text() == "mine"
+
+
 def test_bad_input():
     source = numbered([0, 0, 0, 1, 1, 1, 2])
     names = ["a", "b", "c"]

@@ -104,8 +104,8 @@ def _check_there_are_files(data_dir, class_names, ids):
 def image_files(folder):
     """Paths of files of a folder at any depth, in any order.
 
-    Hidden files and folders are left out. A link that leads nowhere is a file
-    that cannot be read.
+    Hidden files and folders are left out. Links are followed, but no folder is
+    read twice. A link that leads nowhere is a file that cannot be read.
 
     Raises:
         OSError: a folder that cannot be read.
@@ -116,8 +116,24 @@ def image_files(folder):
         if not isinstance(error, FileNotFoundError):
             raise error
 
-    for parent, folders, files in os.walk(folder, onerror=refuse):
+    seen = set()
+
+    def is_new(path):
+        status = os.stat(path)
+        identity = status.st_dev, status.st_ino
+        return identity not in seen and not seen.add(identity)
+
+    for parent, folders, files in os.walk(
+        folder, onerror=refuse, followlinks=True
+    ):
+        if not is_new(parent):
+            folders.clear()
+            continue
         folders[:] = [name for name in folders if not name.startswith(".")]
+        # Of a folder and a link to it, the folder is read.
+        folders.sort(
+            key=lambda name: os.path.islink(os.path.join(parent, name))
+        )
         for name in files:
             path = os.path.join(parent, name)
             is_file = os.path.isfile(path) or not os.path.exists(path)
@@ -276,6 +292,8 @@ class _Reading:
                 images.append(image)
                 self._conversions.update(kinds)
                 is_readable.append(True)
+            except MemoryError:
+                raise  # Says nothing of the image.
             except Exception as error:  # Pillow's decoders raise of any kind.
                 self._skip(path, error)
                 is_readable.append(False)

@@ -282,6 +282,9 @@ def dump_arrays(path: Path, dataset: OpenSetDataset) -> None:
         path: path of the file, ending in ".npz"; replaced if it exists.
         dataset: `OpenSetDataset`.
 
+    Raises:
+        ValueError: the path does not end in ".npz".
+
     Example:
 
     >>> import os, tempfile
@@ -293,6 +296,9 @@ def dump_arrays(path: Path, dataset: OpenSetDataset) -> None:
     >>> again.name, again.trial, again.counts == digits.counts
     ('digits', 2, True)
     """
+    if not os.fspath(path).endswith(".npz"):
+        # NumPy would add it, to the temporary name.
+        raise ValueError(f"The path must end in .npz; got {path}.")
     num_known = len(dataset.class_names)
     known, unknown = dataset.known_test, dataset.unknown_test
     origin = {name: getattr(dataset, name) for name in _ORIGIN}

@@ -11,6 +11,8 @@ import pytest
 from cac_tf.data import image_facts
 from cac_tf.data import load_image_folder
 from cac_tf.data import load_open_set_dataset
+from cac_tf.data import load_unknown_images
+from cac_tf.data import unknown_data
 from cac_tf.data.image_file import read_image
 from cac_tf.data.sources import image_folder
 from cac_tf.data.sources.image_folder import folder_classes
@@ -174,6 +176,37 @@ def test_a_link_to_no_file(flat_folder):
     before = load_image_folder(flat_folder).train.size
     (flat_folder / "red" / "link.png").unlink()
     assert load_image_folder(flat_folder).train.size == before
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_linked_folders_are_read_once(flat_folder, tmp_path_factory, stream):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    for i in range(3):
+        paint(elsewhere / "more" / f"{i}.png", (0, 0, 100))
+    blue = flat_folder / "blue"
+    (blue / "a").symlink_to(elsewhere / "more")
+    (blue / "b").symlink_to(elsewhere)  # Holds the same folder, and
+    (elsewhere / "round").symlink_to(blue)  # this one.
+    paint(blue / "own" / "0.png", (0, 0, 100))
+    (blue / "before").symlink_to(blue / "own")
+    part = load_image_folder(flat_folder, stream=stream).train
+    assert np.bincount(part.labels).tolist() == [9, 10, 20]
+    assert "blue/own/0.png" in part.names
+    assert not any("before" in name for name in part.names)
+
+
+def test_memory_that_is_short_is_no_fault_of_the_image(
+    flat_folder, monkeypatch
+):
+    def short(*args):
+        raise MemoryError
+
+    monkeypatch.setattr(image_folder, "read_image", short)
+    with pytest.raises(MemoryError):
+        load_image_folder(flat_folder, stream=False)
+    monkeypatch.setattr(unknown_data, "read_image", short)
+    with pytest.raises(MemoryError):
+        load_unknown_images(f"folder:{flat_folder}", (8, 8, 3))
 
 
 def test_every_kind_of_image_is_converted_and_counted(tmp_path):
