@@ -85,7 +85,7 @@ class Evaluation:
 def evaluate(
     model: OpenSetClassifier,
     dataset: OpenSetDataset,
-    method: str = "cac",
+    method: str | None = "cac",
     scores: Sequence[str] = (),
     batch_size: int = 256,
     unknown_data: Mapping[str, Any] | None = None,
@@ -99,7 +99,7 @@ def evaluate(
     Args:
         model: `OpenSetClassifier` whose classes are those of the data set.
         dataset: `OpenSetDataset`.
-        method: name of the method, for the record.
+        method: name of the method, for the record; None if not known.
         scores: further scores to compare the model's own with: names, or
             `scores.Score` objects, which are fitted if they are not. One that
             cannot be used with this model or fitted to these data is left out
@@ -274,11 +274,10 @@ def fitted_scores(model, dataset, rules, batch_size=256):
     """
     problems = {}
     for one in rules:
-        for name in one.READS:
-            try:
-                model.require_output(name, f"The score {one.name!r}")
-            except ValueError as error:
-                problems[one.name] = error
+        try:
+            model.require_outputs_for(one)
+        except ValueError as error:
+            problems[one.name] = error
     for held_out, examples in (
         (False, dataset.train),
         (True, dataset.validation),

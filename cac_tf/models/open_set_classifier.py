@@ -247,8 +247,7 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
         self.decision.build(shape)
         self.score.build()
         # Better found out now than after training.
-        for name in self.score.READS:
-            self.require_output(name, f"The score {self.score.name!r}")
+        self.require_outputs_for(self.score)
         compiled = self._compiled
         for name, reader in compilation.read_names(
             compiled.terms, compiled.watched
@@ -265,6 +264,20 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
         """
         if name not in _OF_HEAD:
             self.network.require_output(name, what)
+
+    def require_outputs_for(self, score: score_rules.Score) -> None:
+        """Raises ValueError unless there is all that a score reads."""
+        for name in score.READS:
+            self.require_output(name, f"The score {score.name!r}")
+        self._require_logits_for(score)
+
+    def _require_logits_for(self, score):
+        width, num_classes = self.distance_head.width, len(self.class_names)
+        if score.NEEDS_A_LOGIT_OF_EACH_CLASS and width < num_classes:
+            raise ValueError(
+                f"The score {score.name!r} needs a logit of each class; the "
+                f"head has {width} for {num_classes} classes."
+            )
 
     def call(self, inputs: Tensor, training: bool = False) -> dict[str, Tensor]:
         return self._with_head(self.network(inputs, training=training))
@@ -737,8 +750,11 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
             ValueError. The others are fitted.
 
         Raises:
-            ValueError: no data or labels, or invalid ones.
+            ValueError: no data or labels, or invalid ones; or a score that
+                needs a logit of each class, where the head is narrower.
         """
+        for score in scores:
+            self._require_logits_for(score)
         return known_data.learn(self, "fit_scores", scores, (x, y, batch_size))
 
     def calibrate(

@@ -46,6 +46,7 @@ class ClassZScore(Score):
     NAME, READS = "class_z_score", ("logits",)
     IS_FITTED_TO_DATA = True
     WANTS_HELD_OUT_DATA = True
+    NEEDS_A_LOGIT_OF_EACH_CLASS = True
     FEWEST_OF_A_CLASS = 2
 
     def start_fit(self, num_classes: int) -> Any:

@@ -92,6 +92,7 @@ class OpenMax(Score):
 
     NAME, IS_FITTED_TO_DATA = "openmax", True
     READS: tuple[str, ...] = ("logits",)
+    NEEDS_A_LOGIT_OF_EACH_CLASS = True
     FEWEST_OF_A_CLASS = 3  # a Weibull distribution has three parameters
     # What `is_correct` asks of an example, for messages.
     _CORRECT = "correctly classified examples"

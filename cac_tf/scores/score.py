@@ -155,6 +155,9 @@ class Score(keras.layers.Layer):
     # Whether the statistics should come from data not used for training:
     # `fit_centres` takes training data, the command line validation data.
     WANTS_HELD_OUT_DATA = False
+    # Whether logit k must be that of class k; false of a head that is narrower
+    # than there are classes.
+    NEEDS_A_LOGIT_OF_EACH_CLASS = False
     # Correctly classified examples that a fit needs of each class.
     FEWEST_OF_A_CLASS = 0
     # Whether scores are never below 0, so that a threshold below 0 is an error.

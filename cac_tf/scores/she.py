@@ -46,6 +46,7 @@ class SHE(Score):
     """
 
     NAME, READS, IS_FITTED_TO_DATA = "she", ("logits", "features"), True
+    NEEDS_A_LOGIT_OF_EACH_CLASS = True
 
     def start_fit(self, num_classes: int) -> Any:
         return ClassMoments(num_classes)

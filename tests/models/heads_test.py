@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import cac_tf
+from cac_tf import scores
 from cac_tf.layers import AnchoredDistance
 from tests import oracle
 from tests.conftest import blobs
@@ -225,6 +226,25 @@ def test_fewer_logits_than_classes_need_centres_first(rng):
     np.testing.assert_array_equal(model.centres, centres)
     model.calibrate(x, true_positive_rate=0.9)
     assert (model.predict_open_set(x).predicted_class_id == y).mean() > 0.95
+
+
+def test_some_scores_need_a_logit_of_each_class(rng):
+    """In two dimensions, three classes have centres, but no logits."""
+    x, y = blobs(rng)
+    model = with_head(AnchoredDistance(3, 4.0, width=2, learnt=True))
+    model.fit(x, y, epochs=10, verbose=0)
+    model.fit_centres(x, y)
+    for name in ("class_z_score", "openmax", "she"):
+        with pytest.raises(ValueError, match=f"'{name}' needs a logit.*has 2"):
+            model.with_score(name)
+        with pytest.raises(ValueError, match=f"'{name}' needs a logit.*has 2"):
+            model.fit_scores([scores.get(name)], x, y)
+    other = model.with_score("min_distance")
+    np.testing.assert_allclose(
+        other.predict_scores(x).unknown_score,
+        model.predict(x, verbose=0)["distances"].min(axis=1),
+        rtol=1e-6,
+    )
 
 
 def test_bad_heads():
