@@ -247,22 +247,23 @@ def _is_whole(value):
 
 
 def compared_scores(
-    names: str | Sequence[str] | None, method: methods.Method
+    names: str | Sequence[str] | None, method: methods.Method | None
 ) -> tuple[str, ...]:
     """Names of the scores that are compared for a model of a method.
 
     Args:
         names: as in `scores_named`; None: those of the method. With "all",
             those of the method are among them.
-        method: `methods.Method`.
+        method: `methods.Method`, or None where it is not known.
 
     Raises:
         ValueError: a name that is not a score.
     """
+    own = tuple(method.scores) if method else ()
     if names is None:
-        return tuple(method.scores)
-    own = method.scores if _listed(names) == (ALL,) else ()
-    return tuple(dict.fromkeys((*scores_named(names), *own)))
+        return own
+    further = own if _listed(names) == (ALL,) else ()
+    return tuple(dict.fromkeys((*scores_named(names), *further)))
 
 
 def scores_named(names: str | Sequence[str]) -> tuple[str, ...]:

@@ -4,6 +4,7 @@
 import dataclasses
 import hashlib
 import os
+import pathlib
 import typing
 from collections.abc import Callable
 from typing import Any
@@ -124,7 +125,8 @@ def evaluate_saved(
     lazy.require("matplotlib", "report")
     tell = tell or (lambda kind, *values: None)
     beside = os.path.dirname(config.model)
-    if os.path.realpath(output_dir) == os.path.realpath(beside):
+    file = pathlib.Path(os.path.realpath(config.model))
+    if file.is_relative_to(os.path.realpath(output_dir)):
         raise ValueError(
             f"{output_dir} is the folder of the model itself, whose results "
             "would be lost: choose another one."
@@ -146,7 +148,8 @@ def evaluate_saved(
             "data must be named: give the dataset."
         )
     options = trained["data"] if config.data is None else config.data
-    method = methods.get(trained["method"] if trained else "cac")
+    name_of_method = trained["method"] if trained else None
+    method = methods.get(name_of_method) if name_of_method else None
     compared = compared_scores(config.scores or None, method)
     dataset = load_open_set_dataset(**options)
     for note in dataset.notes:
@@ -164,13 +167,13 @@ def evaluate_saved(
         methods.check_tta(config.tta, dataset.name, flip)
     model, is_changed = _prepared(config, model, dataset, tell)
     evaluation = evaluate(
-        model, dataset, method.name, compared, unknown_data=others
+        model, dataset, name_of_method, compared, unknown_data=others
     )
     settings = {
         "data": data_in_force(options),
         "model": config.model,
         "model_sha256": sha256,
-        "method": method.name,
+        "method": name_of_method,
         "recentre": config.recentre,
         "score": model.score.name,
         "tta": model.tta,

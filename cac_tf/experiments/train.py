@@ -151,7 +151,8 @@ def _train_in(folder, config, runtime, dataset, tensorboard, tell):
     run = TrainingRun(
         runtime,
         folder.checkpoints,
-        score=None if config.score == AUTO else config.score,
+        # The choice follows the training; until then, one that needs no fit.
+        score="max_logit" if config.score == AUTO else config.score,
         tta=config.tta,
         callbacks=_callbacks(folder, tensorboard, tell),
         after_epoch=_learning_curve(config, dataset),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An open-set classifier as a SavedModel."""
 
+import operator
 import os
 import tempfile
 from typing import Any
@@ -201,7 +202,7 @@ def answering_of(
     return Answering(
         np.float32(theta),
         model.distance_head.current_formula(),
-        version,
+        operator.index(version),
         max_image_pixels,
     )
 

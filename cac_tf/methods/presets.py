@@ -5,8 +5,9 @@ Those of the benchmark are the paper's (section 4.4 and its authors' code):
 SGD with momentum 0.9, batches of 128, a stage at learning rate 0.01 and one
 at 0.001 from the best weights. Costs are for two cores of a server in
 mixed_bfloat16 (about 600 images/s at 32x32, benchmarks/training_throughput.py;
-float32 takes 2.2 times as long); expected AUROCs are means over the five `neal`
-trials from the paper's Table 1.
+float32 takes 2.2 times as long, and other machines took up to 4 times as
+long); expected AUROCs are means over the five `neal` trials from the paper's
+Table 1.
 """
 
 from typing import Any

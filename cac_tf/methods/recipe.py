@@ -294,7 +294,8 @@ class Recipe(BaseRecipe):
     ) -> Self:
         """As in `BaseRecipe`; `until_converged` has upper limits of its own."""
         limits = {}
-        if given.get("until_converged"):
+        schedule = {"schedule": cls.schedule, **preset, **given}["schedule"]
+        if given.get("until_converged") and schedule == "two_stage":
             most = cls.MOST_EPOCHS_UNTIL_CONVERGED
             limits["epochs"] = most
             # Unless the preset says that there is no second stage.

@@ -55,10 +55,11 @@ def model_card(measures, config):
 
 
 def _purpose(measures, settings):
+    method = settings.get("method") or measures["method"]
+    made = f", made with the method `{method}` of cac_tf" if method else ""
     return (
         f"It assigns an input to one of {len(measures['class_names'])} known "
-        "classes, or rejects it as unknown. It is a Keras model, made with the "
-        f"method `{settings.get('method') or measures['method']}` of cac_tf; "
+        f"classes, or rejects it as unknown. It is a Keras model{made}; "
         f"an input is rejected if its `{measures['score']}` exceeds theta."
     )
 

@@ -201,7 +201,7 @@ def test_a_new_version_and_the_settings_of_a_deployer(
     settings.write_text("max_batch_size { value: 3 }\nallowed_batch_sizes: 3\n")
     config = tmp_path / "m" / "models.config"
     config.write_text(config.read_text().replace('"m"', '"mine"'))
-    write_model_folder(model, tmp_path / "m", 10)
+    write_model_folder(model, tmp_path / "m", np.int64(10))
     assert settings.read_text().startswith("max_batch_size { value: 3 }\n")
     text = (tmp_path / "m" / "README.md").read_text("utf-8")
     assert "Version 10." in text

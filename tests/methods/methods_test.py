@@ -100,6 +100,11 @@ def test_a_preset_without_a_second_stage_keeps_none_until_converged():
         "digits", {"schedule": "two_stage", **given}
     )
     assert [stage.epochs for stage in digits.stages] == [1000, 1000]
+    # A cosine has a fixed end.
+    cosine = methods.get("cac").recipe_for("digits", given)
+    assert cosine == methods.get("cac").recipe_for(
+        "digits", {**given, "epochs": 40}
+    )
 
 
 @pytest.mark.parametrize(

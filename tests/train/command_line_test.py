@@ -22,7 +22,9 @@ from absl import flags
 
 import cac_tf
 from cac_tf import experiments
+from cac_tf import methods
 from cac_tf import reporting
+from cac_tf import scores
 from cac_tf.experiments import read_results
 from cac_tf.experiments import results_csv
 from cac_tf.experiments.environment import environment
@@ -337,8 +339,50 @@ def test_evaluate_bad_input(finished, tmp_path):
         )
     with pytest.raises(ValueError, match="folder of the model itself"):
         run(cac_evaluate, model, f"--output_dir={finished}", "--overwrite")
+    inside = finished / "scores" / "model.keras"
+    inside.parent.mkdir()
+    inside.write_bytes(alone.read_bytes())
+    with pytest.raises(ValueError, match="folder of the model itself"):
+        run(
+            cac_evaluate,
+            f"--model={inside}",
+            f"--output_dir={finished}",
+            "--overwrite",
+            "--dataset=digits",
+        )
+    shutil.rmtree(inside.parent)
     assert not (tmp_path / "out").exists()
     assert (finished / "model.keras").exists()
+
+
+def test_a_model_whose_training_is_not_known(finished, tmp_path):
+    alone = tmp_path / "model.keras"
+    alone.write_bytes((finished / "model.keras").read_bytes())
+    out = tmp_path / "out"
+    flags = ("--dataset=digits", "--test_fraction=0.5")
+    run(
+        cac_evaluate,
+        f"--model={alone}",
+        f"--output_dir={out}",
+        "--true_positive_rate=0.9",
+        *flags,
+    )
+    metrics = experiments.read_metrics(out)
+    assert metrics["method"] is None
+    assert list(metrics["scores"]) == ["gamma"]
+    card = (out / "MODEL_CARD.md").read_text()
+    assert "It is a Keras model; an input is rejected if" in card
+    # Its evaluation says no more.
+    again = tmp_path / "again"
+    run(
+        cac_evaluate,
+        f"--model={out / 'model.keras'}",
+        f"--output_dir={again}",
+        "--scores=all",
+    )
+    metrics = experiments.read_metrics(again)
+    assert metrics["method"] is None
+    assert {"gamma", "vim"} <= set(metrics["scores"])
 
 
 def test_export(finished, tmp_path):
@@ -844,6 +888,26 @@ def test_auto_is_a_score_of_known_data(finished, tmp_path, capsys):
     assert saved.score.name == metrics["score"]
     assert saved.threshold == pytest.approx(metrics["threshold"])
     assert saved.score.is_fitted
+
+
+def test_auto_does_not_need_the_methods_own_score(monkeypatch, tmp_path):
+    """A training ends well although OpenMax, say, has too few examples."""
+
+    def too_few(*args):
+        raise ValueError("OpenMax needs more")
+
+    own = type(methods.get("cross_entropy"))
+    monkeypatch.setattr(own, "scores", ("openmax", "max_softmax"))
+    monkeypatch.setattr(scores.OpenMax, "finish_fit", too_few)
+    config = experiments.ExperimentConfig(
+        {"dataset": "digits"},
+        method="cross_entropy",
+        recipe={"epochs": 1, "batch_size": 256},
+        score="auto",
+        scores=["max_softmax"],
+    )
+    done = experiments.train(config, tmp_path / "run")
+    assert "openmax" not in done.evaluation.metrics["scores"]
 
 
 @pytest.mark.slow
