@@ -128,8 +128,8 @@ def evaluate_saved(
     file = pathlib.Path(os.path.realpath(config.model))
     if file.is_relative_to(os.path.realpath(output_dir)):
         raise ValueError(
-            f"{output_dir} is the folder of the model itself, whose results "
-            "would be lost: choose another one."
+            f"The model itself lies in {output_dir}, whose results would be "
+            "lost: choose another folder."
         )
     RunFolder(os.fspath(output_dir)).holds_a_run()  # Or an error, before work.
     model = load_model(config.model)

@@ -337,12 +337,12 @@ def test_evaluate_bad_input(finished, tmp_path):
             "--dataset=digits",
             "--trial=1",
         )
-    with pytest.raises(ValueError, match="folder of the model itself"):
+    with pytest.raises(ValueError, match="The model itself lies in"):
         run(cac_evaluate, model, f"--output_dir={finished}", "--overwrite")
     inside = finished / "scores" / "model.keras"
     inside.parent.mkdir()
     inside.write_bytes(alone.read_bytes())
-    with pytest.raises(ValueError, match="folder of the model itself"):
+    with pytest.raises(ValueError, match="The model itself lies in"):
         run(
             cac_evaluate,
             f"--model={inside}",
