@@ -10,7 +10,7 @@ Writes benchmarks/results/input_throughput.json.
 
 import os
 import pathlib
-import tarfile
+import shutil
 import tempfile
 import time
 
@@ -49,8 +49,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         manual = pathlib.Path(folder) / "downloads" / "manual"
         manual.mkdir(parents=True)
-        with tarfile.open(archive) as tar:
-            tar.extractall(manual, filter="data")
+        shutil.unpack_archive(archive, manual)
         datasets = {
             kind: load_open_set_dataset(
                 "tinyimagenet", data_dir=folder, stream=kind == "streamed"

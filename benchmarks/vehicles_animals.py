@@ -14,7 +14,7 @@ not trained again), and the logit spaces of seed 0 to figure_1.png beside them.
 
 import os
 import pathlib
-import tarfile
+import shutil
 import tempfile
 
 import numpy as np
@@ -39,11 +39,8 @@ def photos():
     # A fixed path: the folder is part of a run's configuration.
     folder = pathlib.Path(tempfile.gettempdir()) / "vehicles_animals"
     if not folder.exists():
-        with (
-            tarfile.open(archive) as tar,
-            atomic_files.new_folder(folder) as temporary,
-        ):
-            tar.extractall(temporary, filter="data")
+        with atomic_files.new_folder(folder) as temporary:
+            shutil.unpack_archive(archive, temporary)
     return str(folder)
 
 

@@ -6,8 +6,8 @@ import gc
 import importlib.util
 import os
 import pathlib
+import shutil
 import sys
-import tarfile
 
 import keras
 import numpy as np
@@ -164,10 +164,7 @@ def unpack_images(archive, folder):
     images = os.environ.get("CAC_TF_IMAGES_DIR")
     if not images:
         pytest.skip("CAC_TF_IMAGES_DIR is not set: no real images here")
-    with tarfile.open(pathlib.Path(images) / archive) as tar:
-        # The filter came with 3.11.4.
-        has_filter = hasattr(tarfile, "data_filter")
-        tar.extractall(folder, **({"filter": "data"} if has_filter else {}))
+    shutil.unpack_archive(pathlib.Path(images) / archive, folder)
 
 
 @pytest.fixture(scope="session")

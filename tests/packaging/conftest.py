@@ -5,7 +5,6 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import tarfile
 import typing
 
 import pytest
@@ -79,8 +78,7 @@ def distributions(tmp_path_factory):
         path.parent.mkdir(exist_ok=True)
         path.touch()
     sdist = build("sdist", copy, folder)
-    with tarfile.open(sdist) as archive:
-        archive.extractall(folder / "unpacked", filter="data")
+    shutil.unpack_archive(sdist, folder / "unpacked")
     (unpacked,) = (folder / "unpacked").iterdir()
     return Distributions(sdist, build("wheel", unpacked, folder))
 
