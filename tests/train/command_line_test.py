@@ -359,13 +359,13 @@ def test_a_model_whose_training_is_not_known(finished, tmp_path):
     alone = tmp_path / "model.keras"
     alone.write_bytes((finished / "model.keras").read_bytes())
     out = tmp_path / "out"
-    flags = ("--dataset=digits", "--test_fraction=0.5")
     run(
         cac_evaluate,
         f"--model={alone}",
         f"--output_dir={out}",
         "--true_positive_rate=0.9",
-        *flags,
+        "--dataset=digits",
+        "--test_fraction=0.5",
     )
     metrics = experiments.read_metrics(out)
     assert metrics["method"] is None

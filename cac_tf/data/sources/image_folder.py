@@ -117,18 +117,15 @@ def image_files(folder):
             raise error
 
     seen = set()
-
-    def is_new(path):
-        status = os.stat(path)
-        identity = status.st_dev, status.st_ino
-        return identity not in seen and not seen.add(identity)
-
     for parent, folders, files in os.walk(
         folder, onerror=refuse, followlinks=True
     ):
-        if not is_new(parent):
+        status = os.stat(parent)
+        identity = status.st_dev, status.st_ino
+        if identity in seen:
             folders.clear()
             continue
+        seen.add(identity)
         folders[:] = [name for name in folders if not name.startswith(".")]
         # Of a folder and a link to it, the folder is read.
         folders.sort(
