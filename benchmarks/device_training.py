@@ -197,7 +197,7 @@ def keep(folder, *names):
         training_queue.keep_finished(run, name)
         path = training_queue.KEPT / f"{name}.json"
         kept = json.loads(path.read_text())
-        # There was no repository on that machine.
+        # What was sent there need not have had its repository.
         kept["environment"]["commit"] = about["commit"]
         atomic_files.write_json(path, kept)
 

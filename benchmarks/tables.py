@@ -150,12 +150,12 @@ def readme_table():
 
 
 def benchmark_runs_table():
-    """The benchmark's runs that were made so far, in Markdown."""
+    """Runs by the paper's recipe, in Markdown."""
     lines = [
         "| trial 0 of `neal` | epochs | AUROC | accuracy | OSCR |",
         "| --- | --- | --- | --- | --- |",
     ]
-    for name in ("mnist_trial0", "tinyimagenet_trial0"):
+    for name in ("mnist_trial0", "training/cifar10_cac_paper_0"):
         result = json.loads((RESULTS / f"{name}.json").read_text())
         metrics = result["metrics"]
         lines.append(
@@ -206,7 +206,8 @@ def trained_here_table():
             cells.setdefault(dataset, []).append(value)
         times = minutes.setdefault(dataset, [])
         # (Cross-entropy takes as long, but was trained on other processors.)
-        if label == "cac" and "epochs" in metrics:
+        is_on_cpu = run["environment"]["hardware"]["accelerator"] is None
+        if label == "cac" and "epochs" in metrics and is_on_cpu:
             times.append(metrics["seconds"] / 60)
     minutes = {
         name: minutes[name]
@@ -327,6 +328,35 @@ def fused_core_table(name="fused_op"):
         lines.append(f"| loss + gradient, {text} | {' | '.join(cells)} |")
     cells = [f"{v['threads_1']['memcpy_us']:,.1f}" for v in core.values()]
     lines.append(f"| memcpy, in cache | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def fused_op_gpu_table():
+    """Bandwidth of the CUDA kernels beside a copy, in Markdown."""
+    result = json.loads((RESULTS / "fused_op_gpu.json").read_text())
+    shapes = result["bandwidth"]
+    heads = (f"{int(s.split('x')[0]):,}×{s.split('x')[1]}" for s in shapes)
+    lines = [
+        f"| rows × classes | {' | '.join(heads)} |",
+        "| --- |" + " ---: |" * len(shapes),
+    ]
+    for name, text in (
+        ("loss_us", "loss, µs"),
+        ("loss_and_gradient_us", "loss + gradient, µs"),
+    ):
+        cells = [f"{rates[name]:,.0f}" for rates in shapes.values()]
+        lines.append(f"| {text} | {' | '.join(cells)} |")
+    for name, text in (
+        ("loss_gb_per_s", "loss, GB/s"),
+        ("both_gb_per_s", "loss + gradient, GB/s"),
+        ("copy_gb_per_s", "copy, GB/s"),
+    ):
+        cells = [f"{rates[name]:,.0f}" for rates in shapes.values()]
+        lines.append(f"| {text} | {' | '.join(cells)} |")
+    ratios = [f"{rates['both_to_copy']:.2f}" for rates in shapes.values()]
+    lines.append(
+        f"| **loss + gradient, compared with a copy** | {' | '.join(ratios)} |"
+    )
     return "\n".join(lines)
 
 
@@ -733,6 +763,7 @@ TABLES = {
         fused_core_table, "fused_op_without_avx512"
     ),
     "fused_op": fused_op_table,
+    "fused_op_gpu": fused_op_gpu_table,
     "fused_op_without_avx512": functools.partial(
         fused_op_table, "fused_op_without_avx512"
     ),

@@ -54,9 +54,14 @@ def distances_figures(runs):
 
 
 def learning_curves(runs):
-    """AUROC against minutes, as `reporting.lines_figure` takes it."""
+    """AUROC against minutes, as `reporting.lines_figure` takes it.
+
+    Of trainings on a CPU: the minutes of a GPU are others.
+    """
     lines = {}
     for run, kept in runs.values():
+        if kept["environment"]["hardware"]["accelerator"] is not None:
+            continue
         history = kept["history"]
         points = {
             # An epoch takes the same time as any other.
