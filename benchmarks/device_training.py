@@ -44,32 +44,32 @@ IMAGES_PER_FILE = 10000
 ABOUT = "about.json"
 
 
-def _webp(images):
-    """A column of images, without loss."""
-    column = images.reshape(-1, *images.shape[2:])
-    if column.shape[-1] == 1:
-        column = np.repeat(column, 3, axis=-1)
-    file = io.BytesIO()
-    PIL.Image.fromarray(column).save(
-        file, "WEBP", lossless=True, exact=True, method=4
-    )
-    return file.getvalue()
+def as_columns(images):
+    """Images of one size as lossless WebP files, `COLUMN` of them in each."""
+    files = []
+    for first in range(0, len(images), COLUMN):
+        column = images[first : first + COLUMN].reshape(-1, *images.shape[2:])
+        if column.shape[-1] == 1:
+            column = np.repeat(column, 3, axis=-1)
+        file = io.BytesIO()
+        PIL.Image.fromarray(column).save(
+            file, "WEBP", lossless=True, exact=True, method=4
+        )
+        files.append(file.getvalue())
+    return files
 
 
-def _encoded(builder, split):
-    """Files as bytes, and the labels of the images that they hold."""
-    sources, labels = tfds_images._encoded(builder, split, None)
-    if builder.info.features["image"].shape[0] is None:
-        return sources, labels  # JPEG files, which are small already.
-    images = np.stack(
-        [read_image(s, None, _channels(builder))[0] for s in sources]
-    )
-    columns = range(0, len(images), COLUMN)
-    return [_webp(images[i : i + COLUMN]) for i in columns], labels
-
-
-def _channels(builder):
-    return 1 if builder.info.features["image"].shape[-1] == 1 else 3
+def write_split(folder, name, split, files, labels):
+    """Writes image files as bytes, and the labels of what they hold."""
+    per_file = max(1, IMAGES_PER_FILE * len(files) // len(labels))
+    for part, first in enumerate(range(0, len(files), per_file)):
+        held = files[first : first + per_file]
+        np.savez_compressed(
+            folder / f"{name}_{split}_{part:03}.npz",
+            bytes=np.frombuffer(b"".join(held), "uint8"),
+            sizes=[len(file) for file in held],
+            labels=labels,
+        )
 
 
 def pack(folder, *names):
@@ -80,22 +80,19 @@ def pack(folder, *names):
     for name in names:
         builder = tfds_images.prepared_builder(name)
         test = tfds_images.test_split(builder)
+        height, _, channels = builder.info.features["image"].shape
         about[name] = {
             "class_names": tfds_images.class_names(builder),
-            "channels": _channels(builder),
+            "channels": channels,
             "test_split": test,
         }
         for split in ("train", test):
-            files, labels = _encoded(builder, split)
-            per_file = IMAGES_PER_FILE * len(files) // len(labels) or 1
-            for part, first in enumerate(range(0, len(files), per_file)):
-                held = files[first : first + per_file]
-                np.savez_compressed(
-                    folder / f"{name}_{split}_{part}.npz",
-                    bytes=np.frombuffer(b"".join(held), "uint8"),
-                    sizes=[len(file) for file in held],
-                    labels=labels,
-                )
+            files, labels = tfds_images.read_encoded(builder, split)
+            # Those of several sizes are JPEG, which is small already.
+            if height is not None:
+                images = [read_image(file, None, channels)[0] for file in files]
+                files = as_columns(np.stack(images))
+            write_split(folder, name, split, files, labels)
     atomic_files.write_json(folder / ABOUT, about)
 
 
@@ -119,6 +116,7 @@ class Packed:
                 pixels, _ = read_image(
                     content[begin:end], None, self.about["channels"]
                 )
+                # Images are square.
                 size = pixels.shape[1]
                 decoded.append(pixels.reshape(-1, size, *pixels.shape[1:]))
         images = np.concatenate(decoded)

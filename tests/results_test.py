@@ -8,6 +8,7 @@ import os
 import pathlib
 
 import keras
+import numpy as np
 import pytest
 from absl import flags
 
@@ -100,6 +101,30 @@ def test_no_paths_of_the_machine_are_kept(tmp_path):
         "data": {"dataset": "own.npz"},
         "model": "neal/cifar+10/cac/trial0/model.keras",
     }
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_packed_images_come_back(channels, tmp_path, monkeypatch):
+    """In columns that are not full, in several files, in their order."""
+    device = load_benchmark("device_training")
+    monkeypatch.setattr(device, "IMAGES_PER_FILE", 200)
+    rng = np.random.default_rng(channels)
+    images = rng.integers(0, 256, (550, 8, 8, channels), "uint8")
+    labels = rng.integers(0, 10, len(images))
+    device.write_split(
+        tmp_path, "digits", "train", device.as_columns(images), labels
+    )
+    about = {"digits": {"channels": channels}}
+    (tmp_path / device.ABOUT).write_text(json.dumps(about))
+    packed = device.Packed(tmp_path, "digits")
+    assert len(list(tmp_path.glob("*.npz"))) == 3
+    for found, expected in zip(
+        packed.read("train"), (images, labels), strict=True
+    ):
+        np.testing.assert_array_equal(found, expected)
+    sorted(tmp_path.glob("*.npz"))[1].unlink()
+    with pytest.raises(ValueError, match="Files of digits, train, are missing"):
+        packed.read("train")
 
 
 def test_only_missing_scores_of_the_released_weights_are_measured():

@@ -205,7 +205,7 @@ def read_split(
             rows = np.flatnonzero(np.isin(labels, list(classes)))
             sources, labels, facts = (x[rows] for x in (sources, labels, facts))
     else:
-        sources, labels = _encoded(builder, split, classes)
+        sources, labels = read_encoded(builder, split, classes)
         facts = None
     _check_labels(builder, split, classes, labels)
     if is_streamed(len(sources)):
@@ -263,8 +263,18 @@ def _in_order(builder, split):
     )
 
 
-def _encoded(builder, split, classes):
-    """The files of a split as bytes, and their labels."""
+def read_encoded(builder, split, classes=None):
+    """The image files of a split as bytes, in order, and their labels.
+
+    Args:
+        builder, split, classes: as in `read_split`.
+
+    Returns:
+        A list of n bytes, and an (n,) int64 array.
+
+    Raises:
+        ValueError: a file is damaged.
+    """
     import tensorflow as tf
     import tensorflow_datasets as tfds
 
