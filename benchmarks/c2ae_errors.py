@@ -14,22 +14,16 @@ import argparse
 
 import numpy as np
 import scipy.stats
+from finished_run import outputs_of
+from finished_run import read_run
 from keep_run import RESULTS
 
 from cac_tf import atomic_files
-from cac_tf import data
 from cac_tf import experiments
 from cac_tf import metrics
-from cac_tf.models import load_model
 
 RESULT = RESULTS / "c2ae_errors.json"
 OUTPUT = "reconstruction_errors"
-
-
-def errors_of(model, images):
-    """(n, K) errors of the reconstructions as each class."""
-    found = model.iterate_outputs(images, names=(OUTPUT,))
-    return np.concatenate([outputs[OUTPUT] for outputs, *_ in found])
 
 
 def detail_of(images):
@@ -46,11 +40,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run", help="folder of a finished run of c2ae")
     run = parser.parse_args().run
-    settings = experiments.read_config(run)["settings"]
-    dataset = data.load_open_set_dataset(**settings["data"])
-    model = load_model(f"{run}/model.keras")
+    settings, dataset, model = read_run(run)
     parts = (dataset.known_test, dataset.unknown_test)
-    errors = [errors_of(model, part.images) for part in parts]
+    errors = [
+        outputs_of(model, part.images, (OUTPUT,))[OUTPUT] for part in parts
+    ]
     smallest = [part.min(axis=1) for part in errors]
     details = [detail_of(part.images) for part in parts]
     labels = np.asarray(dataset.known_test.labels)

@@ -13,14 +13,14 @@ Nothing is chosen by these numbers.
 import argparse
 
 import numpy as np
+from finished_run import outputs_of
+from finished_run import read_run
 from keep_run import RESULTS
 
 from cac_tf import atomic_files
-from cac_tf import data
 from cac_tf import experiments
 from cac_tf import metrics
 from cac_tf import scores
-from cac_tf.models import load_model
 
 RESULT = RESULTS / "crosr_distances.json"
 OUTPUTS = ("logits", "latents")
@@ -31,17 +31,6 @@ RULES = {
     "euclidean, shift 1": scores.LatentOpenMax(distance="euclidean"),
     "logits alone, shift 1": scores.OpenMax(),
 }
-
-
-def outputs_of(model, images):
-    """Logits and latents, (n, ...) each."""
-    found = [
-        outputs for outputs, *_ in model.iterate_outputs(images, names=OUTPUTS)
-    ]
-    return {
-        name: np.concatenate([outputs[name] for outputs in found])
-        for name in OUTPUTS
-    }
 
 
 def by_openmax(score, labels, train, known, unknown):
@@ -72,11 +61,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run", help="folder of a finished run of crosr")
     run = parser.parse_args().run
-    settings = experiments.read_config(run)["settings"]
-    dataset = data.load_open_set_dataset(**settings["data"])
-    model = load_model(f"{run}/model.keras")
+    settings, dataset, model = read_run(run)
     parts = [
-        outputs_of(model, part.images)
+        outputs_of(model, part.images, OUTPUTS)
         for part in (dataset.train, dataset.known_test, dataset.unknown_test)
     ]
     labels = np.asarray(dataset.train.labels)

@@ -343,10 +343,6 @@ def fused_op_gpu_table():
     for name, text in (
         ("loss_us", "loss, µs"),
         ("loss_and_gradient_us", "loss + gradient, µs"),
-    ):
-        cells = [f"{rates[name]:,.0f}" for rates in shapes.values()]
-        lines.append(f"| {text} | {' | '.join(cells)} |")
-    for name, text in (
         ("loss_gb_per_s", "loss, GB/s"),
         ("both_gb_per_s", "loss + gradient, GB/s"),
         ("copy_gb_per_s", "copy, GB/s"),

@@ -26,6 +26,7 @@ import sys
 import tempfile
 
 import numpy as np
+from finished_run import read_run
 from keep_run import RESULTS
 from keep_run import keep
 
@@ -33,7 +34,6 @@ from cac_tf import atomic_files
 from cac_tf import data
 from cac_tf import experiments
 from cac_tf.experiments.environment import bfloat16_is_slow
-from cac_tf.models import load_model
 
 RUNS = pathlib.Path(__file__).parent.parent / "runs" / "training"
 KEPT = RESULTS / "training"
@@ -158,9 +158,8 @@ def queue():
 @functools.cache
 def chosen_by_known_data(trained):
     """Name of the score that is chosen for the model of a run."""
-    config = experiments.read_config(trained.path)
-    known = data.load_open_set_dataset(**config["settings"]["data"])
-    score, _ = experiments.choose_score(load_model(trained.model), known)
+    _, known, model = read_run(trained.path)
+    score, _ = experiments.choose_score(model, known)
     return score.name
 
 
