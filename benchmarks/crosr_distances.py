@@ -6,8 +6,10 @@
 RUN is the folder of a finished run of `crosr`, such as the training queue
 leaves. OpenMax is fitted to logits and latents with other distances and other
 shifts of the Weibull's location, and to the logits alone; and the distances to
-the nearest class mean of logits, latents, and both, are scores by themselves.
-Nothing is chosen by these numbers.
+the nearest class mean of logits, latents, and both, are scores by themselves,
+Euclidean and Mahalanobis (which the scales of the values do not change). So is
+the error of the reconstruction. A logistic regression shows how much of the
+classes the latents know. Nothing is chosen by these numbers.
 """
 
 import argparse
@@ -16,6 +18,10 @@ import numpy as np
 from finished_run import outputs_of
 from finished_run import read_run
 from keep_run import RESULTS
+from sklearn.covariance import EmpiricalCovariance
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from cac_tf import atomic_files
 from cac_tf import experiments
@@ -24,6 +30,7 @@ from cac_tf import scores
 
 RESULT = RESULTS / "crosr_distances.json"
 OUTPUTS = ("logits", "latents")
+DRAWN = ("reconstruction", "pixels")
 RULES = {
     "eucos, shift 1": scores.LatentOpenMax(),
     "eucos, shift 0.1": scores.LatentOpenMax(shift=0.1),
@@ -41,19 +48,57 @@ def by_openmax(score, labels, train, known, unknown):
     ]
     zero = [round(float(np.mean(part < 1e-6)), 3) for part in values]
     return {
-        "auroc": round(metrics.auroc(*values), 4),
+        "auroc": auroc(*values),
         "share of known, of unknown at 0": zero,
     }
 
 
 def by_nearest_mean(labels, *parts):
-    """AUROC of the distance to the nearest class mean."""
-    means = [parts[0][labels == k].mean(axis=0) for k in np.unique(labels)]
-    distances = [
-        np.linalg.norm(part[:, None] - means, axis=-1).min(axis=1)
-        for part in parts[1:]
-    ]
-    return round(metrics.auroc(*distances), 4)
+    """AUROC of the distances to the nearest class mean, by kind."""
+    classes, index = np.unique(labels, return_inverse=True)
+    means = np.stack([parts[0][labels == k].mean(axis=0) for k in classes])
+    covariance = EmpiricalCovariance(assume_centered=True)
+    covariance.fit(parts[0] - means[index])
+    kinds = {
+        "euclidean": lambda apart: np.linalg.norm(apart, axis=-1),
+        "mahalanobis": covariance.mahalanobis,
+    }
+    return {
+        name: auroc(
+            *(
+                np.min([distance(part - mean) for mean in means], axis=0)
+                for part in parts[1:]
+            )
+        )
+        for name, distance in kinds.items()
+    }
+
+
+def spread(labels, train):
+    """Mean standard deviation of a value within a class."""
+    parts = [train[labels == k].std(axis=0).mean() for k in np.unique(labels)]
+    return round(float(np.mean(parts)), 4)
+
+
+def accuracy_of_latents(train, known):
+    """Share of known test images whose class a regression on latents finds."""
+    regression = make_pipeline(
+        StandardScaler(), LogisticRegression(max_iter=2000)
+    )
+    regression.fit(*train)
+    return round(regression.score(*known), 4)
+
+
+def reconstruction_errors(model, images):
+    """(n,) mean squared errors of the reconstructions, pixels in [0, 1]."""
+    drawn = outputs_of(model, images, DRAWN)
+    apart = drawn["reconstruction"] - drawn["pixels"]
+    return np.square(apart).mean(axis=(1, 2, 3))
+
+
+def auroc(known, unknown):
+    """AUROC of two arrays of scores, rounded."""
+    return round(metrics.auroc(known, unknown), 4)
 
 
 def main():
@@ -79,6 +124,10 @@ def main():
         "latents": [part["latents"] for part in parts],
         "both": [np.concatenate(list(part.values()), axis=1) for part in parts],
     }
+    errors = [
+        reconstruction_errors(model, part.images)
+        for part in (dataset.known_test, dataset.unknown_test)
+    ]
     atomic_files.write_json(
         RESULT,
         {
@@ -93,6 +142,19 @@ def main():
                 for name, arrays in read.items()
             },
             "mean length, of train, known, unknown": lengths,
+            "mean standard deviation within a class": {
+                name: spread(labels, parts[0][name]) for name in OUTPUTS
+            },
+            "accuracy of a regression on latents": accuracy_of_latents(
+                (parts[0]["latents"], labels),
+                (parts[1]["latents"], dataset.known_test.labels),
+            ),
+            "reconstruction error": {
+                "auroc": auroc(*errors),
+                "mean, of known, of unknown": [
+                    round(float(part.mean()), 5) for part in errors
+                ],
+            },
             "environment": experiments.environment(),
         },
     )
