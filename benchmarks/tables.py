@@ -175,6 +175,12 @@ def _trained(is_search):
     }
 
 
+def _variant(name):
+    """What is special of a run's recipe, by its name."""
+    preset = ["preset=paper"] if "_paper_" in name else []
+    return preset + re.findall(r"gan_epochs=\d+", name)
+
+
 _CHOSEN = "score chosen by known data"
 # What is shown of them; of other methods, their own score. Cross-entropy has no
 # centres of its own.
@@ -190,7 +196,7 @@ def trained_here_table():
     for name, run in _trained(is_search=False).items():
         metrics = run["metrics"]
         dataset, method = metrics["dataset"], metrics["method"]
-        label = f"{method}, preset=paper" if "_paper_" in name else method
+        label = ", ".join([method, *_variant(name)])
         for score in _SCORES_TRAINED.get(method, [metrics["score"]]):
             cells = found.setdefault((label, f"`{score}`"), {})
             cells.setdefault(dataset, []).append(
