@@ -66,15 +66,15 @@ def test_adversarial_losses(rng):
     np.testing.assert_allclose(generator, -0.3 * again.mean(), rtol=1e-5)
 
 
-@pytest.fixture
-def judge(rng):
-    """A network, and its equation in NumPy."""
+@pytest.fixture(params=[1, 3])
+def judge(rng, request):
+    """A network of one logit or several, and its equation in NumPy."""
     network = keras.Sequential(
         [
             keras.Input(SHAPE),
             keras.layers.Flatten(),
             keras.layers.Dense(7, activation="tanh"),
-            keras.layers.Dense(1),
+            keras.layers.Dense(request.param),
         ]
     )
     for variable in network.weights:
@@ -334,6 +334,36 @@ def test_what_the_discriminator_learns_is_kept_from_the_others(digits):
     assert not np.allclose(
         one.discriminator.get_weights()[0], other.discriminator.get_weights()[0]
     )
+
+
+def test_one_logit_judges_and_the_penalty_is_of_all(digits):
+    images = digits.train.images[:16]
+    changed = {}
+    for weight in (0.0, 10.0):
+        model = auto_encoder(
+            outputs=3, penalty_norm="pixel", penalty_weight=weight
+        )
+        kernel = model.discriminator.get_layer("logits").kernel
+        before = np.array(kernel)
+        model.train_on_batch(images, np.zeros(16))
+        changed[weight] = np.array(kernel) - before
+    alone, penalised = changed[0.0], changed[10.0]
+    assert np.abs(alone[:, 0]).max() > 0.0
+    np.testing.assert_array_equal(alone[:, 1:], 0.0)
+    # The penalty is of the sum, so it moves all in the same way.
+    both = penalised[:, 1:]
+    assert np.abs(both).max() > 0.0
+    np.testing.assert_allclose(both[:, 0], both[:, 1], rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(
+        penalised[:, 0] - alone[:, 0], both[:, 0], rtol=1e-3, atol=1e-6
+    )
+
+
+def test_logits_of_the_published_discriminator():
+    recipe = methods.get("osrci").recipe
+    assert recipe().discriminator_outputs(6) == 1
+    published = methods.get("osrci").preset("mnist", "paper")
+    assert recipe(**published).discriminator_outputs(6) == 6
 
 
 def test_latents_have_length_one_in_each_chunk(digits):

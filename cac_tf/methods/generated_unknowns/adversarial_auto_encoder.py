@@ -58,7 +58,7 @@ def gradient_penalty(network, images, variables, norm):
     equation 3.
 
     Args:
-        network: function from images to (B, 1) logits.
+        network: function from images to (B, M) logits, whose sum counts.
         images: (B, H, W, C).
         variables: all that the network has.
         norm: "image", the length of the gradient by a whole image, as in that
@@ -86,9 +86,7 @@ class AdversarialAutoEncoder(AdversarialTraining):
     G makes of noise, with a gradient penalty between the two.
 
     Deviations from the released code: the networks learn in one step, not one
-    after another; what D says of reconstructions teaches E too, not only G; D
-    has one output, where the code's has several and penalises the gradient of
-    their sum.
+    after another; what D says of reconstructions teaches E too, not only G.
 
     Args:
         image_shape: (height, width, channels).
@@ -96,6 +94,12 @@ class AdversarialAutoEncoder(AdversarialTraining):
         dropout: of E and D.
         adversarial_weight: see `adversarial_losses`.
         penalty_weight, penalty_norm: see `gradient_penalty`.
+        outputs: logits of D, of which the first judges images. The gradient
+            penalty is of their sum, as in the released code, which has one for
+            each class. The others learn nothing else, so it hardly binds the
+            first. (With one logit and the norm "pixel", D's gradient would
+            outweigh the difference from the image, of which each pixel is a
+            small part: reconstructions are noise.)
         seed: seed of initialisation, dropout and noise.
 
     Call arguments:
@@ -122,6 +126,7 @@ class AdversarialAutoEncoder(AdversarialTraining):
         adversarial_weight=0.01,
         penalty_weight=10.0,
         penalty_norm="image",
+        outputs=1,
         seed=None,
     ):
         super().__init__(name="auto_encoder", dtype="float32")
@@ -135,7 +140,7 @@ class AdversarialAutoEncoder(AdversarialTraining):
         self.encoder = image_networks.encoder(image_shape, width, dropout, one)
         self.generator = image_networks.generator(image_shape, width, two)
         self.discriminator = image_networks.discriminator(
-            image_shape, width, dropout, three
+            image_shape, width, dropout, three, outputs
         )
         self.noise = keras.random.SeedGenerator(four, name="noise")
         self.unit = image_networks.UnitChunks(dtype="float32", name="unit")
@@ -165,9 +170,9 @@ class AdversarialAutoEncoder(AdversarialTraining):
             self.generator(self.latent_noise(count), training=training)
         )
         of_judge, of_generator = adversarial_losses(
-            judge(real, training=training),
-            judge(fake, training=training),
-            with_frozen(judge, y_pred, training=training),
+            judge(real, training=training)[:, :1],
+            judge(fake, training=training)[:, :1],
+            with_frozen(judge, y_pred, training=training)[:, :1],
             self._adversarial_weight,
         )
         share = keras.random.uniform((count, 1, 1, 1), seed=self.noise)

@@ -112,14 +112,15 @@ def encoder(image_shape, width, dropout, seed):
     return keras.Model(inputs, x, name="encoder")
 
 
-def discriminator(image_shape, width, dropout, seed):
-    """From images to a logit, large for real ones.
+def discriminator(image_shape, width, dropout, seed, outputs=1):
+    """From images to logits, the first of which is large for real ones.
 
     Args:
         image_shape, width, dropout, seed: as for `encoder`.
+        outputs: number of logits.
 
     Returns:
-        Functional model, (B, H, W, C) in [0, 1] -> (B, 1).
+        Functional model, (B, H, W, C) in [0, 1] -> (B, outputs).
     """
     seeds = network_parts.seed_sequence(seed)
     inputs = keras.Input(image_shape, name="images")
@@ -127,10 +128,10 @@ def discriminator(image_shape, width, dropout, seed):
     x = layers.Flatten(dtype="float32", name="flat")(x)
     x = BatchDifference(name="batch_difference", dtype="float32")(x)
     x = layers.Dense(
-        1,
+        outputs,
         kernel_initializer=normal_initializer(next(seeds)),
         dtype="float32",
-        name="logit",
+        name="logits",
     )(x)
     return keras.Model(inputs, x, name="discriminator")
 

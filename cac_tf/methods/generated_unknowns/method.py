@@ -155,6 +155,7 @@ class GeneratedUnknowns(SupervisedMethod):
             adversarial_weight=recipe.adversarial_weight,
             penalty_weight=recipe.gradient_penalty,
             penalty_norm=recipe.penalty_norm,
+            outputs=recipe.discriminator_outputs(len(dataset.class_names)),
             seed=run.seed,
         )
         auto_encoder.compile(recipe.adam(recipe.gan_learning_rate))

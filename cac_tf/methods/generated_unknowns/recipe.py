@@ -48,7 +48,9 @@ class GeneratedUnknownsRecipe(PublishedRecipe):
     penalty_norm: str = field(
         "image",
         "Which lengths the gradient penalty pulls to 1: image, of a whole "
-        "image (Gulrajani et al.); pixel, of each pixel (Neal et al.'s code).",
+        "image (Gulrajani et al.); pixel, of each pixel, and of a sum of as "
+        "many logits as there are classes, of which one judges (Neal et al.'s "
+        "code). That hardly binds.",
         choices=("image", "pixel"),
     )
     generated_unknowns: int = field(
@@ -73,6 +75,10 @@ class GeneratedUnknownsRecipe(PublishedRecipe):
         above=0,
         at_most=1000,
     )
+
+    def discriminator_outputs(self, num_classes: int) -> int:
+        """Number of logits of the discriminator; see `penalty_norm`."""
+        return num_classes if self.penalty_norm == "pixel" else 1
 
     @classmethod
     def published(cls) -> dict[str, Any]:
