@@ -2,10 +2,12 @@
 """Encoder, generator and discriminator of Neal et al. (ECCV 2018).
 
 After the released code: convolutions like those of the benchmark's classifier,
-N(0, 0.05), batch normalisation and leaky ReLU. The code's dropout on the input
-image is that of the three blocks alone here, and its batch normalisation starts
-with scales of 1, not N(1, 0.02). Every layer computes in float32, whatever the
-policy: the gradient's gradient is taken of them.
+N(0, 0.05), batch normalisation and leaky ReLU. Other than here, that code drops
+channels of the input image, not after the last block; starts the scales of its
+batch normalisation by N(1, 0.02), not with 1, and the discriminator's dense
+layer by PyTorch's default, not N(0, 0.05); and gives the last transposed
+convolution a bias. Every layer computes in float32, whatever the policy: the
+gradient's gradient is taken of them.
 """
 
 import keras
