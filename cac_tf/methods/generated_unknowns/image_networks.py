@@ -4,8 +4,7 @@
 After the released code: convolutions like those of the benchmark's classifier,
 N(0, 0.05), batch normalisation and leaky ReLU. Other than here, that code drops
 channels of the input image, not after the last block; starts the scales of its
-batch normalisation by N(1, 0.02), not with 1, and the discriminator's dense
-layer by PyTorch's default, not N(0, 0.05); and gives the last transposed
+batch normalisation by N(1, 0.02), not with 1; and gives the last transposed
 convolution a bias. Every layer computes in float32, whatever the policy: the
 gradient's gradient is taken of them.
 """
@@ -131,7 +130,11 @@ def discriminator(image_shape, width, dropout, seed, outputs=1):
     x = BatchDifference(name="batch_difference", dtype="float32")(x)
     x = layers.Dense(
         outputs,
-        kernel_initializer=normal_initializer(next(seeds)),
+        # PyTorch's default, as in that code. With N(0, 0.05), gradients by an
+        # image would be five times as large.
+        kernel_initializer=keras.initializers.VarianceScaling(
+            1 / 3, "fan_in", "uniform", seed=next(seeds)
+        ),
         dtype="float32",
         name="logits",
     )(x)
