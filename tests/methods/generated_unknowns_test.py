@@ -366,6 +366,17 @@ def test_logits_of_the_published_discriminator():
     assert recipe(**published).discriminator_outputs(6) == 6
 
 
+def test_the_discriminator_starts_as_in_the_published_code():
+    network = image_networks.discriminator((32, 32, 1), 16, 0.2, 0)
+    kernel = np.array(network.get_layer("logits").kernel)
+    # U(-b, b), of `torch.nn.Linear`.
+    bound = 1 / np.sqrt(len(kernel))
+    assert np.abs(kernel).max() <= bound
+    np.testing.assert_allclose(kernel.std(), bound / np.sqrt(3), rtol=0.1)
+    first = np.array(network.get_layer("conv1").kernel)
+    np.testing.assert_allclose(first.std(), 0.05, rtol=0.2)
+
+
 def test_latents_have_length_one_in_each_chunk(digits):
     model = auto_encoder()
     images = np.float32(digits.train.images[:5]) / 255
