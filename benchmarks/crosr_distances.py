@@ -89,10 +89,9 @@ def accuracy_of_latents(train, known):
     return round(regression.score(*known), 4)
 
 
-def reconstruction_errors(model, images):
+def reconstruction_errors(part):
     """(n,) mean squared errors of the reconstructions, pixels in [0, 1]."""
-    drawn = outputs_of(model, images, DRAWN)
-    apart = drawn["reconstruction"] - drawn["pixels"]
+    apart = part["reconstruction"] - part["pixels"]
     return np.square(apart).mean(axis=(1, 2, 3))
 
 
@@ -108,7 +107,7 @@ def main():
     run = parser.parse_args().run
     settings, dataset, model = read_run(run)
     parts = [
-        outputs_of(model, part.images, OUTPUTS)
+        outputs_of(model, part.images, OUTPUTS + DRAWN)
         for part in (dataset.train, dataset.known_test, dataset.unknown_test)
     ]
     labels = np.asarray(dataset.train.labels)
@@ -122,12 +121,12 @@ def main():
     read = {
         "logits": [part["logits"] for part in parts],
         "latents": [part["latents"] for part in parts],
-        "both": [np.concatenate(list(part.values()), axis=1) for part in parts],
+        "both": [
+            np.concatenate([part[name] for name in OUTPUTS], axis=1)
+            for part in parts
+        ],
     }
-    errors = [
-        reconstruction_errors(model, part.images)
-        for part in (dataset.known_test, dataset.unknown_test)
-    ]
+    errors = [reconstruction_errors(part) for part in parts[1:]]
     atomic_files.write_json(
         RESULT,
         {

@@ -38,7 +38,7 @@ from cac_tf.experiments.environment import bfloat16_is_slow
 RUNS = pathlib.Path(__file__).parent.parent / "runs" / "training"
 KEPT = RESULTS / "training"
 FAST, PAPER = {"preset": "fast"}, {"preset": "paper"}
-# Of the generator's 30 epochs, which take ten hours on two cores.
+# All of the generator's 30 epochs take ten hours on two cores.
 FEW_EPOCHS = {**PAPER, "gan_epochs": 4}
 # In this order: data set, methods, recipe, number of trials. TinyImageNet needs
 # its images in the TFDS folder; its five trials would take a day. All five of

@@ -96,10 +96,10 @@ class AdversarialAutoEncoder(AdversarialTraining):
         penalty_weight, penalty_norm: see `gradient_penalty`.
         outputs: logits of D, of which the first judges images. The gradient
             penalty is of their sum, as in the released code, which has one for
-            each class. The others learn nothing else, so it hardly binds the
-            first. (With one logit and the norm "pixel", D's gradient would
-            outweigh the difference from the image, of which each pixel is a
-            small part: reconstructions are noise.)
+            each class. The others learn nothing else, and share the gradient
+            with the first. (With one logit, the norm "pixel" gives D a gradient
+            of length 1 by each pixel. That outweighs the reconstruction's, as
+            each pixel is a small part of an image.)
         seed: seed of initialisation, dropout and noise.
 
     Call arguments:

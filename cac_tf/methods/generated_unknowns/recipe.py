@@ -50,7 +50,7 @@ class GeneratedUnknownsRecipe(PublishedRecipe):
         "Which lengths the gradient penalty pulls to 1: image, of a whole "
         "image (Gulrajani et al.); pixel, of each pixel, and of a sum of as "
         "many logits as there are classes, of which one judges (Neal et al.'s "
-        "code). That hardly binds.",
+        "code).",
         choices=("image", "pixel"),
     )
     generated_unknowns: int = field(
