@@ -160,13 +160,27 @@ def _scores(measures):
     )
 
 
+def _trainings(history):
+    """The epochs of each training of a run, by its caption."""
+    found = {}
+    for logs in history:
+        found.setdefault(logs.get("training", ""), []).append(logs)
+    if len(found) < 2:
+        return {"Training": epochs for epochs in found.values()}
+    return {
+        f"Training: {html.escape(name.replace('_', ' '))}": epochs
+        for name, epochs in found.items()
+    }
+
+
 def _figures(evaluation, centres, history):
     made = []
-    if history:
+    # One for each: the losses of different networks have no common scale.
+    for caption, epochs in _trainings(history).items():
         made.append(
             (
-                *("Training", figures.training_figure(history)),
-                alt_texts.of_training(history),
+                *(caption, figures.training_figure(epochs)),
+                alt_texts.of_training(epochs),
             )
         )
     if evaluation.logits.shape[1] == 3 and centres is not None:

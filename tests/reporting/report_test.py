@@ -216,6 +216,23 @@ def test_trainings_with_and_without_validation_share_a_curve():
     assert lines["validation loss"].tolist() == [[1.0, 3.0]]
 
 
+def test_each_training_of_a_run_has_a_figure_of_its_own(rng, tmp_path):
+    evaluation, dataset = example(rng)
+    history = [
+        {"training": "classifier", "loss": 2.0},
+        {"training": "classifier", "loss": 1.0},
+        {"training": "auto_encoder", "loss": 300.0},
+        {"training": "auto_encoder", "loss": 200.0},
+    ]
+    page = page_of(tmp_path, evaluation, dataset, history)
+    captions = re.findall("<figcaption>(Training.*?)</figcaption>", page)
+    assert captions == ["Training: classifier", "Training: auto encoder"]
+    assert "Training over 2 epochs: loss from 2 to 1." in page
+    assert "Training over 2 epochs: loss from 300 to 200." in page
+    page = page_of(tmp_path, evaluation, dataset, history[:2])
+    assert "<figcaption>Training</figcaption>" in page
+
+
 def numbers_of(page):
     """What the page's script reads."""
     pattern = r'<script type="application/json" id="scores">(.*?)</script>'
