@@ -161,22 +161,19 @@ def _scores(measures):
 
 
 def _trainings(history):
-    """The epochs of each training of a run, by its caption."""
+    """Captions and the epochs of each training of a run."""
     found = {}
     for logs in history:
         found.setdefault(logs.get("training", ""), []).append(logs)
-    if len(found) < 2:
-        return {"Training": epochs for epochs in found.values()}
-    return {
-        f"Training: {html.escape(name.replace('_', ' '))}": epochs
-        for name, epochs in found.items()
-    }
+    for name, epochs in found.items():
+        which = f": {name.replace('_', ' ')}" if len(found) > 1 else ""
+        yield html.escape(f"Training{which}"), epochs
 
 
 def _figures(evaluation, centres, history):
     made = []
     # One for each: the losses of different networks have no common scale.
-    for caption, epochs in _trainings(history).items():
+    for caption, epochs in _trainings(history):
         made.append(
             (
                 *(caption, figures.training_figure(epochs)),
