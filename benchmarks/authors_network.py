@@ -43,7 +43,7 @@ _BATCH = 500
 
 
 def network(path):
-    """The network of a checkpoint, for (B, C, H, W) normalised images.
+    """The network of a checkpoint, for (B, C, H, W) normalized images.
 
     Returns:
         A `torch.nn.Module` that gives logits.
@@ -83,9 +83,9 @@ def logits_of(model, images, mean, std):
     return np.concatenate(found)
 
 
-def distances(logits, centres):
+def distances(logits, centers):
     """(n, N) Euclidean distances."""
-    return np.linalg.norm(logits[:, None] - centres, axis=-1)
+    return np.linalg.norm(logits[:, None] - centers, axis=-1)
 
 
 def rejection_scores(distances):
@@ -118,8 +118,8 @@ def measures(train, labels, known, known_labels, unknown):
             roc_auc_score(is_unknown, np.concatenate([*map(score, parts)]))
         )
 
-    def gamma(centres):
-        return lambda z: rejection_scores(distances(z, centres)).min(axis=1)
+    def gamma(centers):
+        return lambda z: rejection_scores(distances(z, centers)).min(axis=1)
 
     nearest = rejection_scores(distances(known, means)).argmin(axis=1)
     return {

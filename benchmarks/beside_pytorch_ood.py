@@ -50,17 +50,17 @@ class Data(typing.NamedTuple):
 
 def made(rng, rows, width):
     """`Data` to fit to, and other rows to score."""
-    centres = rng.standard_normal((_CLASSES, width))
+    centers = rng.standard_normal((_CLASSES, width))
     # Directions of different spread, as features of a network have; logits of
     # which few are close to certainty.
     spread = np.exp(-np.arange(width) / width)
-    kernel = 8.0 * centres.T / width
+    kernel = 8.0 * centers.T / width
     bias = 0.1 * rng.standard_normal(_CLASSES)
 
     def draw():
         labels = rng.permutation(np.arange(rows) % _CLASSES)
         noise = rng.standard_normal((rows, width)) * spread
-        features = np.float32(0.3 * centres[labels] + noise)
+        features = np.float32(0.3 * centers[labels] + noise)
         logits = features @ kernel + bias
         parts = (labels, features, logits, kernel, bias)
         return Data(labels, *(np.float32(part) for part in parts[1:]))

@@ -78,7 +78,7 @@ def loss_and_gradient(rng, classes):
 
 
 def distances_to_means(rng, classes):
-    """Distances of a batch to class means, which are any centres."""
+    """Distances of a batch to class means, which are any centers."""
     logits = rng.standard_normal((BATCH, classes), "float32")
     means = rng.standard_normal((classes, classes), "float32")
     logits, means = map(keras.ops.convert_to_tensor, (logits, means))

@@ -55,7 +55,7 @@ def build(source, program):
 
 
 def classifier(num_classes):
-    """The benchmark's network, untrained, with class means for centres."""
+    """The benchmark's network, untrained, with class means for centers."""
     keras.utils.set_random_seed(0)
     model = cac_tf.OpenSetClassifier(
         cac_tf.models.openset_cnn(num_classes),

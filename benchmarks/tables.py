@@ -183,7 +183,7 @@ def _variant(name):
 
 _CHOSEN = "score chosen by known data"
 # What is shown of them; of other methods, their own score. Cross-entropy has no
-# centres of its own.
+# centers of its own.
 _SCORES_TRAINED = {
     "cac": ("gamma", "max_logit", "vim"),
     "cross_entropy": ("max_softmax", "max_logit", "vim"),

@@ -66,7 +66,7 @@ def logit_space(run):
         return {
             **arrays,
             "class_names": model.class_names,
-            "centres": model.centres,
+            "centers": model.centers,
         }
 
 

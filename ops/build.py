@@ -40,7 +40,7 @@ _SOURCES = loader.FOLDER
 _INCLUDES = [f"-I{_SOURCES.parent}"]
 _CORE_FLAGS = [
     *("-O3", "-std=c++17", "-fPIC"),
-    # Without these, no square root and no comparison is vectorised.
+    # Without these, no square root and no comparison is vectorized.
     *("-fno-math-errno", "-fno-trapping-math"),
     "-Wno-psabi",
 ]

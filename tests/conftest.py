@@ -106,7 +106,7 @@ def small_classifier(
 
 @pytest.fixture(scope="session")
 def trained_blobs():
-    """A trained, re-centred, calibrated model, with inputs and labels.
+    """A trained, re-centered, calibrated model, with inputs and labels.
 
     Shared by tests that change nothing.
     """
@@ -114,16 +114,16 @@ def trained_blobs():
     x, y = blobs(np.random.default_rng(0))
     model = small_classifier()
     model.fit(x, y, epochs=20, verbose=0)
-    model.fit_centres(x, y)
+    model.fit_centers(x, y)
     model.calibrate(x, true_positive_rate=0.9)
     return model, x, y
 
 
 @pytest.fixture(scope="session")
 def trained_pictures():
-    """A calibrated model on colour pictures of 12 x 10 pixels, and pictures.
+    """A calibrated model on color pictures of 12 x 10 pixels, and pictures.
 
-    Known: the digits 0, 1 and 2, each on a ground of its own colour. The
+    Known: the digits 0, 1 and 2, each on a ground of its own color. The
     pictures are uint8, half of them of the unknown digit 3.
     """
     keras.utils.set_random_seed(0)
@@ -151,7 +151,7 @@ def trained_pictures():
         keras.optimizers.SGD(0.05, momentum=0.9), cac_tf.losses.CACLoss()
     )
     model.fit(pictures[known], labels[known], epochs=5, verbose=0)
-    model.fit_centres(pictures[known], labels[known])
+    model.fit_centers(pictures[known], labels[known])
     model.calibrate(pictures[known], true_positive_rate=0.9)
     places = np.concatenate(
         [np.flatnonzero(known)[:24], np.flatnonzero(~known)[:24]]

@@ -12,11 +12,11 @@ from scipy import special
 from scipy import stats
 
 
-def distances(logits, centres):
+def distances(logits, centers):
     """d_ij = |z_i - c_j|."""
-    logits, centres = np.float64(logits), np.float64(centres)
+    logits, centers = np.float64(logits), np.float64(centers)
     return np.array(
-        [[math.sqrt(((z - c) ** 2).sum()) for c in centres] for z in logits]
+        [[math.sqrt(((z - c) ** 2).sum()) for c in centers] for z in logits]
     )
 
 
@@ -61,14 +61,14 @@ def gamma(d):
     return d * others
 
 
-def served_answer(logits, centres, theta, class_names, version, valid):
+def served_answer(logits, centers, theta, class_names, version, valid):
     """What a served model says of logits, by equations 8 and 9.
 
     `theta` is a number or one for each row. Rows that are not valid are far
     from everything.
     """
     far = np.finfo("float32").max
-    d = np.where(valid[:, np.newaxis], distances(logits, centres), far)
+    d = np.where(valid[:, np.newaxis], distances(logits, centers), far)
     scores = gamma(d)
     theta = np.broadcast_to(np.float32(theta), len(d))
     nearest = np.where(valid, scores.argmin(axis=1), -1)
@@ -89,23 +89,23 @@ def served_answer(logits, centres, theta, class_names, version, valid):
     }
 
 
-def cac_gradient(labels, logits, centres, anchor_weight=0.1):
+def cac_gradient(labels, logits, centers, anchor_weight=0.1):
     """Gradient of the CAC loss of each example by its logits.
 
     dL/dd_j = -p_j for j != y, and the sum of those p_j plus anchor_weight for
     y; dd_j/dz = (z - c_j) / d_j, taken as 0 where d_j = 0.
     """
-    logits, centres = np.float64(logits), np.float64(centres)
-    d = distances(logits, centres)
+    logits, centers = np.float64(logits), np.float64(centers)
+    d = distances(logits, centers)
     p = softmin(d)
     gradients = np.zeros_like(logits)
     for i, y in enumerate(labels):
-        for j in range(len(centres)):
+        for j in range(len(centers)):
             by_distance = (
                 anchor_weight + np.delete(p[i], y).sum() if j == y else -p[i, j]
             )
             if d[i, j] > 0:
-                direction = (logits[i] - centres[j]) / d[i, j]
+                direction = (logits[i] - centers[j]) / d[i, j]
                 gradients[i] += by_distance * direction
     return gradients
 
@@ -150,11 +150,11 @@ def central_differences(function, x, step=1e-6):
     return gradient
 
 
-def near_centres(rng, centres, noise, rows):
-    """Float32 logits around the centres, and the labels of these centres."""
-    labels = rng.integers(0, len(centres), rows)
-    logits = centres[labels] + noise * rng.standard_normal(
-        (rows, centres.shape[1])
+def near_centers(rng, centers, noise, rows):
+    """Float32 logits around the centers, and the labels of these centers."""
+    labels = rng.integers(0, len(centers), rows)
+    logits = centers[labels] + noise * rng.standard_normal(
+        (rows, centers.shape[1])
     )
     return logits.astype("float32"), labels
 

@@ -59,7 +59,7 @@ def define_flags(values):
         "A figure of the paper, written as figure_<it>.png: 1, the logit "
         "space of three classes; 2, the distances to the closest class mean; "
         "3, the accuracy; classes, the AUROC with growing numbers of classes; "
-        "convergence, the epochs that anchored and learnt centres need (with "
+        "convergence, the epochs that anchored and learnt centers need (with "
         "--train_flags='--schedule=two_stage --until_converged'). 1 and 2 "
         "show the first trial. It decides --datasets, --methods and "
         "--split_family, unless they are given.",
@@ -389,7 +389,7 @@ def _figure(name, rows, first_trials):
         for run, arrays in experiments.arrays_of(first_trials).items():
             model = models.load_model(run.model)
             arrays["class_names"] = model.class_names
-            arrays["centres"] = model.centres
+            arrays["centers"] = model.centers
             shown[run.method] = arrays
         return reporting.logit_spaces_figure(shown)
     if name == "2":

@@ -31,9 +31,9 @@ def define_flags(values):
         "Folder for the results.",
     )
     flags.DEFINE_bool(
-        "recentre",
+        "recenter",
         False,
-        "Use the class means of the training images as centres, as after "
+        "Use the class means of the training images as centers, as after "
         "training.",
         flag_values=values,
     )
@@ -43,7 +43,7 @@ def define_flags(values):
         "true_positive_rate",
         None,
         "Calibrate theta again on the known validation images. Default: the "
-        "model's own theta; 0.95 if it has none, or if --recentre, "
+        "model's own theta; 0.95 if it has none, or if --recenter, "
         "another --score or another --tta made it invalid.",
         above=0,
         below=1,
@@ -92,7 +92,7 @@ def main(values):
     config = experiments.EvaluationConfig(
         command_line.model_file(values),
         data=_data(values),
-        recentre=values.recentre,
+        recenter=values.recenter,
         score=values.score,
         tta=_tta(values),
         scores=values.scores,

@@ -5,7 +5,7 @@ Example: cac-import-weights --checkpoint=CIFAR10_0_CACclassifierAnchorLoss.pth
 --dataset=cifar10 --split_family=miller2020 --trial=0 --output_dir=runs/released
 
 The released weights (github.com/dimitymiller/cac-openset) belong to the splits
-of miller2020. The model keeps its anchors; cac-evaluate --recentre replaces
+of miller2020. The model keeps its anchors; cac-evaluate --recenter replaces
 them by class means, calibrates and evaluates. Needs PyTorch.
 """
 
@@ -39,7 +39,7 @@ def define_flags(values):
         flags.DEFINE_list(
             name,
             None,
-            "Normalisation that the weights were trained with, one number per "
+            "Normalization that the weights were trained with, one number per "
             "channel, on the scale of [0, 1]. Default: as the authors computed "
             "it, over all training images of the known classes before they are "
             "resized.",
@@ -93,7 +93,7 @@ def main(values):
         tell=terminal.tell,
     )
     print(f"Model ({method}): {path}")
-    print(f"Next: cac-evaluate --model={path} --recentre --output_dir=...")
+    print(f"Next: cac-evaluate --model={path} --recenter --output_dir=...")
 
 
 def run():

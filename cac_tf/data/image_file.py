@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From an image file of any kind to pixels of one size and colour mode."""
+"""From an image file of any kind to pixels of one size and color mode."""
 
 import io
 
@@ -13,7 +13,7 @@ _KINDS = {
     "L": "in grey",
     "1": "in grey",
 }
-_OTHER_MODE, _OTHER_SIZE = "of another colour mode", "of another size"
+_OTHER_MODE, _OTHER_SIZE = "of another color mode", "of another size"
 # Formats of which Pillow reads the 16 bits of a pixel into 32.
 _16_BITS_IN_32 = ("PNG", "PPM")
 # The tag of TIFF.

@@ -118,8 +118,8 @@ def _largest(images, name):
     if smallest < -_ROUNDING * max(largest, 1):
         raise ValueError(
             f"Pixel values of {name} go down to {smallest:g}, below 0. Models "
-            "take raw pixels and normalise them on their own: give the images "
-            "as they were before they were normalised."
+            "take raw pixels and normalize them on their own: give the images "
+            "as they were before they were normalized."
         )
     return largest
 

@@ -119,7 +119,7 @@ def image_of_drawing(ink: np.ndarray, size: int) -> np.ndarray:
     Of 8 pixels, as NIST did for scikit-learn's digits: the drawing is turned
     upright, fills 32 dots of height and at most 20 of width, and its lines get
     the usual thickness. Of another size, as for MNIST: it is scaled to fit into
-    20/28 of the image. In both, its centre of mass comes into the middle, as
+    20/28 of the image. In both, its center of mass comes into the middle, as
     far as the drawing stays within the image.
 
     Args:
@@ -196,13 +196,13 @@ def _scaled(ink, by_height, by_width):
 
 
 def _placed(ink, size, middle, step):
-    """Its centre of mass in the middle of a square, but all of it inside."""
+    """Its center of mass in the middle of a square, but all of it inside."""
     frame = np.zeros((size, size), bool)
     where = []
-    for length, centre in zip(
+    for length, center in zip(
         ink.shape, ndimage.center_of_mass(ink), strict=True
     ):
-        start = step * round((middle - centre) / step)
+        start = step * round((middle - center) / step)
         start = min(max(start, 0), size - length)
         where.append(slice(start, start + length))
     frame[tuple(where)] = ink

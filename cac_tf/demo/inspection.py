@@ -40,7 +40,7 @@ class Inspection(typing.NamedTuple):
         return int(self.scores.predicted_class_id[0])
 
     def nearest_classes(self, count: int = 3) -> list[tuple[int, float]]:
-        """Pairs of a class id and the distance to its centre."""
+        """Pairs of a class id and the distance to its center."""
         distances = self.scores.distances[0]
         order = np.argsort(distances, kind="stable")[:count]
         return [(int(i), float(distances[i])) for i in order]

@@ -372,7 +372,7 @@ class _Answers:
         )
         return (
             '<table class="nearest"><tr><th>nearest classes</th>'
-            f"<th>distance to their centres</th></tr>{rows}</table>"
+            f"<th>distance to their centers</th></tr>{rows}</table>"
         )
 
     def _training_images(self, seen):

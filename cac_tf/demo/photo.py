@@ -10,7 +10,7 @@ from cac_tf.data.image_file import read_image
 
 
 def check_takes_photos(image_shape: tuple[int | None, ...]) -> None:
-    """Raises ValueError for a model that takes no grey or colour images.
+    """Raises ValueError for a model that takes no grey or color images.
 
     Example:
 

@@ -265,7 +265,7 @@ def _evaluate_released(run, config, tell):
     )
     evaluation = EvaluationConfig(
         run.evaluated_model,
-        recentre=True,
+        recenter=True,
         tta=config.tta,
         scores=config.scores,
         true_positive_rate=config.true_positive_rate,

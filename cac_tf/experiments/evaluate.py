@@ -30,7 +30,7 @@ from cac_tf.experiments.run_folder import read_config
 from cac_tf.experiments.score_choice import choose_score
 from cac_tf.methods.known_data import fit_score
 from cac_tf.methods.known_data import fit_to_known_data
-from cac_tf.methods.known_data import recentre
+from cac_tf.methods.known_data import recenter
 from cac_tf.models import load_model
 
 # If neither the model nor the user says which theta to use.
@@ -47,8 +47,8 @@ class EvaluationConfig:
         model: path of the .keras file.
         data: arguments of `data.load_open_set_dataset`; None: those of the
             run that the model belongs to.
-        recentre: whether class means of the training images become the
-            centres, as after training.
+        recenter: whether class means of the training images become the
+            centers, as after training.
         score: name of a score, or "auto"; None: the model's own.
         tta: None, "flip", or "same": as the model has it.
         scores: names of scores to compare; "all" for all; None: those of the
@@ -67,7 +67,7 @@ class EvaluationConfig:
 
     model: Path
     data: dict | None = None
-    recentre: bool = False
+    recenter: bool = False
     score: str | None = None
     tta: str | None = SAME
     scores: str | tuple | None = None
@@ -174,7 +174,7 @@ def evaluate_saved(
         "model": config.model,
         "model_sha256": sha256,
         "method": name_of_method,
-        "recentre": config.recentre,
+        "recenter": config.recenter,
         "score": model.score.name,
         "tta": model.tta,
         "scores": list(compared),
@@ -200,7 +200,7 @@ def _tfds_folder(options):
 
 
 def _prepared(config, model, dataset, tell):
-    """The model with the wanted score, tta, centres and theta."""
+    """The model with the wanted score, tta, centers and theta."""
     is_changed = False
     score = config.score or model.score.name
     tta = model.tta if config.tta == SAME else config.tta
@@ -208,10 +208,10 @@ def _prepared(config, model, dataset, tell):
         model, is_changed = model.with_score(score, tta), True
     elif tta != model.tta:
         model, is_changed = model.with_score(model.score, tta), True
-    if config.recentre and score == AUTO:
-        recentre(model, dataset)
+    if config.recenter and score == AUTO:
+        recenter(model, dataset)
         is_changed = True
-    elif config.recentre:
+    elif config.recenter:
         fit_to_known_data(model, dataset)
         is_changed = True
     elif not model.score.is_fitted and score != AUTO:

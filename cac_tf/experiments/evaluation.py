@@ -42,7 +42,7 @@ class Evaluation:
     unknown_labels: np.ndarray  # (n,) int64 unknown class's index, or -1
     predicted_class_id: np.ndarray  # (n,) int32, before rejection
     unknown_score: np.ndarray  # (n,) float32
-    min_distance: np.ndarray  # (n,) float32, to the closest centre
+    min_distance: np.ndarray  # (n,) float32, to the closest center
     logits: np.ndarray  # (n, N) float32
     # Unknown scores, (n,) float32, by name, of scores besides the model's own.
     other_scores: dict = dataclasses.field(default_factory=dict)
@@ -170,7 +170,7 @@ def evaluate(
         "openness": dataset.openness,
         **evaluation.metrics,
         **own,
-        **({} if _has_own_centres(model) else {"bhattacharyya": None}),
+        **({} if _has_own_centers(model) else {"bhattacharyya": None}),
         "intervals": _intervals(evaluation),
         "auroc_differences": _auroc_differences(model, by_score),
         "scores": _comparable(measured),
@@ -249,8 +249,8 @@ COMPARABLE = (
 )
 
 
-def _has_own_centres(model):
-    """Whether distances to the centres have a meaning for the model.
+def _has_own_centers(model):
+    """Whether distances to the centers have a meaning for the model.
 
     Training with cross-entropy does not use the anchors.
     """

@@ -151,7 +151,7 @@ def import_weights(
         options: arguments of `data.load_open_set_dataset`: the data that the
             weights belong to.
         output_dir: folder of the model.
-        statistics: mean and std of the normalisation that the weights were
+        statistics: mean and std of the normalization that the weights were
             trained with, one number per channel each. None: as the authors
             computed it, over all training images of the known classes before
             they are resized.
@@ -197,7 +197,7 @@ def import_weights(
         "score": model.score.name,
         "checkpoint": os.path.basename(checkpoint),
         "checkpoint_sha256": file_sha256(checkpoint),
-        "normalisation": {"mean": list(mean), "std": list(std)},
+        "normalization": {"mean": list(mean), "std": list(std)},
     }
     with RunFolder.open(
         output_dir, settings, data_summary(dataset), overwrite

@@ -34,7 +34,7 @@ def write_results(folder, evaluation, dataset, model, run=None):
         evaluation,
         dataset,
         config,
-        model.centres,
+        model.centers,
         history,
         [*reconstructions(model, dataset), *kept_pictures(folder)],
         _model_beside(folder, config),

@@ -420,7 +420,7 @@ def data_summary(dataset: OpenSetDataset) -> dict[str, Any]:
         dataset: `OpenSetDataset`.
 
     Returns:
-        JSON-able dict: classes, counts, normalisation, and the SHA-256 of each
+        JSON-able dict: classes, counts, normalization, and the SHA-256 of each
         part's images and labels, by which a resumed run checks that they are
         the same.
     """

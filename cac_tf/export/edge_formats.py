@@ -211,7 +211,7 @@ def _graph(model, version, allow_uncalibrated):
             "files cannot hold. A SavedModel can: see export."
         )
     model = _in_float32(model)
-    # Without a matrix product, whose centres would be quantized as well.
+    # Without a matrix product, whose centers would be quantized as well.
     answering = answering._replace(
         distance_formula=model.distance_head.current_formula(direct=True)
     )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests that TF Serving replays before it accepts others.
 
-The first run of a graph is slow: it is optimised and its memory allocated
+The first run of a graph is slow: it is optimized and its memory allocated
 then. A server does that with these requests, one for each signature and each
 size of a batch that it will form, while clients still get the old version.
 """

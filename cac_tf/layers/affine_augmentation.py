@@ -17,18 +17,18 @@ def _inverse_affine(rows, columns, crop, angle, flip):
 
     Output = rotation(flip(resized crop(source))), so coordinates go through
     the inverses in the opposite order. All units are such that the image spans
-    [-1, 1]; `crop` holds the centre and half extent of the window, (B, 1, 1)
+    [-1, 1]; `crop` holds the center and half extent of the window, (B, 1, 1)
     each. Returns source rows and columns, and whether the point lies in the
     window: points that the rotation brings in from outside are filled.
     """
-    centre_row, centre_column, half_height, half_width, aspect = crop
+    center_row, center_column, half_height, half_width, aspect = crop
     # Angles are correct only if a unit has the same length on both axes.
     x, y = columns * aspect, rows
     cos, sin = ops.cos(angle), ops.sin(angle)
     x, y = (cos * x + sin * y) / aspect, cos * y - sin * x
     inside = ops.logical_and(ops.abs(x) <= 1.0, ops.abs(y) <= 1.0)
     x = x * flip
-    return centre_row + half_height * y, centre_column + half_width * x, inside
+    return center_row + half_height * y, center_column + half_width * x, inside
 
 
 @keras.saving.register_keras_serializable(package="CacTf")
@@ -37,7 +37,7 @@ class AffineAugmentation(keras.layers.Layer):
 
     The three form one affine map, so every image is resampled only once
     (bilinear), with gathers that XLA and JAX jit can compile. Inert unless
-    `training=True`. Images must be in [0, 1], before normalisation: what lies
+    `training=True`. Images must be in [0, 1], before normalization: what lies
     outside the crop after rotation becomes black (0).
 
     Args:
@@ -114,9 +114,9 @@ class AffineAugmentation(keras.layers.Layer):
             ratio = ops.ones_like(ratio)
         half_width = ops.minimum(ops.sqrt(area * ratio), 1.0)
         half_height = ops.minimum(ops.sqrt(area / ratio), 1.0)
-        centre_row = self._uniform(batch, -1.0, 1.0) * (1.0 - half_height)
-        centre_column = self._uniform(batch, -1.0, 1.0) * (1.0 - half_width)
-        return centre_row, centre_column, half_height, half_width
+        center_row = self._uniform(batch, -1.0, 1.0) * (1.0 - half_height)
+        center_column = self._uniform(batch, -1.0, 1.0) * (1.0 - half_width)
+        return center_row, center_column, half_height, half_width
 
     def _augment(self, images):
         batch = ops.shape(images)[0]
@@ -130,7 +130,7 @@ class AffineAugmentation(keras.layers.Layer):
         angle = self._uniform(batch, -self.rotation, self.rotation)
         angle = angle * (np.pi / 180.0)
         flip = ops.where(self._uniform(batch, 0.0, 1.0) < self.flip, -1.0, 1.0)
-        # Pixel centres of the output, (1, H, 1) and (1, 1, W).
+        # Pixel centers of the output, (1, H, 1) and (1, 1, W).
         rows = (2.0 * np.arange(height, dtype="float32") + 1.0) / height - 1.0
         columns = (2.0 * np.arange(width, dtype="float32") + 1.0) / width - 1.0
         rows, columns, inside = _inverse_affine(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Distances from logits to class centres (paper, section 3.1)."""
+"""Distances from logits to class centers (paper, section 3.1)."""
 
 import typing
 import warnings
@@ -20,10 +20,10 @@ from cac_tf.arguments import whole_number
 from cac_tf.hyperparameters import MAGNITUDE
 from cac_tf.layers.precision import full_precision
 
-# Up to this many centre coordinates (K * D), all differences are formed
+# Up to this many center coordinates (K * D), all differences are formed
 # directly: exact, and at this size as fast as a matrix product.
 _DIRECT_COORDINATES = 4096
-# With more, the distances to this many nearest centres are formed directly.
+# With more, the distances to this many nearest centers are formed directly.
 _RECOMPUTED_NEAREST = 4
 
 
@@ -50,7 +50,7 @@ def _split_dominant(weights):
 def _sum_without_each(weights):
     """For every k, the sum of `weights[:, j]` over j != k, shape (B, N).
 
-    Close to a centre one weight exceeds the others by orders of magnitude, so
+    Close to a center one weight exceeds the others by orders of magnitude, so
     "total minus own" would lose the others. The largest weights are kept out
     of the total and added where they belong.
     """
@@ -126,18 +126,18 @@ def _distances_to_anchors(z, magnitude):
     return ops.sqrt(without_j + ops.square(z - magnitude))
 
 
-def dense_distances(logits: Tensor, centres: Tensor) -> Tensor:
-    """Euclidean distances to any centres.
+def dense_distances(logits: Tensor, centers: Tensor) -> Tensor:
+    """Euclidean distances to any centers.
 
-    Few centres (K * D <= 4096) are compared directly. With more, a matrix
-    product gives the distances of all pairs. The four nearest centres of each
+    Few centers (K * D <= 4096) are compared directly. With more, a matrix
+    product gives the distances of all pairs. The four nearest centers of each
     row are then compared directly, because the product loses small distances
     to cancellation. On a GPU the product follows the framework's
     TensorFloat-32 setting.
 
     Args:
         logits: (B, D) float tensor. Half precision is computed in float32.
-        centres: (K, D) float tensor.
+        centers: (K, D) float tensor.
 
     Returns:
         (B, K) distances; gradient 0 at distance 0.
@@ -146,30 +146,30 @@ def dense_distances(logits: Tensor, centres: Tensor) -> Tensor:
 
     >>> import numpy as np
     >>> from cac_tf.layers import dense_distances
-    >>> centres = [[3.0, 4.0], [0.0, 0.0], [0.0, 1.0]]
-    >>> np.round(np.asarray(dense_distances([[0.0, 0.0]], centres)), 4)
+    >>> centers = [[3.0, 4.0], [0.0, 0.0], [0.0, 1.0]]
+    >>> np.round(np.asarray(dense_distances([[0.0, 0.0]], centers)), 4)
     array([[5., 0., 1.]], dtype=float32)
     """
     logits = full_precision(logits)
-    centres = ops.cast(centres, logits.dtype)
+    centers = ops.cast(centers, logits.dtype)
 
     @ops.custom_gradient
-    def distances_to_centres(z, c):
+    def distances_to_centers(z, c):
         distances = _dense_distances(z, c)
 
         def gradient(*args, upstream=None):
             if upstream is None:
                 (upstream,) = args
             weights = _divide_by_distance(upstream, distances)
-            # The dominant weight belongs to a centre that z almost touches:
+            # The dominant weight belongs to a center that z almost touches:
             # `w z - w c` would cancel, so that pair is subtracted first.
             # (Equal dominant weights share their differences.)
             is_top, top, rest = _split_dominant(weights)
             count = ops.sum(ops.cast(is_top, z.dtype), axis=-1, keepdims=True)
-            top_centre = ops.matmul(ops.cast(is_top, z.dtype), c) / count
+            top_center = ops.matmul(ops.cast(is_top, z.dtype), c) / count
             at_top = ops.where(
                 ops.equal(count, 1.0),
-                ops.sum(top, axis=-1, keepdims=True) * (z - top_centre),
+                ops.sum(top, axis=-1, keepdims=True) * (z - top_center),
                 ops.sum(top, axis=-1, keepdims=True) * z - ops.matmul(top, c),
             )
             for_z = (
@@ -184,7 +184,7 @@ def dense_distances(logits: Tensor, centres: Tensor) -> Tensor:
 
         return distances, gradient
 
-    return distances_to_centres(logits, centres)
+    return distances_to_centers(logits, centers)
 
 
 def _dense_distances(z, c):
@@ -206,15 +206,15 @@ def _product_distances(z, c):
     )
     # ops.maximum would turn NaN into 0 on some backends.
     squared = ops.where(squared < 0.0, 0.0, squared)
-    num_centres = c.shape[0]
-    nearest = ops.top_k(-squared, min(_RECOMPUTED_NEAREST, num_centres))[1]
+    num_centers = c.shape[0]
+    nearest = ops.top_k(-squared, min(_RECOMPUTED_NEAREST, num_centers))[1]
     exact = ops.sum(
         ops.square(ops.expand_dims(z, 1) - ops.take(c, nearest, axis=0)),
         axis=-1,
     )
     # (B, nearest, K): where in the row each of the nearest belongs.
     place = ops.equal(
-        ops.arange(num_centres, dtype="int32"),
+        ops.arange(num_centers, dtype="int32"),
         ops.expand_dims(ops.cast(nearest, "int32"), -1),
     )
     patches = ops.where(place, ops.expand_dims(exact, -1), 0.0)
@@ -230,33 +230,33 @@ class Anchors(typing.NamedTuple):
     magnitude: float
     # Scalar bool tensor: false once class means have replaced the anchors.
     are_in_force: typing.Any
-    # (N, N) centres that are in force otherwise; None: there were none yet.
+    # (N, N) centers that are in force otherwise; None: there were none yet.
     class_means: typing.Any = None
 
 
 @keras.saving.register_keras_serializable(package="CacTf")
 class AnchoredDistance(keras.layers.Layer):
-    """Distances from logits to one centre per known class.
+    """Distances from logits to one center per known class.
 
-    The centres start as anchors, `magnitude` times the unit vectors, and
+    The centers start as anchors, `magnitude` times the unit vectors, and
     training leaves them there (paper, section 3.1). Afterwards
-    `assign_class_means` may replace them by class means. Learnt centres are a
+    `assign_class_means` may replace them by class means. Learnt centers are a
     trainable weight that starts at the anchors.
 
     Anchors are not stored, because N classes would need N x N numbers. The
-    flag that says whether the centres are anchors is a weight, and so are the
+    flag that says whether the centers are anchors is a weight, and so are the
     class means once they are assigned. Both are saved, loaded and exported
     with the model.
 
     The layer computes in float32 even under a mixed-precision policy.
 
     Args:
-        num_classes: number K of centres, at least 2.
+        num_classes: number K of centers, at least 2.
         magnitude: length of the anchors (the paper's alpha, 10), > 0.
         width: number D of logits; by default K. With fewer logits than
-            centres there are no anchors: class means must be assigned first
-            (learnt centres start in random directions).
-        learnt: whether the centres are trained.
+            centers there are no anchors: class means must be assigned first
+            (learnt centers start in random directions).
+        learnt: whether the centers are trained.
         **kwargs: passed to `keras.layers.Layer`; `dtype` defaults to float32.
 
     Call arguments:
@@ -268,7 +268,7 @@ class AnchoredDistance(keras.layers.Layer):
     Raises:
         ValueError: fewer than two classes, a magnitude that is no number in
             1e-18...1e18, logits that are not (B, D), or a call without
-            centres.
+            centers.
 
     Example:
 
@@ -317,8 +317,8 @@ class AnchoredDistance(keras.layers.Layer):
                 f"{self.width}); got {tuple(input_shape)}."
             )
         has_anchors = self._can_have_anchors and not self.learnt
-        self.centres_are_anchors = self.add_weight(
-            name="centres_are_anchors",
+        self.centers_are_anchors = self.add_weight(
+            name="centers_are_anchors",
             shape=(),
             initializer="ones" if has_anchors else "zeros",
             dtype="bool",
@@ -330,7 +330,7 @@ class AnchoredDistance(keras.layers.Layer):
 
     @property
     def start(self) -> np.ndarray:
-        """(K, D) float32 array: the centres before any were assigned."""
+        """(K, D) float32 array: the centers before any were assigned."""
         if self._can_have_anchors:
             return self.magnitude * np.eye(
                 self.num_classes, self.width, dtype="float32"
@@ -340,31 +340,31 @@ class AnchoredDistance(keras.layers.Layer):
         lengths = np.linalg.norm(directions, axis=-1, keepdims=True)
         return (self.magnitude * directions / lengths).astype("float32")
 
-    def _store(self, centres):
-        """Stores centres in a weight, which is created the first time."""
+    def _store(self, centers):
+        """Stores centers in a weight, which is created the first time."""
         if self._stored is None:
             made = keras_private.add_late_weight(
                 self,
-                "centres",
+                "centers",
                 (self.num_classes, self.width),
                 "zeros",
                 trainable=self.learnt,
             )
             object.__setattr__(self, "_stored", made)
             object.__setattr__(self, "layout", self.layout + 1)
-        self._stored.assign(centres)
+        self._stored.assign(centers)
 
     def call(self, logits: Tensor) -> Tensor:
         self._notice_compilation(logits)
         if self._stored is None:
-            self._require_centres()
+            self._require_centers()
             return self._to_anchors(anchored_distances(logits, self.magnitude))
         if self.learnt or not self._can_have_anchors:
             return dense_distances(logits, ops.convert_to_tensor(self._stored))
         # A weight decides, not a Python attribute: compiled functions and
         # freshly loaded weights must see the same state.
         return ops.cond(
-            ops.equal(self.centres_are_anchors, True),
+            ops.equal(self.centers_are_anchors, True),
             lambda: self._to_anchors(
                 anchored_distances(logits, self.magnitude)
             ),
@@ -380,7 +380,7 @@ class AnchoredDistance(keras.layers.Layer):
         ):
             object.__setattr__(self, "_was_compiled", True)
 
-    def _require_centres(self):
+    def _require_centers(self):
         if not self._can_have_anchors:
             raise ValueError(
                 f"There are no anchors for {self.num_classes} classes in "
@@ -396,9 +396,9 @@ class AnchoredDistance(keras.layers.Layer):
     def current_formula(
         self, direct: bool = False
     ) -> Callable[[Tensor], Tensor]:
-        """The layer as a function, for the kind of centres now in force.
+        """The layer as a function, for the kind of centers now in force.
 
-        For export: a single formula with the current centres, without a
+        For export: a single formula with the current centers, without a
         branch and without a gradient.
 
         Args:
@@ -409,17 +409,17 @@ class AnchoredDistance(keras.layers.Layer):
             return lambda logits: self._to_anchors(
                 _distances_to_anchors(full_precision(logits), self.magnitude)
             )
-        # A constant: whatever depends only on centres is computed once.
-        centres = self.centres
+        # A constant: whatever depends only on centers is computed once.
+        centers = self.centers
         formula = _direct_distances if direct else _dense_distances
-        return lambda logits: formula(full_precision(logits), centres)
+        return lambda logits: formula(full_precision(logits), centers)
 
     @property
     def has_anchors(self) -> bool:
-        """Whether the centres in force are the anchors (Python bool)."""
+        """Whether the centers in force are the anchors (Python bool)."""
         if not self.built:
             return self.trains_with_anchors
-        return bool(ops.convert_to_numpy(self.centres_are_anchors))
+        return bool(ops.convert_to_numpy(self.centers_are_anchors))
 
     @property
     def trains_with_anchors(self) -> bool:
@@ -428,37 +428,37 @@ class AnchoredDistance(keras.layers.Layer):
 
     @property
     def anchors(self) -> Anchors | None:
-        """`Anchors` if the centres can be anchors with K = D, else None."""
+        """`Anchors` if the centers can be anchors with K = D, else None."""
         if self.learnt or self.width != self.num_classes:
             return None
         # Compared, because `where` of JAX takes no variable.
-        are_in_force = ops.equal(self.centres_are_anchors, True)
+        are_in_force = ops.equal(self.centers_are_anchors, True)
         means = self._stored
         if means is not None:
             means = ops.convert_to_tensor(means)
         return Anchors(self.magnitude, are_in_force, means)
 
     @property
-    def centres(self) -> np.ndarray:
-        """(K, D) float32 array: the centres in force."""
+    def centers(self) -> np.ndarray:
+        """(K, D) float32 array: the centers in force."""
         if self.has_anchors or (self.learnt and self._stored is None):
             return self.start
         if self._stored is None:
-            self._require_centres()
+            self._require_centers()
         return ops.convert_to_numpy(self._stored)
 
     def _warn_of_compiled_functions(self):
         if self._was_compiled and self._stored is None:
             warnings.warn(
                 "Functions that were compiled before now still take the "
-                "anchors as centres. Compile their model again: "
+                "anchors as centers. Compile their model again: "
                 "model.compile(...), or model.make_predict_function("
                 "force=True).",
                 stacklevel=3,
             )
 
     def assign_class_means(self, class_means: ArrayLike) -> None:
-        """Replaces the centres by class means.
+        """Replaces the centers by class means.
 
         The first call adds a weight to the layer. A function that TensorFlow
         compiled earlier does not know this weight, and a warning says so.
@@ -471,9 +471,9 @@ class AnchoredDistance(keras.layers.Layer):
             ValueError: another shape, or an entry that is not finite.
         """
         self._warn_of_compiled_functions()
-        self.replace_centres(class_means)
+        self.replace_centers(class_means)
 
-    def replace_centres(self, class_means: ArrayLike) -> None:
+    def replace_centers(self, class_means: ArrayLike) -> None:
         """`assign_class_means` for callers that recompile their functions."""
         class_means = np.asarray(class_means, dtype="float32")
         expected = (self.num_classes, self.width)
@@ -490,19 +490,19 @@ class AnchoredDistance(keras.layers.Layer):
         if not self.built:
             self.build((None, self.width))
         self._store(class_means)
-        self.centres_are_anchors.assign(False)
+        self.centers_are_anchors.assign(False)
 
     def assign_anchors(self) -> None:
         """Restores the anchors after class means have replaced them.
 
         Raises:
-            ValueError: the centres are learnt, or there are no anchors.
+            ValueError: the centers are learnt, or there are no anchors.
         """
-        self._require_centres()
+        self._require_centers()
         if self.learnt:
-            raise ValueError("Learnt centres cannot be reset to the anchors.")
+            raise ValueError("Learnt centers cannot be reset to the anchors.")
         if self.built:
-            self.centres_are_anchors.assign(True)
+            self.centers_are_anchors.assign(True)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (*input_shape[:-1], self.num_classes)
@@ -512,16 +512,16 @@ class AnchoredDistance(keras.layers.Layer):
             return None
         return {
             "input_shape": [None, self.width],
-            "stores_centres": self._stored is not None,
+            "stores_centers": self._stored is not None,
         }
 
     def build_from_config(self, config: Config) -> None:
         self.build(config["input_shape"])
-        if config["stores_centres"] and self._stored is None:
+        if config["stores_centers"] and self._stored is None:
             self._store(np.zeros((self.num_classes, self.width), "float32"))
 
     def load_own_variables(self, store: Any) -> None:
-        """As in Keras, but also accepts weights of the other kind of centres.
+        """As in Keras, but also accepts weights of the other kind of centers.
 
         A layer with anchors has one weight, one with class means has two (see
         `_store`).
@@ -536,12 +536,12 @@ class AnchoredDistance(keras.layers.Layer):
                 return
         super().load_own_variables(store)
 
-    def copy_centres(self, other: "AnchoredDistance") -> None:
-        """Copies the centres in force from another head."""
+    def copy_centers(self, other: "AnchoredDistance") -> None:
+        """Copies the centers in force from another head."""
         if other.has_anchors:
             self.assign_anchors()
         else:
-            self.replace_centres(other.centres)
+            self.replace_centers(other.centers)
 
     def get_config(self) -> Config:
         return {

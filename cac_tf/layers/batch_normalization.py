@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batch normalisation of feature maps, with an unbiased running variance."""
+"""Batch normalization of feature maps, with an unbiased running variance."""
 
 from typing import Any
 
@@ -14,29 +14,29 @@ from cac_tf.layers.replicas import replica_context
 
 @keras.saving.register_keras_serializable(package="CacTf")
 class BatchNormalization(keras.layers.BatchNormalization):
-    """Batch normalisation whose running variance is unbiased.
+    """Batch normalization whose running variance is unbiased.
 
-    Training normalises by the biased variance of the batch, as usual. The
+    Training normalizes by the biased variance of the batch, as usual. The
     running variance, used at inference, takes the unbiased one (n - 1 in the
     denominator), as PyTorch's does. On TensorFlow this is one fused operation,
     which makes a training step of `models.openset_cnn` on a CPU up to 1.4
     times as fast as with Keras' own layer.
 
-    Normalises the last axis. Arguments are those of
+    Normalizes the last axis. Arguments are those of
     `keras.layers.BatchNormalization`, without `axis` and `renorm`.
 
-    With several replicas of `tf.distribute`, training normalises by the mean
+    With several replicas of `tf.distribute`, training normalizes by the mean
     and variance of the global batch, as on one device and on JAX. Replicas
     without an image, as at the end of an epoch, are left out.
 
     Args:
-        synchronized: if False, each replica of `tf.distribute` normalises by
+        synchronized: if False, each replica of `tf.distribute` normalizes by
             the statistics of its own images, which needs no exchange. The
             running statistics are then averages over the replicas, with their
             numbers of images as weights.
 
     Call arguments:
-        inputs: (B, H, W, C). Half precision is normalised in float32.
+        inputs: (B, H, W, C). Half precision is normalized in float32.
         training: whether to use, and remember, the batch's statistics.
 
     Returns:
@@ -44,7 +44,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
 
     Raises:
         ValueError: inputs of another rank, a mask, or arguments for another
-            axis or for renormalisation.
+            axis or for renormalization.
 
     Example:
 
@@ -60,8 +60,8 @@ class BatchNormalization(keras.layers.BatchNormalization):
         refused = [n for n in kwargs if n == "axis" or n.startswith("renorm")]
         if refused:
             raise ValueError(
-                "BatchNormalization normalises the last axis, without "
-                f"renormalisation; got {', '.join(refused)}."
+                "BatchNormalization normalizes the last axis, without "
+                f"renormalization; got {', '.join(refused)}."
             )
         super().__init__(axis=-1, **kwargs)
         # Keras' own argument is not used, because JAX refuses it.
@@ -153,7 +153,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
             )
             / count
         )
-        outputs = self._normalised(inputs, mean, variance)
+        outputs = self._normalized(inputs, mean, variance)
         return outputs, mean, _unbiased(variance, count)
 
     def _composed(self, inputs, uses_batch):
@@ -161,12 +161,12 @@ class BatchNormalization(keras.layers.BatchNormalization):
         inputs = ops.cast(inputs, "float32")
         if not uses_batch:
             *_, mean, variance = self._parameters()
-            return self._normalised(inputs, mean, variance), mean, variance
+            return self._normalized(inputs, mean, variance), mean, variance
         mean, variance = ops.moments(inputs, axes=(0, 1, 2))
-        outputs = self._normalised(inputs, mean, variance)
+        outputs = self._normalized(inputs, mean, variance)
         return outputs, mean, _unbiased(variance, _count(inputs))
 
-    def _normalised(self, inputs, mean, variance):
+    def _normalized(self, inputs, mean, variance):
         gamma, beta, *_ = self._parameters()
         return ops.batch_normalization(
             inputs,

@@ -46,7 +46,7 @@ class ClassConditionedReconstruction(keras.layers.Layer):
     Args:
         decoder: Keras model from (B, D) latents to (B, H, W, C) images.
         num_classes: K.
-        seed: seed of the initialisation.
+        seed: seed of the initialization.
         **kwargs: passed to `keras.layers.Layer`; `dtype` defaults to float32.
 
     Call arguments:

@@ -18,10 +18,10 @@ _IMAGES_PER_PART = 1024
 
 @keras.saving.register_keras_serializable(package="CacTf")
 class ImagePreprocessing(keras.layers.Layer):
-    """Resizes images, scales them to [0, 1] and normalises each channel.
+    """Resizes images, scales them to [0, 1] and normalizes each channel.
 
     The two steps are also methods, so that augmentation can stand between
-    them: its black fill must be black before normalisation.
+    them: its black fill must be black before normalization.
 
     Resizing is bilinear, with antialiasing where an image shrinks (TensorFlow
     has no XLA kernel for that, so there a layer that shrinks, or does not know
@@ -112,14 +112,14 @@ class ImagePreprocessing(keras.layers.Layer):
             )
         return images / 255.0
 
-    def normalise(self, images: Tensor) -> Tensor:
+    def normalize(self, images: Tensor) -> Tensor:
         """Subtracts the mean of each channel and divides by its std."""
         mean = ops.convert_to_tensor(self.mean, dtype=self.compute_dtype)
         std = ops.convert_to_tensor(self.std, dtype=self.compute_dtype)
         return (images - mean) / std
 
     def call(self, images: Tensor) -> Tensor:
-        return self.normalise(self.to_unit_range(images))
+        return self.normalize(self.to_unit_range(images))
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (input_shape[0], self.height, self.width, input_shape[-1])
@@ -158,7 +158,7 @@ def channel_statistics(images: Any) -> tuple[list[float], list[float]]:
 
     Returns:
         Two lists with C floats. A constant channel gets the deviation 1, so
-        that it normalises to 0 and not to NaN.
+        that it normalizes to 0 and not to NaN.
 
     Raises:
         ValueError: there are no images.

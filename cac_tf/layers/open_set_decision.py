@@ -19,7 +19,7 @@ def class_of_logits(logits: Tensor, distances: Tensor) -> Tensor:
     """(B,) int32: the class with the largest logit.
 
     Logits beyond those of the classes are ignored. Where there are fewer, no
-    class has one of its own, and the closest centre decides.
+    class has one of its own, and the closest center decides.
 
     Args:
         logits: (B, D).

@@ -11,7 +11,7 @@ def full_precision(x: Tensor) -> Tensor:
     """Converts `x` to a float tensor of at least 32 bits.
 
     float32 and float64 stay as they are; half precision and integers become
-    float32. Near a centre a bfloat16 distance has steps of 0.06, which is
+    float32. Near a center a bfloat16 distance has steps of 0.06, which is
     more than the differences that the method has to resolve.
     """
     x = ops.convert_to_tensor(x)

@@ -15,10 +15,10 @@ from cac_tf.losses.loss import register
 # (`metrics` has a class of the same name.)
 @keras.saving.register_keras_serializable(package="CacTf.losses")
 class AnchorLoss(Loss):
-    """The distance to the own centre, the second term of the CAC loss.
+    """The distance to the own center, the second term of the CAC loss.
 
-    It asks nothing about the other centres. With learnt centres it has a
-    trivial minimum: all centres and all logits in one point.
+    It asks nothing about the other centers. With learnt centers it has a
+    trivial minimum: all centers and all logits in one point.
 
     Args:
         reduction: as for every Keras loss.

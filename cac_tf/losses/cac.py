@@ -242,7 +242,7 @@ def cac_loss_from_logits(
     anchor_weight: float = ANCHOR_WEIGHT,
     validate: bool = True,
 ) -> Tensor:
-    """The CAC loss straight from logits, while the centres are anchors.
+    """The CAC loss straight from logits, while the centers are anchors.
 
     Equals `cac_loss(labels, anchored_distances(logits, magnitude))`, but keeps
     its precision far from all anchors, where distances round. Where the fused
@@ -359,7 +359,7 @@ class CACLoss(Loss):
         outputs: Outputs,
         sample_weight: Tensor | None = None,
     ) -> Tensor:
-        """As in `Loss`; while the centres are anchors, from the logits."""
+        """As in `Loss`; while the centers are anchors, from the logits."""
         anchors, logits = outputs.get("anchors"), outputs.get("logits")
         is_own_formula = type(self).call is CACLoss.call
         if (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cross-entropy with a pull to the class centres (Wen et al., ECCV 2016)."""
+"""Cross-entropy with a pull to the class centers (Wen et al., ECCV 2016)."""
 
 from typing import Any
 
@@ -20,9 +20,9 @@ from cac_tf.losses.loss import register
 class CenterLoss(Loss):
     r"""\\(-\log \mathrm{softmax}(z)_y + \frac{w}{2} d_y^2\\).
 
-    The centres are those of `AnchoredDistance`: anchors in the CAC paper's
+    The centers are those of `AnchoredDistance`: anchors in the CAC paper's
     Table 4, learnt in its Table 5. (Wen et al. pull features, not logits, and
-    move each centre by a rule of its own.)
+    move each center by a rule of its own.)
 
     Args:
         weight: weight w of the pull, >= 0. The CAC paper does not give its own.

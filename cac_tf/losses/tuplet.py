@@ -17,7 +17,7 @@ from cac_tf.losses.loss import register
 class TupletLoss(Loss):
     """The modified tuplet loss on distances, the first term of the CAC loss.
 
-    It asks only that the own centre is nearer than the others.
+    It asks only that the own center is nearer than the others.
 
     Args:
         reduction: as for every Keras loss.

@@ -5,14 +5,14 @@ import dataclasses
 
 from cac_tf import losses
 from cac_tf.hyperparameters import ANCHOR_WEIGHT
-from cac_tf.methods import around_centres
+from cac_tf.methods import around_centers
 from cac_tf.methods import recipe as recipes
 from cac_tf.methods.method import register
 
 
 @dataclasses.dataclass(frozen=True)
-class Recipe(around_centres.Recipe):
-    """The recipe of methods with centres, with the weight of the CAC loss."""
+class Recipe(around_centers.Recipe):
+    """The recipe of methods with centers, with the weight of the CAC loss."""
 
     anchor_weight: float = recipes.field(
         ANCHOR_WEIGHT,
@@ -22,7 +22,7 @@ class Recipe(around_centres.Recipe):
     )
 
 
-class ClassAnchorClustering(around_centres.AroundCentresMethod):
+class ClassAnchorClustering(around_centers.AroundCentersMethod):
     """The CAC loss on distances to anchors; class means afterwards."""
 
     name = "cac"

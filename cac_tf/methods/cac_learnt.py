@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CAC with learnt centres, as in the paper's Table 5."""
+"""CAC with learnt centers, as in the paper's Table 5."""
 
 from cac_tf import losses
 from cac_tf import metrics
@@ -8,13 +8,13 @@ from cac_tf.methods.method import register
 
 
 class LearntCAC(ClassAnchorClustering):
-    """The CAC loss on distances to trained centres, and cross-entropy.
+    """The CAC loss on distances to trained centers, and cross-entropy.
 
-    The paper adds cross-entropy where centres are learnt.
+    The paper adds cross-entropy where centers are learnt.
     """
 
     name = "cac_learnt"
-    has_learnt_centres = True
+    has_learnt_centers = True
 
     def loss(self, recipe):
         return [super().loss(recipe), losses.CrossEntropyLoss()]

@@ -5,24 +5,24 @@ import dataclasses
 
 from cac_tf import losses
 from cac_tf import metrics
-from cac_tf.methods import around_centres
+from cac_tf.methods import around_centers
 from cac_tf.methods import recipe as recipes
 from cac_tf.methods.method import register
 
 
 @dataclasses.dataclass(frozen=True)
-class Recipe(around_centres.Recipe):
-    """The recipe of methods with centres, with the weight of the pull."""
+class Recipe(around_centers.Recipe):
+    """The recipe of methods with centers, with the weight of the pull."""
 
     center_weight: float = recipes.field(
         0.01,
-        "Weight of half the squared distance to the own centre.",
+        "Weight of half the squared distance to the own center.",
         at_least=0,
         at_most=10**6,
     )
 
 
-class Center(around_centres.AroundCentresMethod):
+class Center(around_centers.AroundCentersMethod):
     """Cross-entropy on logits that are pulled to anchors.
 
     The paper does not give the weight of the pull. The default was chosen

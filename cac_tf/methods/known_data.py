@@ -8,7 +8,7 @@ input_checks = lazy.module("cac_tf.models.input_checks")
 
 
 def fit_to_known_data(model, dataset):
-    """Re-centres a classifier as the authors do, and fits its score.
+    """Re-centers a classifier as the authors do, and fits its score.
 
     Args:
         model: `OpenSetClassifier`.
@@ -19,11 +19,11 @@ def fit_to_known_data(model, dataset):
     """
     if _sees_mirror_images(model) or model.score.WANTS_HELD_OUT_DATA:
         fit_score(model, dataset)
-        return recentre(model, dataset)
-    return model.fit_centres(*dataset.train)
+        return recenter(model, dataset)
+    return model.fit_centers(*dataset.train)
 
 
-def recentre(model, dataset, batch_size=128):
+def recenter(model, dataset, batch_size=128):
     """Replaces the anchors by class means.
 
     For a model that was trained with mirrored images, the means are taken over
@@ -49,7 +49,7 @@ def recentre(model, dataset, batch_size=128):
             if with_mirrors:
                 yield images[:, :, ::-1], labels
 
-    return model.fit_centres(batches(), with_score=False)
+    return model.fit_centers(batches(), with_score=False)
 
 
 def fit_score(model, dataset):

@@ -156,7 +156,7 @@ class Method:
                 score and test-time augmentation.
 
         Returns:
-            `OpenSetClassifier`, trained, re-centred, its score fitted.
+            `OpenSetClassifier`, trained, re-centered, its score fitted.
         """
         raise NotImplementedError
 

@@ -37,7 +37,7 @@ class PublishedRecipe(Recipe):
     The network of the published code is that of CAC's authors (`openset_cnn`),
     but for its dropout, which is at the start of each block, on the image too,
     and for the initial values of its weights: N(0, 0.05), and N(1, 0.02) for
-    the scales of batch normalisation. Images are not normalised by their
+    the scales of batch normalization. Images are not normalized by their
     channels there, and those of MNIST have three. It keeps the last weights;
     with the schedule "two_stage", those with the best validation value are
     kept here. Its images have 32x32 pixels: for TinyImageNet, give

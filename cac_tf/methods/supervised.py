@@ -61,7 +61,7 @@ class SupervisedMethod(Method):
             input_shape: of the network; None: that of the images.
 
         Returns:
-            Keras model of normalised images, as `OpenSetClassifier` takes it.
+            Keras model of normalized images, as `OpenSetClassifier` takes it.
         """
         return networks.find(recipe.network)(
             len(dataset.class_names),

@@ -3,11 +3,11 @@
 
 from cac_tf import losses
 from cac_tf import metrics
-from cac_tf.methods.around_centres import AroundCentresMethod
+from cac_tf.methods.around_centers import AroundCentersMethod
 from cac_tf.methods.method import register
 
 
-class Tuplet(AroundCentresMethod):
+class Tuplet(AroundCentersMethod):
     """The tuplet loss on distances to anchors; class means afterwards."""
 
     name = "tuplet"

@@ -24,7 +24,7 @@ lazy.package(
             "AnchorLoss",
             "CrossEntropy",
             "LargestLogitAccuracy",
-            "NearestCentreAccuracy",
+            "NearestCenterAccuracy",
             "OpenSetAUROC",
             "TupletLoss",
         ],

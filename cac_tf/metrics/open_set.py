@@ -277,13 +277,13 @@ def bhattacharyya(
 ) -> float:
     r"""Bhattacharyya coefficient of two histograms, \\(\sum\sqrt{p_i q_i}\\).
 
-    The paper (table 2) compares the distance to the closest centre of known
+    The paper (table 2) compares the distance to the closest center of known
     and of unknown inputs. Here: `bins` of equal width over the range of both.
     The paper does not state its own; 20 give its numbers on the authors'
     released weights.
 
     Args:
-        known_values: (n,) values, e.g. distances to the closest centre.
+        known_values: (n,) values, e.g. distances to the closest center.
         unknown_values: (m,) values.
         bins: number of bins.
 

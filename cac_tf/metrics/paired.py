@@ -64,11 +64,11 @@ def auroc_difference_interval(
                 f"{one.size} and {another.size} of them."
             )
         differences.append(one - another)
-    centre = differences[0].mean()
+    center = differences[0].mean()
     # One input alone has no variance to tell.
     variance = sum(d.var(ddof=min(1, d.size - 1)) / d.size for d in differences)
     half = stats.norm.ppf(0.5 + confidence / 2) * np.sqrt(variance)
-    return float(centre - half), float(centre + half)
+    return float(center - half), float(center + half)
 
 
 def _placements(known, unknown):

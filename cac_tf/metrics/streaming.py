@@ -49,7 +49,7 @@ class _MeanOverKnown(keras.metrics.Mean):
 
 
 def _is_nearest(labels, distances):
-    """1 where the nearest centre is that of the label, else 0."""
+    """1 where the nearest center is that of the label, else 0."""
     return _is_own(labels, nearest_class(ops.convert_to_tensor(distances)))
 
 
@@ -60,13 +60,13 @@ def _is_own(labels, classes):
 
 
 @keras.saving.register_keras_serializable(package="CacTf")
-class NearestCentreAccuracy(_MeanOverKnown):
-    """Share of known inputs whose nearest centre is that of their class.
+class NearestCenterAccuracy(_MeanOverKnown):
+    """Share of known inputs whose nearest center is that of their class.
 
     Example:
 
     >>> import numpy as np, cac_tf
-    >>> metric = cac_tf.metrics.NearestCentreAccuracy()
+    >>> metric = cac_tf.metrics.NearestCenterAccuracy()
     >>> _ = metric.update_state([0, 1, -1], np.float32([[1, 2]] * 3))
     >>> float(metric.result())
     0.5
@@ -81,7 +81,7 @@ class NearestCentreAccuracy(_MeanOverKnown):
 
 @keras.saving.register_keras_serializable(package="CacTf")
 class AnchorLoss(_MeanOverKnown):
-    """Mean anchor loss, the distance to the own class's centre.
+    """Mean anchor loss, the distance to the own class's center.
 
     Example:
 
@@ -124,7 +124,7 @@ class LargestLogitAccuracy(_MeanOverKnown):
     """Share of known inputs whose largest logit is that of their class.
 
     In a classifier, logits beyond those of the classes do not count; where
-    there are fewer, the closest centre does.
+    there are fewer, the closest center does.
 
     Example:
 

@@ -44,7 +44,7 @@ def import_authors_weights(
         class_names: names of the known classes, in the order of the split
             that the checkpoint was trained on.
         image_shape: (height, width, channels) of the prepared images.
-        mean, std: normalisation that the weights were trained with, one
+        mean, std: normalization that the weights were trained with, one
             number per channel.
         augmentation: layer for further training.
         dropout: for further training.

@@ -74,7 +74,7 @@ def check_backbone(backbone, width):
     if shape is not None and (len(shape) != 2 or shape[-1] != width):
         raise ValueError(
             f"The backbone's output has shape {tuple(shape)}; for the "
-            f"{width} class names it must be (batch, {width}). (Centres of "
+            f"{width} class names it must be (batch, {width}). (Centers of "
             "another width: pass head=AnchoredDistance(..., width=...).)"
         )
     dtype = getattr(last, "compute_dtype", None)

@@ -53,7 +53,7 @@ def ending_in_logits(classifier, num_classes):
     True
     """
     if not has_graph(classifier):
-        # Its outputs are checked when centres or the score are fitted.
+        # Its outputs are checked when centers or the score are fitted.
         return classifier
     tensor, end = last_tensor(classifier), logits_of(classifier)
     last = operation_behind(tensor)

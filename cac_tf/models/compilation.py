@@ -10,7 +10,7 @@ from keras import ops
 from cac_tf.layers.replicas import replica_context
 from cac_tf.losses import loss as output_losses
 from cac_tf.metrics.streaming import LargestLogitAccuracy
-from cac_tf.metrics.streaming import NearestCentreAccuracy
+from cac_tf.metrics.streaming import NearestCenterAccuracy
 
 
 class Term(typing.NamedTuple):
@@ -255,7 +255,7 @@ def _metric(given, score, output=None):
         by_distance = output in ("distances", "gamma") or (
             output is None and score.reads_distances
         )
-        kind = NearestCentreAccuracy if by_distance else LargestLogitAccuracy
+        kind = NearestCenterAccuracy if by_distance else LargestLogitAccuracy
         return kind(name=given)
     metric = keras.metrics.get(given)
     if isinstance(metric, type):

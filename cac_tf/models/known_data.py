@@ -14,7 +14,7 @@ from cac_tf.scores.fitting import Fitting
 from cac_tf.scores.statistics import ClassMoments
 
 
-class CentreEstimate:
+class CenterEstimate:
     """Class means of the logits of correctly classified examples.
 
     "Correctly" means relative to the anchors, by the largest logit. So
@@ -40,13 +40,13 @@ class CentreEstimate:
         """(N,) int64, the number of examples in each mean."""
         return self._moments.counts
 
-    def centres(self, otherwise):
+    def centers(self, otherwise):
         """(N, D) class means; rows of `otherwise` where there are none."""
         is_there = self.counts[:, None] > 0
         return np.where(is_there, self._moments.means, otherwise)
 
     def warn_of_absent_classes(self):
-        """Warns of each class that keeps its centre."""
+        """Warns of each class that keeps its center."""
         for index in np.flatnonzero(self.counts == 0):
             reason = (
                 f"none of its {self._total[index]} examples is classified "
@@ -56,7 +56,7 @@ class CentreEstimate:
             )
             warnings.warn(
                 f"Class {self._class_names[index]!r} keeps its anchor as "
-                f"centre: {reason}.",
+                f"center: {reason}.",
                 stacklevel=3,
             )
 
@@ -70,7 +70,7 @@ def learn(model, what, scores, data, estimate=None):
         what: what needs the data, for messages.
         scores: list of `Score`; those that learn from data are fitted.
         data: inputs, labels and batch size, as `iterate_outputs` takes them.
-        estimate: `CentreEstimate` to add the examples to, or None.
+        estimate: `CenterEstimate` to add the examples to, or None.
 
     Returns:
         Dict from the name of each score that cannot be fitted to its error.

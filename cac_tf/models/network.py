@@ -46,7 +46,7 @@ class Network(keras.Model):
 
     Calling it returns a dict: always `logits`; `features`, the input of the
     last dense layer, if they can be found; and whatever else the backbone
-    returns by name. It knows nothing of classes, centres, scores or thresholds.
+    returns by name. It knows nothing of classes, centers, scores or thresholds.
 
     Args:
         backbone: Keras model or layer, (B, ...) -> (B, D) logits, or a dict
@@ -183,7 +183,7 @@ class Network(keras.Model):
         ):
             x = self.augmentation(x, training=training)
         if has_two_halves:
-            x = self.preprocessing.normalise(x)
+            x = self.preprocessing.normalize(x)
         return x
 
     def _outputs(self, x, training):

@@ -55,15 +55,15 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
     It combines a network with named outputs, a distance head, a score and a
     decision. Calling it returns a dict, in training and inference alike: the
     outputs of the network (`logits`, usually `features`, and whatever else the
-    backbone returns by name), the `distances` to the class centres, and
+    backbone returns by name), the `distances` to the class centers, and
     `gamma`. Compile it with losses that say what they read, such as
     `losses.CACLoss`. After `fit`:
 
-    * `fit_centres` replaces the anchors by class means,
+    * `fit_centers` replaces the anchors by class means,
     * `calibrate` sets the threshold theta,
     * `predict_open_set` gives decisions; `save` and `export` keep them.
 
-    `fit` starts from anchors and, like `fit_centres`, makes an earlier theta
+    `fit` starts from anchors and, like `fit_centers`, makes an earlier theta
     invalid. `metrics=["accuracy"]` is the accuracy of the predicted class.
 
     Validation data may contain unknown inputs with the label -1. Loss and
@@ -91,15 +91,15 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
             and features are means over an image and its mirror image, at
             twice the cost. Do not use it for images whose class changes when
             they are mirrored, such as digits and letters.
-        head: `AnchoredDistance` with N centres, in place of `magnitude`: for
-            learnt centres, or centres of a width other than N.
+        head: `AnchoredDistance` with N centers, in place of `magnitude`: for
+            learnt centers, or centers of a width other than N.
         **kwargs: passed to `keras.Model`.
 
     Raises:
         ValueError: fewer than two classes, duplicate or reserved names, a
             backbone with another number of outputs or a bounded activation,
             a score that does not exist, an invalid tta, a head with another
-            number of centres; when built: an output that the score or a loss
+            number of centers; when built: an output that the score or a loss
             reads but the network does not return (the message lists those
             that it returns).
 
@@ -112,7 +112,7 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
     >>> model = cac_tf.OpenSetClassifier(backbone, ["left", "right"])
     >>> model.compile(keras.optimizers.SGD(0.1), cac_tf.losses.CACLoss())
     >>> history = model.fit(x, y, epochs=40, verbose=0)
-    >>> counts = model.fit_centres(x, y)
+    >>> counts = model.fit_centers(x, y)
     >>> theta = model.calibrate(x, true_positive_rate=0.9)
     >>> prediction = model.predict_open_set(np.float32([[0, 1], [9, 9]]))
     >>> [str(name) for name in prediction.label]
@@ -143,7 +143,7 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
             )
         elif head.num_classes != len(class_names):
             raise ValueError(
-                f"The head has {head.num_classes} centres for "
+                f"The head has {head.num_classes} centers for "
                 f"{len(class_names)} class names."
             )
         check_backbone(backbone, head.width)
@@ -211,11 +211,11 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
         return self.network.raw_input_dtype
 
     @property
-    def centres(self) -> np.ndarray:
-        """(N, D) float32 array: the class centres in force."""
+    def centers(self) -> np.ndarray:
+        """(N, D) float32 array: the class centers in force."""
         if not self.built:
             raise ValueError("The model is not built yet: fit or call it.")
-        return self.distance_head.centres
+        return self.distance_head.centers
 
     @property
     def names_of_outputs(self) -> tuple[str, ...]:
@@ -504,10 +504,10 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
         validation_data: Any = None,
         **kwargs: Any,
     ) -> keras.callbacks.History:
-        """Trains as `keras.Model.fit` does, with anchors as centres.
+        """Trains as `keras.Model.fit` does, with anchors as centers.
 
         Labels and images are checked first: arrays as a whole, data sets
-        batch by batch. Theta becomes invalid. Learnt centres, like other
+        batch by batch. Theta becomes invalid. Learnt centers, like other
         weights, continue from their current values.
 
         Raises:
@@ -653,7 +653,7 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
             x, y, batch_size, tuple(names), single_view
         )
 
-    def fit_centres(
+    def fit_centers(
         self,
         x: Any,
         y: Any = None,
@@ -664,8 +664,8 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
 
         Means are taken over the training examples that are classified
         correctly *relative to the anchors*, so calling it twice changes
-        nothing. (Where centres are learnt, or there are no anchors, relative
-        to the centres in force.) A score that learns from known data is
+        nothing. (Where centers are learnt, or there are no anchors, relative
+        to the centers in force.) A score that learns from known data is
         fitted in the same pass. Memory does not grow with the data, except
         for what the score documents that it keeps. A class without a correct
         example keeps its anchor, and a warning names it. Theta becomes
@@ -686,10 +686,10 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
                 that are not finite or are probabilities, or too few examples
                 for the score. The model stays as it was.
         """
-        estimate = known_data.CentreEstimate(self.class_names)
+        estimate = known_data.CenterEstimate(self.class_names)
         problems = known_data.learn(
             self,
-            "fit_centres",
+            "fit_centers",
             [self.score] if with_score else [],
             (x, y, batch_size),
             estimate,
@@ -697,8 +697,8 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
         if problems:
             raise problems[self.score.name]
         head = self.distance_head
-        start = head.start if head.trains_with_anchors else head.centres
-        head.replace_centres(estimate.centres(otherwise=start))
+        start = head.start if head.trains_with_anchors else head.centers
+        head.replace_centers(estimate.centers(otherwise=start))
         self.decision.threshold = None
         estimate.warn_of_absent_classes()
         return estimate.counts
@@ -708,8 +708,8 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
     ) -> None:
         """Fits the score to known data, if it learns from them.
 
-        `fit_centres` does this with the training data. This method does it
-        with other data and leaves the centres alone: `scores.ClassZScore`, for
+        `fit_centers` does this with the training data. This method does it
+        with other data and leaves the centers alone: `scores.ClassZScore`, for
         example, should be fitted to data that was not used for training. Theta
         becomes invalid.
 
@@ -828,7 +828,7 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
         if not self.score.is_fitted:
             raise ValueError(
                 f"The score {self.score.name!r} has no statistics yet: call "
-                "fit_centres(x_train, y_train), or fit_score, first. (fit "
+                "fit_centers(x_train, y_train), or fit_score, first. (fit "
                 "makes earlier ones invalid.)"
             )
 
@@ -871,7 +871,7 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
             raise ValueError(
                 "The model has no valid threshold theta, so it cannot decide "
                 "between known and unknown: call calibrate() first. (fit and "
-                "fit_centres make an earlier theta invalid; predict_scores "
+                "fit_centers make an earlier theta invalid; predict_scores "
                 "works without one.)"
             )
         return theta
@@ -910,7 +910,7 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
             tta: as for the class; "same": as in this one.
 
         Returns:
-            `OpenSetClassifier`, not compiled; logits and centres are those of
+            `OpenSetClassifier`, not compiled; logits and centers are those of
             this one.
         """
         score = score_rules.get(score).copy()
@@ -926,7 +926,7 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
             head=head,
         )
         other.build((None, *self.raw_input_shape))
-        head.copy_centres(self.distance_head)
+        head.copy_centers(self.distance_head)
         return other
 
     @classmethod
@@ -943,7 +943,7 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
         """Makes a trained Keras classifier able to reject unknown inputs.
 
         Nothing is trained. A softmax at the classifier's end is taken off; all
-        other layers are shared with it, not copied. `fit_centres` with its
+        other layers are shared with it, not copied. `fit_centers` with its
         training data fits the class means of the logits and the score, and
         `calibrate` sets theta. Then the model predicts, saves and exports like
         any `OpenSetClassifier`.
@@ -984,7 +984,7 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
         >>> trained = keras.Model(inputs, outputs)
         >>> model = cac_tf.OpenSetClassifier.from_classifier(
         ...     trained, ["left", "right"], score="knn")
-        >>> counts = model.fit_centres(x, y)
+        >>> counts = model.fit_centers(x, y)
         >>> theta = model.calibrate(x, true_positive_rate=0.95)
         >>> bool(np.mean(model.predict_open_set(x).is_unknown) <= 0.05)
         True
@@ -1006,7 +1006,7 @@ class OpenSetClassifier(keras_private.BuiltFromOneReplica, keras.Model):
     def save(
         self, filepath: Path, overwrite: bool = True, **kwargs: Any
     ) -> Any:
-        """Saves the whole model: weights, centres, theta, names, statistics.
+        """Saves the whole model: weights, centers, theta, names, statistics.
 
         The file is written under a temporary name and then renamed, so a full
         disk or a killed process leaves an earlier file intact.

@@ -31,7 +31,7 @@ class OpenSetScores(typing.NamedTuple):
     """A model's outputs that need no threshold; n inputs, N classes."""
 
     logits: np.ndarray  # (n, D) float32
-    distances: np.ndarray  # (n, N) float32, to the centres in force
+    distances: np.ndarray  # (n, N) float32, to the centers in force
     gamma: np.ndarray  # (n, N) float32 rejection scores
     unknown_score: np.ndarray  # (n,) float32, larger = more unknown
     predicted_class_id: np.ndarray  # (n,) int32 in 0...N-1

@@ -159,7 +159,7 @@ class RawInputs:
             raise ValueError(
                 f"{what} must be pixels in 0...255, but {where}position {row} "
                 f"holds {images[is_bad].flat[0]}. (The model scales and "
-                "normalises them itself.)"
+                "normalizes them itself.)"
             )
         # (Whole numbers are what they are.)
         if images.dtype.kind in "fV":

@@ -23,7 +23,7 @@ def load_model(path: Path) -> OpenSetClassifier:
         path: a `.keras` file.
 
     Returns:
-        The model: weights, centres, theta, class names, normalisation.
+        The model: weights, centers, theta, class names, normalization.
 
     Raises:
         FileNotFoundError: there is no such file.

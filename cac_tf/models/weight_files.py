@@ -56,7 +56,7 @@ def check_number(model, weights):
         raise ValueError(
             f"{len(weights)} weights for a model that has "
             f"{len(model.weights)}. Class means and the statistics of the "
-            f"score {model.score.name!r} are weights too, which fit_centres "
+            f"score {model.score.name!r} are weights too, which fit_centers "
             "makes: take weights from a model in the same state, or use "
             "save_weights and load_weights, which make them."
         )

@@ -64,7 +64,7 @@ def of_logit_space(evaluation):
     names = ", ".join(evaluation.metrics["class_names"])
     return (
         "Logits of the test images in three dimensions, by class "
-        f"({names} and unknown), with the class centres."
+        f"({names} and unknown), with the class centers."
     )
 
 

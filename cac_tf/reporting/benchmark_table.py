@@ -8,7 +8,7 @@ import numpy as np
 from cac_tf import lazy
 from cac_tf.annotations import Path
 from cac_tf.annotations import Rows
-from cac_tf.reporting.figures import KNOWN_COLOUR
+from cac_tf.reporting.figures import KNOWN_COLOR
 from cac_tf.reporting.figures import write_png
 from cac_tf.reporting.published import published
 from cac_tf.reporting.published import published_ccr
@@ -181,7 +181,7 @@ def write_figure(path: Path, rows: Rows) -> None:
                 [paper[d][0] for d in in_paper],
                 places - 0.35,
                 places + 0.35,
-                color=KNOWN_COLOUR,
+                color=KNOWN_COLOR,
                 linewidth=1,
                 label="published: CAC",
             )

@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 matplotlib_figure = lazy.module("matplotlib.figure", extra="report")
 mplot3d = lazy.module("mpl_toolkits.mplot3d")
 
-# Okabe and Ito's blue and vermilion, which colour-blind readers tell apart.
-KNOWN_COLOUR = "#0072b2"
-UNKNOWN_COLOUR = "#d55e00"
-# Of curves over each other: all but the yellow of Okabe and Ito's colours, and
+# Okabe and Ito's blue and vermilion, which color-blind readers tell apart.
+KNOWN_COLOR = "#0072b2"
+UNKNOWN_COLOR = "#d55e00"
+# Of curves over each other: all but the yellow of Okabe and Ito's colors, and
 # the kinds of line. As 7 and 4 have no common factor, 28 curves differ, and two
-# of one colour differ in the line. The blue, solid one is left to the last: it
+# of one color differ in the line. The blue, solid one is left to the last: it
 # is the model's own.
-_CURVE_COLOURS = (
-    *(UNKNOWN_COLOUR, "#009e73", "#56b4e9", "#e69f00", "#cc79a7", "#555555"),
-    KNOWN_COLOUR,
+_CURVE_COLORS = (
+    *(UNKNOWN_COLOR, "#009e73", "#56b4e9", "#e69f00", "#cc79a7", "#555555"),
+    KNOWN_COLOR,
 )
 _CURVE_LINES = ("--", "-.", ":", "-")
-# Of the three classes of a logit space: colour and shape say the same.
-_CLASS_MARKS = ((KNOWN_COLOUR, "o"), ("#e69f00", "s"), ("#009e73", "^"))
+# Of the three classes of a logit space: color and shape say the same.
+_CLASS_MARKS = ((KNOWN_COLOR, "o"), ("#e69f00", "s"), ("#009e73", "^"))
 _MOST_POINTS = 2000
 # What a logarithmic axis shows smaller scores as.
 _LOWEST_SCORE = 1e-8
@@ -48,9 +48,9 @@ def _figure(width=4.6, height=3.6):
     )
     axes = figure.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
-    curves = range(len(_CURVE_COLOURS) * len(_CURVE_LINES))
+    curves = range(len(_CURVE_COLORS) * len(_CURVE_LINES))
     axes.set_prop_cycle(
-        color=[_CURVE_COLOURS[i % len(_CURVE_COLOURS)] for i in curves],
+        color=[_CURVE_COLORS[i % len(_CURVE_COLORS)] for i in curves],
         linestyle=[_CURVE_LINES[i % len(_CURVE_LINES)] for i in curves],
     )
     return figure, axes
@@ -75,7 +75,7 @@ def roc_figure(evaluation):
             evaluation.unknown_score[is_known],
             evaluation.unknown_score[~is_known],
         ),
-        color=KNOWN_COLOUR,
+        color=KNOWN_COLOR,
         linestyle="-",
         linewidth=2.2 if evaluation.other_scores else 1.5,
         label=own,
@@ -149,7 +149,7 @@ def oscr_figure(evaluation):
             evaluation.is_correct[is_known],
             evaluation.unknown_score[~is_known],
         ),
-        color=KNOWN_COLOUR,
+        color=KNOWN_COLOR,
         linestyle="-",
         label=f"OSCR {evaluation.metrics['oscr']:.3f}",
     )
@@ -181,7 +181,7 @@ def score_histogram(evaluation):
     off for the threshold that one can drag.
     """
     figure, axes = _figure()
-    # Gamma of inputs close to a centre is tiny: a linear axis would put most
+    # Gamma of inputs close to a center is tiny: a linear axis would put most
     # known inputs and theta into its first bin.
     is_logarithmic = evaluation.unknown_score.min() >= 0.0
     lowest = _LOWEST_SCORE if is_logarithmic else -np.inf
@@ -220,16 +220,16 @@ def draw_shares(axes, values, is_known, edges):
         is_known: (n,) bool.
         edges: of the bins.
     """
-    for is_member, colour, name in (
-        (is_known, KNOWN_COLOUR, "known"),
-        (~is_known, UNKNOWN_COLOUR, "unknown"),
+    for is_member, color, name in (
+        (is_known, KNOWN_COLOR, "known"),
+        (~is_known, UNKNOWN_COLOR, "unknown"),
     ):
         if is_member.any():
             axes.hist(
                 values[is_member],
                 edges,
                 weights=np.full(is_member.sum(), 1 / is_member.sum()),
-                color=colour,
+                color=color,
                 alpha=0.6,
                 label=name,
             )
@@ -271,7 +271,7 @@ def training_figure(history):
             axes.plot(
                 *zip(*points, strict=True),
                 style,
-                color=KNOWN_COLOUR,
+                color=KNOWN_COLOR,
                 label=name.replace("val_", "validation "),
             )
     axes.set_xlabel("epoch")
@@ -288,7 +288,7 @@ def training_figure(history):
             right.plot(
                 *zip(*points, strict=True),
                 style,
-                color=UNKNOWN_COLOUR,
+                color=UNKNOWN_COLOR,
                 label=label,
             )
     right.set_ylabel("accuracy, AUROC")
@@ -299,7 +299,7 @@ def training_figure(history):
     return figure
 
 
-def logit_space_figure(evaluation, centres):
+def logit_space_figure(evaluation, centers):
     """The three-dimensional logit space of a model with three classes."""
     figure = matplotlib_figure.Figure(figsize=(6.2, 5.4), layout="constrained")
     axes = figure.add_subplot(projection=mplot3d.Axes3D.name)
@@ -308,34 +308,34 @@ def logit_space_figure(evaluation, centres):
         evaluation.logits,
         evaluation.labels,
         evaluation.metrics["class_names"],
-        centres,
+        centers,
     )
     axes.legend(loc="upper left", fontsize="small")
     return figure
 
 
-def draw_logit_space(axes, logits, labels, class_names, centres):
-    """Draws logits, by class, and class centres.
+def draw_logit_space(axes, logits, labels, class_names, centers):
+    """Draws logits, by class, and class centers.
 
     Args:
         axes: three-dimensional axes of matplotlib.
         logits: (n, 3).
         labels: (n,) class indices, -1 for unknown classes.
         class_names: three names.
-        centres: (3, 3).
+        centers: (3, 3).
     """
     names = [_text(name) for name in class_names]
-    for index, (colour, marker) in enumerate(_CLASS_MARKS):
+    for index, (color, marker) in enumerate(_CLASS_MARKS):
         own = logits[labels == index]
-        _scatter(axes, own, names[index], color=colour, marker=marker)
+        _scatter(axes, own, names[index], color=color, marker=marker)
     unknown = logits[labels < 0]
     if len(unknown):
         _scatter(axes, unknown, "unknown", color="0.35", marker="x")
-    axes.scatter(*centres.T, color="black", marker="*", s=90, label="centres")
+    axes.scatter(*centers.T, color="black", marker="*", s=90, label="centers")
     axes.set_xlabel(f"logit of {names[0]}")
     axes.set_ylabel(f"logit of {names[1]}")
     axes.set_zlabel(f"logit of {names[2]}")
-    # Along the diagonal, where the three centres form a triangle.
+    # Along the diagonal, where the three centers form a triangle.
     axes.view_init(elev=30, azim=45)
     # Else the title of the vertical axis is cut off.
     axes.set_box_aspect(None, zoom=0.9)

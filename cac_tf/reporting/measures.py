@@ -20,7 +20,7 @@ MEANINGS = {
     "CCR": "Share of known images accepted as their own class, at the "
     "threshold that accepts this share of unknown images.",
     "Bhattacharyya": "Overlap of the distances of known and of unknown "
-    "images to the closest centre: 0 for none, 1 for all.",
+    "images to the closest center: 0 for none, 1 for all.",
     "openness": "How many of the classes met in the test are unknown: "
     "1 - sqrt(2 N / (2 N + U)) for N known and U unknown classes.",
     "known accepted": "Share of known images that theta accepts.",

@@ -9,7 +9,7 @@ from cac_tf.reporting.published import published_bhattacharyya
 from cac_tf.reporting.published import published_ccr
 
 _SETS = ("mnist", "svhn", "cifar10", "cifar+10", "cifar+50", "tinyimagenet")
-_LEARNT = "learnt centres"
+_LEARNT = "learnt centers"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +116,7 @@ TABLES = {
         ("cifar10_vs_svhn", "cifar10_vs_cifar100"),
     ),
     4: PaperTable(
-        "Table 4: AUROC by loss, trained with anchored centres",
+        "Table 4: AUROC by loss, trained with anchored centers",
         "miller2020",
         {
             "Center loss": ("center", "gamma"),
@@ -128,7 +128,7 @@ TABLES = {
         _published_auroc("miller2020"),
     ),
     5: PaperTable(
-        "Table 5: AUROC with anchored and with learnt centres",
+        "Table 5: AUROC with anchored and with learnt centers",
         "miller2020",
         {
             "Center loss": ("center", "gamma"),

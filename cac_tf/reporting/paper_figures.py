@@ -85,7 +85,7 @@ def logit_spaces_figure(evaluations: Mapping[str, Mapping[str, Any]]) -> Figure:
 
     Args:
         evaluations: dict from a method to the arrays of `scores.npz` of one
-            run, with `class_names` and `centres` of its model besides. There
+            run, with `class_names` and `centers` of its model besides. There
             are three classes.
 
     Returns:
@@ -117,7 +117,7 @@ def logit_spaces_figure(evaluations: Mapping[str, Mapping[str, Any]]) -> Figure:
             arrays["logits"],
             arrays["labels"],
             arrays["class_names"],
-            arrays["centres"],
+            arrays["centers"],
         )
         axes.set_title(method)
     parts[0][0].legend(loc="upper left", fontsize="small")

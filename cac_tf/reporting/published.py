@@ -15,7 +15,7 @@ def published_bhattacharyya():
 
     Returns:
         Dict from the training's name to a dict from a data set's name to the
-        coefficient of the distances to the closest centre.
+        coefficient of the distances to the closest center.
 
     Example:
 

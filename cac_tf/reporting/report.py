@@ -35,7 +35,7 @@ def write_report(
     evaluation: Any,
     dataset: Any,
     config: Mapping[str, Any] | None = None,
-    centres: ArrayLike | None = None,
+    centers: ArrayLike | None = None,
     history: Sequence[Mapping[str, Any]] = (),
     sheets: Sequence[Sheet] = (),
     model: Path = ".",
@@ -48,7 +48,7 @@ def write_report(
         dataset: the `OpenSetDataset` that was evaluated on.
         config: the run's `config.json`: settings and environment; None: the
             page does not say.
-        centres: (N, N) class centres in force, for the picture of a logit
+        centers: (N, N) class centers in force, for the picture of a logit
             space of three dimensions; None: there is none.
         history: one dict of logs per epoch of training; may be empty.
         sheets: further pictures, each with its heading.
@@ -71,7 +71,7 @@ def write_report(
         thetas=_thetas(measures),
         scores=_scores(measures) + unknown_sets_section(measures),
         threshold=threshold_section(evaluation, pictures, model),
-        figures=_figures(evaluation, centres, history),
+        figures=_figures(evaluation, centers, history),
         pictures=_pictures(evaluation, pictures),
         sheets="".join(map(sheet_section, sheets)),
         settings=page.section("What was run", config["settings"]),
@@ -170,7 +170,7 @@ def _trainings(history):
         yield html.escape(f"Training{which}"), epochs
 
 
-def _figures(evaluation, centres, history):
+def _figures(evaluation, centers, history):
     made = []
     # One for each: the losses of different networks have no common scale.
     for caption, epochs in _trainings(history):
@@ -180,8 +180,8 @@ def _figures(evaluation, centres, history):
                 alt_texts.of_training(epochs),
             )
         )
-    if evaluation.logits.shape[1] == 3 and centres is not None:
-        figure = figures.logit_space_figure(evaluation, centres)
+    if evaluation.logits.shape[1] == 3 and centers is not None:
+        figure = figures.logit_space_figure(evaluation, centers)
         made.append(
             ("Logit space", figure, alt_texts.of_logit_space(evaluation))
         )

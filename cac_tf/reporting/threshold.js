@@ -38,13 +38,13 @@
   function share(part, whole) {
     if (!whole) return "–";
     const z = 1.959964, p = part / whole, denominator = 1 + z * z / whole;
-    const centre = (p + z * z / (2 * whole)) / denominator;
+    const center = (p + z * z / (2 * whole)) / denominator;
     const half = z * Math.sqrt(p * (1 - p) / whole + z * z /
       (4 * whole * whole)) / denominator;
     const percent = (value) =>
       (100 * Math.min(1, Math.max(0, value))).toFixed(whole < 1000 ? 0 : 1);
-    return percent(p) + " % [" + percent(centre - half) + "-" +
-      percent(centre + half) + "]";
+    return percent(p) + " % [" + percent(center - half) + "-" +
+      percent(center + half) + "]";
   }
 
   function sentenceOf(counts) {

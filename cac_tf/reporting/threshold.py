@@ -18,7 +18,7 @@ from cac_tf.reporting import page
 _MOST_TILES = 200
 _LARGEST_TILE = 48
 _TILES_IN_A_ROW = 20
-# Smaller ones are drawn in few colours: PNG keeps them sharp, and is small.
+# Smaller ones are drawn in few colors: PNG keeps them sharp, and is small.
 _SMALLEST_JPEG = 17
 
 _BY_CLASS = (
@@ -125,7 +125,7 @@ with this threshold: <code class="command"></code>
 <p><b>Rejected</b></p><div class="rejected beside pictures"></div>
 <h3>Answers</h3>
 <p class="sentence"></p>
-<p>Each row: the images of a class, by answer; the deeper the colour, the
+<p>Each row: the images of a class, by answer; the deeper the color, the
 larger the share. <span class="known">Right answers</span> and
 <span class="unknown">wrong ones</span>.</p>
 <div class="scroll" tabindex="0" role="region" aria-label="Table of answers">

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The largest logit, standardised by the statistics of its class."""
+"""The largest logit, standardized by the statistics of its class."""
 
 from typing import Any
 

@@ -15,7 +15,7 @@ class Gamma(Score):
     r"""Unknown score \\(\min_j \gamma_j\\) (equations 8 and 9).
 
     \\(\gamma_j = d_j \, (1 - \mathrm{softmin}(d)_j)\\), where d are the
-    distances to the class centres; `layers.RejectionScore` computes it.
+    distances to the class centers; `layers.RejectionScore` computes it.
 
     Paper: Miller, Sünderhauf, Milford, Dayoub, *Class Anchor Clustering: A Loss
     for Distance-based Open Set Recognition*, WACV 2021.
@@ -23,7 +23,7 @@ class Gamma(Score):
     Differences: none.
 
     Cost: O(N) a row for N classes, after the distances, which take O(N D) for
-    centres of width D; the N D numbers of the centres are the model's own.
+    centers of width D; the N D numbers of the centers are the model's own.
 
     Example:
 

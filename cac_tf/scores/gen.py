@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GEN, the generalised entropy (Liu et al., CVPR 2023)."""
+"""GEN, the generalized entropy (Liu et al., CVPR 2023)."""
 
 from typing import Any
 

@@ -109,8 +109,8 @@ class Mahalanobis(Score):
                 "The Mahalanobis distance needs an example of each class; "
                 f"these classes have none: {', '.join(empty)}."
             )
-        centre = moment.sum / moment.count
-        offsets, overall = means - centre, moment.about(centre)
+        center = moment.sum / moment.count
+        offsets, overall = means - center, moment.about(center)
         of_means = (offsets.T * (counts / moment.count)) @ offsets
         covariance = overall - of_means
         if not np.trace(covariance) > 1e-9 * np.trace(overall):
@@ -138,7 +138,7 @@ class Mahalanobis(Score):
                 stacklevel=2,
             )
         statistics = {
-            "centre": centre,
+            "center": center,
             "whitening": whitening,
             "means": offsets @ whitening,
         }
@@ -148,7 +148,7 @@ class Mahalanobis(Score):
         self.set_statistics(**statistics)
 
     def call(self, features: Tensor) -> Tensor:
-        offsets = full_precision(features) - self.statistic("centre")
+        offsets = full_precision(features) - self.statistic("center")
         whitened = ops.matmul(offsets, self.statistic("whitening"))
         distances = dense_distances(whitened, self.statistic("means"))
         return ops.square(ops.min(distances, axis=-1))

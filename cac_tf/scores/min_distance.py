@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The distance to the closest centre."""
+"""The distance to the closest center."""
 
 import keras
 from keras import ops
@@ -12,7 +12,7 @@ from cac_tf.scores.score import Score
 @register
 @keras.saving.register_keras_serializable(package="CacTf")
 class MinDistance(Score):
-    r"""Unknown score \\(\min_j d_j\\), the distance to the closest centre.
+    r"""Unknown score \\(\min_j d_j\\), the distance to the closest center.
 
     Paper: none of its own; the distances are those of Class Anchor Clustering
     (Miller et al., WACV 2021), as in its Table 2.
@@ -20,7 +20,7 @@ class MinDistance(Score):
     Differences: that paper rejects by gamma, and compares by this distance.
 
     Cost: O(N) a row for N classes, after the distances, which take O(N D) for
-    centres of width D; the N D numbers of the centres are the model's own.
+    centers of width D; the N D numbers of the centers are the model's own.
 
     Example:
 

@@ -54,7 +54,7 @@ class RelativeMahalanobis(Mahalanobis):
     NAME, IS_NON_NEGATIVE, _IS_RELATIVE = "relative_mahalanobis", False, True
 
     def call(self, features: Tensor) -> Tensor:
-        offsets = full_precision(features) - self.statistic("centre")
+        offsets = full_precision(features) - self.statistic("center")
         whitened = ops.matmul(offsets, self.statistic("background"))
         overall = ops.sum(ops.square(whitened), axis=-1)
         return super().call(features) - overall

@@ -25,7 +25,7 @@ from cac_tf.layers.open_set_decision import nearest_class
 from cac_tf.scores.registry import find
 
 # Outputs of the classifier that are small for the class of an input.
-_OF_CENTRES = ("distances", "gamma")
+_OF_CENTERS = ("distances", "gamma")
 
 
 class LastLayer(typing.NamedTuple):
@@ -83,7 +83,7 @@ class KnownBatch:
         """(n,) bool: whether the anchor of the example's class is the nearest.
 
         That is, whether its class has the largest logit; logits beyond those of
-        the known classes are ignored. Without anchors the nearest centre counts
+        the known classes are ignored. Without anchors the nearest center counts
         instead.
         """
         if not self._has_anchors:
@@ -153,7 +153,7 @@ class Score(keras.layers.Layer):
     READS: tuple[str, ...] = ()
     IS_FITTED_TO_DATA = False
     # Whether the statistics should come from data not used for training:
-    # `fit_centres` takes training data, the command line validation data.
+    # `fit_centers` takes training data, the command line validation data.
     WANTS_HELD_OUT_DATA = False
     # Whether logit k must be that of class k; false of a head that is narrower
     # than there are classes.
@@ -175,8 +175,8 @@ class Score(keras.layers.Layer):
 
     @property
     def reads_distances(self) -> bool:
-        """Whether the score depends on the centres."""
-        return bool(set(_OF_CENTRES) & set(self.READS))
+        """Whether the score depends on the centers."""
+        return bool(set(_OF_CENTERS) & set(self.READS))
 
     def arguments_of(self, outputs: Outputs) -> list[Tensor]:
         """The arguments of a call, from a classifier's outputs by name."""
@@ -186,14 +186,14 @@ class Score(keras.layers.Layer):
         """(B,) int32: the predicted class of each input, before rejection.
 
         The class with the largest logit or, for scores that read distances
-        and where there are fewer logits than classes, with the closest centre.
+        and where there are fewer logits than classes, with the closest center.
 
         Args:
             outputs: dict of tensors: `logits`, `distances`, `gamma`, ...;
                 logits beyond those of the known classes are ignored.
         """
         for name in self.READS:
-            if name in _OF_CENTRES:
+            if name in _OF_CENTERS:
                 return nearest_class(outputs[name])
         return class_of_logits(outputs["logits"], outputs["distances"])
 
@@ -243,7 +243,7 @@ class Score(keras.layers.Layer):
     ) -> None:
         """Fits the score to examples of known classes, all at once.
 
-        `OpenSetClassifier.fit_centres` and `fit_score` do it in batches. (This
+        `OpenSetClassifier.fit_centers` and `fit_score` do it in batches. (This
         method does not touch the theta of a classifier that uses the score.)
 
         Args:

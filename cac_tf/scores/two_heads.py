@@ -29,7 +29,7 @@ class TwoHeads(Score):
     It reads the output `second_logits`, which the method `two_heads` trains,
     or any backbone that returns one by this name.
 
-    Paper: none. The average of the standardised largest logits of the authors'
+    Paper: none. The average of the standardized largest logits of the authors'
     two released networks, one for each loss, was what suggested it.
 
     Differences: none, as there is no paper.

@@ -135,7 +135,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Trains, re-centres and calibrates, from new weights each time.
+        """Trains, re-centers and calibrates, from new weights each time.
 
         Sets the seed of the backend; Python's and NumPy's random numbers go on
         as if nothing had happened.
@@ -182,7 +182,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):
                 epochs=self.epochs,
                 verbose=self.verbose,
             )
-        model.fit_centres(x_train, y_train)
+        model.fit_centers(x_train, y_train)
         model.calibrate(x_held_back, true_positive_rate=self.true_positive_rate)
         self.classes_, self.model_ = classes, model
         return self
@@ -207,7 +207,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: Any) -> np.ndarray:
         """The classes' shares in each input, as if it were known.
 
-        The softmin of the distances to the class centres or, for a rejection
+        The softmin of the distances to the class centers or, for a rejection
         score that reads no distances, the softmax of the logits. A rejected
         input has these shares too.
 

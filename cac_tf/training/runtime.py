@@ -36,7 +36,7 @@ class Runtime:
     True
     """
 
-    # Of initialisation, dropout and augmentation, in 0...2^32 - 1.
+    # Of initialization, dropout and augmentation, in 0...2^32 - 1.
     seed: int
     # On TensorFlow: use operations that give the same bits each time, although
     # others may be faster. Once switched on, this stays on in the process. (JAX

@@ -61,7 +61,7 @@ def add_rejection(classifier, data, score, output_dir):
     model = cac_tf.OpenSetClassifier.from_classifier(
         classifier, data.class_names, score=score
     )
-    model.fit_centres(*data.train)
+    model.fit_centers(*data.train)
     model.calibrate(data.validation.images, true_positive_rate=0.95)
 
     model.save(os.path.join(output_dir, "model.keras"))

@@ -85,7 +85,7 @@ def load_images(folder, size):
 
 
 def main(arguments=None):
-    """Trains, re-centres, calibrates and exports."""
+    """Trains, re-centers, calibrates and exports."""
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -108,7 +108,7 @@ def main(arguments=None):
     model.compile(
         keras.optimizers.Adam(1e-3),
         cac_tf.losses.CACLoss(),
-        metrics=[cac_tf.metrics.NearestCentreAccuracy()],
+        metrics=[cac_tf.metrics.NearestCenterAccuracy()],
     )
     model.fit(
         images[rest],
@@ -122,10 +122,10 @@ def main(arguments=None):
     means = class_means(
         to_logits.predict(images[rest], verbose=0),
         labels[rest],
-        anchors=head.centres,
+        anchors=head.centers,
     )
     # What `fit` compiled knows the anchors alone; it is not called again.
-    head.replace_centres(means)
+    head.replace_centers(means)
     gamma = cac_tf.layers.rejection_scores(
         head(to_logits.predict(images[held_back], verbose=0))
     )

@@ -97,7 +97,7 @@ def main(arguments=None):
 
     model = make_model(list(KNOWN))
     model.fit(x_train, y_train, epochs=flags.epochs, verbose=0)
-    model.fit_centres(x_train, y_train)
+    model.fit_centers(x_train, y_train)
     model.calibrate(x_val, true_positive_rate=0.9)
     os.makedirs(flags.output_dir, exist_ok=True)
     model.save(os.path.join(flags.output_dir, "model.keras"))

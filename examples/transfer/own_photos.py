@@ -38,10 +38,10 @@ def build(num_classes, size, weights):
 
 
 def thaw(base):
-    """Lets everything learn but batch normalisation.
+    """Lets everything learn but batch normalization.
 
     A few photos are too few for new statistics of a batch. A layer of batch
-    normalisation that is frozen keeps those of ImageNet.
+    normalization that is frozen keeps those of ImageNet.
     """
     base.trainable = True
     for layer in base.layers:
@@ -100,7 +100,7 @@ def main(arguments=None):
     model = cac_tf.OpenSetClassifier.from_classifier(
         classifier, data.class_names
     )
-    model.fit_centres(*data.train)
+    model.fit_centers(*data.train)
     model.calibrate(data.validation.images, true_positive_rate=0.95)
     evaluation = cac_tf.experiments.evaluate(model, data, "cross_entropy")
     for sentence in cac_tf.reporting.verdict(evaluation.metrics):

@@ -3,7 +3,7 @@
 // The CAC loss of logits and its gradient, on the CPU: plain C++ that knows no
 // framework. All arrays are row-major float32.
 //
-// While the centres are anchors (magnitude * I) no centre is ever formed:
+// While the centers are anchors (magnitude * I) no center is ever formed:
 //     d_j^2 = sum_{k != j} z_k^2 + (z_j - m)^2
 // and loss and gradient cost O(rows * classes). Let T be the largest |z| of a
 // row. With R, the sum of all other squares, the sum without j is

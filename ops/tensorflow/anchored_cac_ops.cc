@@ -72,7 +72,7 @@ REGISTER_OP("CacTf>AnchoredCacLoss")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-The CAC loss of every row of logits while the centres are anchors.
+The CAC loss of every row of logits while the centers are anchors.
 
 validate: on the CPU, whether an invalid label or logit is an error; otherwise
   it makes its row NaN, as it always does on a GPU and inside XLA.

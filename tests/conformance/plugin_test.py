@@ -244,8 +244,8 @@ assert outputs["latents"].shape == (64, 6)
 np.testing.assert_allclose(
     outputs["gamma"].min(axis=1) + outputs["reconstruction_error"],
     expected.unknown_score, rtol=1e-5)
-# Centres were learnt, not taken as means.
-assert not np.allclose(model.centres, 10 * np.eye(6), atol=1e-3)
+# Centers were learnt, not taken as means.
+assert not np.allclose(model.centers, 10 * np.eye(6), atol=1e-3)
 print("served")
 """
 

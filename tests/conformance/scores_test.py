@@ -18,8 +18,8 @@ def outputs_of_blobs(rng):
     features = 3.0 * np.eye(NUM_CLASSES, WIDTH)[labels]
     features = features + 0.4 * rng.standard_normal((ROWS, WIDTH))
     logits = 3.0 * features[:, :NUM_CLASSES]
-    centres = 9.0 * np.eye(NUM_CLASSES)
-    distances = np.linalg.norm(logits[:, None] - centres, axis=-1)
+    centers = 9.0 * np.eye(NUM_CLASSES)
+    distances = np.linalg.norm(logits[:, None] - centers, axis=-1)
     share = np.exp(-distances)
     share /= share.sum(axis=1, keepdims=True)
     outputs = {
@@ -124,7 +124,7 @@ def test_through_a_classifier(fitted, rng, tmp_path):
     kernel = 3.0 * np.eye(WIDTH, NUM_CLASSES)
     dense.set_weights([kernel, np.zeros(NUM_CLASSES)])
     # Nearest neighbours find themselves, so others calibrate.
-    model.fit_centres(x[: ROWS // 2], labels[: ROWS // 2])
+    model.fit_centers(x[: ROWS // 2], labels[: ROWS // 2])
     x = x[ROWS // 2 :]
     theta = model.calibrate(x, true_positive_rate=0.9)
     expected = model.predict_open_set(x)

@@ -114,7 +114,7 @@ def one_pixel(value, dtype="float32"):
     [
         (one_pixel(np.nan), r"train hold NaN or infinity, in rows \[7\]"),
         (one_pixel(-np.inf), r"NaN or infinity, in rows \[7\]"),
-        (one_pixel(-1), "go down to -1, below 0.*before they were normalised"),
+        (one_pixel(-1), "go down to -1, below 0.*before they were normalized"),
         (one_pixel(-1, "int16"), "go down to -1, below 0"),
         (one_pixel(1e30), r"go up to 1e\+30. Allowed are"),
         (one_pixel(256), "go up to 256. Allowed are"),

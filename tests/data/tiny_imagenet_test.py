@@ -31,8 +31,8 @@ def made(tmp_path):
         folder = root / "train" / wnid / "images"
         folder.mkdir(parents=True)
         for k in range(4):
-            mode, colour = ("L", 90) if k == 0 else ("RGB", (40 * i, 0, 200))
-            PIL.Image.new(mode, (64, 64), colour).save(
+            mode, color = ("L", 90) if k == 0 else ("RGB", (40 * i, 0, 200))
+            PIL.Image.new(mode, (64, 64), color).save(
                 folder / f"{wnid}_{k}.JPEG", "jpeg", quality=95
             )
         PIL.Image.new("RGB", (64, 64), (40 * i, 99, 0)).save(

@@ -21,7 +21,7 @@ def model():
     x, y = inputs_and_labels()
     classifier = small_classifier()
     classifier.fit(x, y, epochs=15, verbose=0)
-    classifier.fit_centres(x, y)
+    classifier.fit_centers(x, y)
     return classifier
 
 

@@ -40,7 +40,7 @@ def trained_digits(digits):
         keras.optimizers.SGD(0.02, momentum=0.9), cac_tf.losses.CACLoss()
     )
     model.fit(*digits.train, epochs=10, verbose=0)
-    model.fit_centres(*digits.train)
+    model.fit_centers(*digits.train)
     model.calibrate(digits.validation.images, true_positive_rate=0.95)
     return model
 

@@ -36,7 +36,7 @@ def test_scikit_digits_have_the_place_size_and_ink_of_drawings(digits, strokes):
     assert {*np.unique(images)} <= {*np.unique(digits.train.images)}
 
 
-def test_drawn_digits_are_recognised(digits, strokes):
+def test_drawn_digits_are_recognized(digits, strokes):
     """By their nearest neighbour among scikit-learn's digits."""
     names, images = drawn(strokes["digits"])
     is_known = np.isin(names, digits.class_names)
@@ -49,13 +49,13 @@ def test_drawn_digits_are_recognised(digits, strokes):
 
 
 @pytest.mark.parametrize("size", [28, 32])
-def test_mnist_digits_fit_into_a_box_around_their_centre_of_mass(size, strokes):
+def test_mnist_digits_fit_into_a_box_around_their_center_of_mass(size, strokes):
     for _, pixels in zip(*drawn(strokes["digits"], size), strict=True):
         rows, columns = rows_and_columns(pixels)
         side = max(np.ptp(rows), np.ptp(columns)) + 1
         assert side == pytest.approx(20 * size / 28, abs=0 if size == 28 else 1)
-        centre = ndimage.center_of_mass(pixels[..., 0])
-        assert centre == pytest.approx((size / 2, size / 2), abs=0.55)
+        center = ndimage.center_of_mass(pixels[..., 0])
+        assert center == pytest.approx((size / 2, size / 2), abs=0.55)
 
 
 @pytest.mark.parametrize("size", [8, 28])

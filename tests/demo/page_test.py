@@ -144,7 +144,7 @@ def test_only_models_of_images_have_a_page(trained_pictures):
     model.set_threshold(1.0)
     with pytest.raises(ValueError, match=r"shape \(5,\); only images"):
         demo.build_page(demo.Inspector(model), "vectors")
-    # In colour there is nothing to draw on.
-    page = demo.build_page(demo.Inspector(trained_pictures[0]), "colour")
+    # In color there is nothing to draw on.
+    page = demo.build_page(demo.Inspector(trained_pictures[0]), "color")
     ids = {block.elem_id for block in page.blocks.values()}
     assert "photo" in ids and "drawing" not in ids

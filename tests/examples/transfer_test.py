@@ -79,7 +79,7 @@ def test_freezes_tunes_and_rejects(
     base, given, frozen, tuned = states
     assert all(map(np.array_equal, given, frozen))
     for variable, old, new in zip(base.weights, frozen, tuned, strict=True):
-        # Those of batch normalisation stay as they came.
+        # Those of batch normalization stay as they came.
         has_learnt = not np.array_equal(old, new)
         assert has_learnt == variable.path.endswith("kernel"), variable.path
     metrics = evaluation.metrics

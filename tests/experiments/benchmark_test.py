@@ -683,7 +683,7 @@ def test_figure_of_logit_spaces(rng):
         "logits": rng.normal(size=(20, 3)),
         "labels": np.arange(20) % 4 - 1,
         "class_names": ["a", "b", "c"],
-        "centres": 10.0 * np.eye(3),
+        "centers": 10.0 * np.eye(3),
     }
     figure = paper_figures.logit_spaces_figure(
         {"cac": arrays, "cross_entropy": arrays}
@@ -693,7 +693,7 @@ def test_figure_of_logit_spaces(rng):
         "cross_entropy",
     ]
     shown = {part.get_label(): part for part in figure.axes[0].collections}
-    assert set(shown) == {"a", "b", "c", "unknown", "centres"}
+    assert set(shown) == {"a", "b", "c", "unknown", "centers"}
     _, _, z = shown["b"]._offsets3d
     np.testing.assert_allclose(z, arrays["logits"][arrays["labels"] == 1, 2])
     with pytest.raises(ValueError, match="Only three classes .* cac has 4"):

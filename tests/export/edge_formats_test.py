@@ -176,7 +176,7 @@ def half_precision_model(policy, head=None, score="gamma"):
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", runtimes.EDGE)
 @pytest.mark.parametrize(
-    ("policy", "score", "centres"),
+    ("policy", "score", "centers"),
     [
         ("mixed_bfloat16", "gamma", "anchors"),
         ("mixed_bfloat16", "gamma", "class means"),
@@ -188,20 +188,20 @@ def half_precision_model(policy, head=None, score="gamma"):
     ],
 )
 def test_half_precision_with_all_that_was_learnt(
-    trained_pictures, tmp_path, rng, suffix, policy, score, centres
+    trained_pictures, tmp_path, rng, suffix, policy, score, centers
 ):
     """As a float32 model in memory that has the same weights."""
     teacher, pictures = trained_pictures
     labels = teacher.predict_scores(pictures).predicted_class_id
-    head = {"learnt": True} if centres == "learnt" else None
+    head = {"learnt": True} if centers == "learnt" else None
 
     def trained(policy):
         keras.utils.set_random_seed(0)
         model = half_precision_model(policy, head, score)
         model.fit(pictures, labels, epochs=8, verbose=0)
-        if centres in ("class means", "anchors again"):
-            model.fit_centres(pictures, labels)
-        if centres == "anchors again":
+        if centers in ("class means", "anchors again"):
+            model.fit_centers(pictures, labels)
+        if centers == "anchors again":
             model.distance_head.assign_anchors()
         model.fit_score(pictures, labels)
         return model
@@ -241,12 +241,12 @@ def test_a_layer_that_was_adapted(tmp_path, rng, suffix, policy):
     keras.config.set_dtype_policy(policy)
     try:
         rows = np.float32(20 * rng.standard_normal((60, 5)) + 7)
-        normalise = keras.layers.Normalization()
-        normalise.adapt(rows)
+        normalize = keras.layers.Normalization()
+        normalize.adapt(rows)
         backbone = keras.Sequential(
             [
                 keras.Input([5]),
-                normalise,
+                normalize,
                 keras.layers.Dense(8, activation="relu"),
                 keras.layers.Dense(3, dtype="float32"),
             ]

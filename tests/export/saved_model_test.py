@@ -104,13 +104,13 @@ def test_the_served_model_decides_like_the_one_in_memory(
     assert "ArgMin" in ops
 
 
-def test_export_follows_the_centres_in_force(tmp_path, rng):
+def test_export_follows_the_centers_in_force(tmp_path, rng):
     x, y = blobs(rng)
     model = small_classifier()
     model.fit(x, y, epochs=10, verbose=0)
-    for version, recentre in ((1, False), (2, True)):
-        if recentre:
-            model.fit_centres(x, y)
+    for version, recenter in ((1, False), (2, True)):
+        if recenter:
+            model.fit_centers(x, y)
         model.calibrate(x, true_positive_rate=0.9)
         path = write_model_folder(model, tmp_path / "serving", version)
         serve = tf.saved_model.load(path).signatures["serving_default"]
@@ -336,14 +336,14 @@ def test_weights_that_are_not_finite_are_not_exported(
     rng, tmp_path, value, place
 ):
     """By name, in every format, and nothing is left of the attempt."""
-    normalise = keras.layers.Normalization()
-    normalise.adapt(np.float32(rng.standard_normal((20, 5))))
-    model = small_classifier(preprocessing=normalise)
+    normalize = keras.layers.Normalization()
+    normalize.adapt(np.float32(rng.standard_normal((20, 5))))
+    model = small_classifier(preprocessing=normalize)
     model.build((None, 5))
     model.set_threshold(1.0)
     variable = {
         "backbone": model.backbone.layers[-1].kernel,
-        "preprocessing": normalise.adapt_mean,
+        "preprocessing": normalize.adapt_mean,
     }[place]
     values = np.array(variable)
     values.flat[1] = value

@@ -16,7 +16,7 @@ CLASS_COUNTS = (2, 6, 20, 200)
 
 
 def class_means(rng, num_classes):
-    """Float32 centres near the anchors, as training leaves them."""
+    """Float32 centers near the anchors, as training leaves them."""
     shift = 0.5 * rng.standard_normal((num_classes, num_classes))
     return np.float32(10 * np.eye(num_classes) + shift / np.sqrt(num_classes))
 
@@ -25,7 +25,7 @@ def class_means(rng, num_classes):
 @pytest.mark.parametrize("num_classes", CLASS_COUNTS)
 def test_distances_to_anchors_equal_oracle(rng, mode, num_classes, noise):
     anchors = 10.0 * np.eye(num_classes)
-    logits, _ = oracle.near_centres(rng, anchors, noise, rows=64)
+    logits, _ = oracle.near_centers(rng, anchors, noise, rows=64)
     actual = execution.compiled(anchored_distances, mode)(logits)
     expected = oracle.distances(logits, anchors)
     assert oracle.relative_error(actual, expected) <= 4e-7
@@ -34,10 +34,10 @@ def test_distances_to_anchors_equal_oracle(rng, mode, num_classes, noise):
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("num_classes", CLASS_COUNTS)
 def test_distances_to_class_means_equal_oracle(rng, mode, num_classes, noise):
-    centres = class_means(rng, num_classes)
-    logits, _ = oracle.near_centres(rng, centres, noise, rows=64)
-    actual = execution.compiled(dense_distances, mode)(logits, centres)
-    expected = oracle.distances(logits, centres)
+    centers = class_means(rng, num_classes)
+    logits, _ = oracle.near_centers(rng, centers, noise, rows=64)
+    actual = execution.compiled(dense_distances, mode)(logits, centers)
+    expected = oracle.distances(logits, centers)
     assert oracle.relative_error(actual, expected) <= 1e-6
 
 
@@ -60,40 +60,40 @@ def test_tied_largest_logits(rng):
 @pytest.mark.parametrize("kind", ["anchored", "dense"])
 def test_gradient_equals_finite_differences(rng, kind, num_classes):
     """In float64, with a random weight for every distance."""
-    centres = 10.0 * np.eye(num_classes)
+    centers = 10.0 * np.eye(num_classes)
     if kind == "dense":
-        centres = centres + rng.standard_normal(centres.shape)
+        centers = centers + rng.standard_normal(centers.shape)
     logits = rng.standard_normal((2, num_classes))
     weights = rng.standard_normal((2, num_classes))
 
     def weighted(z):
         if kind == "anchored":
             return anchored_distances(z) * weights
-        return dense_distances(z, centres) * weights
+        return dense_distances(z, centers) * weights
 
     with execution.float64():
         actual = execution.gradient(weighted)(logits)
     expected = oracle.central_differences(
-        lambda z: oracle.distances(z, centres) * weights, logits
+        lambda z: oracle.distances(z, centers) * weights, logits
     )
     np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-7)
 
 
-def test_gradient_by_centres_equals_finite_differences(rng):
+def test_gradient_by_centers_equals_finite_differences(rng):
     logits = rng.standard_normal((4, 3))
-    centres = rng.standard_normal((5, 3))
+    centers = rng.standard_normal((5, 3))
     with execution.float64():
         actual = execution.gradient(lambda c: dense_distances(logits, c))(
-            centres
+            centers
         )
     expected = oracle.central_differences(
-        lambda c: oracle.distances(logits, c), centres
+        lambda c: oracle.distances(logits, c), centers
     )
     np.testing.assert_allclose(actual, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("num_classes", [4, 100])
-def test_at_a_centre_distance_and_gradient_are_right(mode, num_classes):
+def test_at_a_center_distance_and_gradient_are_right(mode, num_classes):
     logits = np.float32(10 * np.eye(num_classes)[:1])
     others = np.float32(10 * np.eye(num_classes))
 
@@ -104,17 +104,17 @@ def test_at_a_centre_distance_and_gradient_are_right(mode, num_classes):
         distances = execution.compiled(function, mode)(logits)
         assert distances[0, 0] == 0.0
         np.testing.assert_allclose(distances[0, 1:], np.sqrt(200), rtol=2e-7)
-        # What is left is the pull of the other centres.
+        # What is left is the pull of the other centers.
         gradient = execution.gradient(function, mode)(logits)[0]
         expected = np.full(num_classes, -1 / np.sqrt(2))
         expected[0] = (num_classes - 1) / np.sqrt(2)
         np.testing.assert_allclose(gradient, expected, rtol=1e-6)
 
 
-def test_equal_centres_share_their_gradient():
-    centres = np.float32([[1, 0], [1, 0], [0, 5]])
+def test_equal_centers_share_their_gradient():
+    centers = np.float32([[1, 0], [1, 0], [0, 5]])
     logits = np.float32([[1.001, 0]])
-    actual = execution.gradient(lambda z: dense_distances(z, centres))(logits)
+    actual = execution.gradient(lambda z: dense_distances(z, centers))(logits)
     expected = np.array(
         [2.0 + 1.001 / np.hypot(1.001, 5), -5 / np.hypot(1.001, 5)]
     )
@@ -135,7 +135,7 @@ def test_layer_is_float32_under_mixed_precision(mixed_bfloat16):
     layer = AnchoredDistance(2)
     distances = layer(np.float32([[10.0, 1.0]]))
     assert keras.backend.standardize_dtype(distances.dtype) == "float32"
-    assert layer.centres.dtype == "float32"
+    assert layer.centers.dtype == "float32"
     np.testing.assert_allclose(np.asarray(distances)[0, 0], 1.0, rtol=1e-7)
 
 
@@ -181,7 +181,7 @@ SHAPES = [(3, 3), (3, 5), (5, 3)]
 
 
 @pytest.mark.parametrize("shape", SHAPES[:2], ids=str)
-def test_layer_follows_its_centres(mode, rng, shape):
+def test_layer_follows_its_centers(mode, rng, shape):
     """Compiled once, the layer sees class means and anchors come and go."""
     layer = AnchoredDistance(shape[0], magnitude=5.0, width=shape[1])
     layer.build((None, shape[1]))
@@ -190,7 +190,7 @@ def test_layer_follows_its_centres(mode, rng, shape):
     assert layer.has_anchors
     before = runner(layer, mode)
     np.testing.assert_allclose(before(logits), anchors, rtol=1e-6)
-    np.testing.assert_array_equal(layer.centres, 5.0 * np.eye(*shape))
+    np.testing.assert_array_equal(layer.centers, 5.0 * np.eye(*shape))
     first = rng.standard_normal(shape)
     if stays_with_anchors(mode):
         with pytest.warns(UserWarning, match="compiled before now still take"):
@@ -207,7 +207,7 @@ def test_layer_follows_its_centres(mode, rng, shape):
     for means in (first, rng.standard_normal(shape)):
         layer.assign_class_means(means)
         assert not layer.has_anchors
-        np.testing.assert_array_equal(layer.centres, np.float32(means))
+        np.testing.assert_array_equal(layer.centers, np.float32(means))
         expected = oracle.distances(logits, np.float32(means))
         np.testing.assert_allclose(call(logits), expected, rtol=1e-6)
         layer.assign_anchors()
@@ -223,14 +223,14 @@ def test_eager_calls_are_not_warned_about(rng):
         layer.assign_class_means(rng.standard_normal((3, 3)))
 
 
-def test_fewer_logits_than_centres(mode, rng):
+def test_fewer_logits_than_centers(mode, rng):
     """There are no anchors: class means come first."""
     layer = AnchoredDistance(5, width=3)
     logits = np.float32(rng.standard_normal((7, 3)))
     assert not layer.has_anchors and layer.anchors is None
     for step in (
         lambda: layer(logits),
-        lambda: layer.centres,
+        lambda: layer.centers,
         layer.assign_anchors,
     ):
         with pytest.raises(
@@ -243,34 +243,34 @@ def test_fewer_logits_than_centres(mode, rng):
     np.testing.assert_allclose(runner(layer, mode)(logits), expected, rtol=1e-6)
     with pytest.raises(ValueError, match="no anchors"):
         layer.assign_anchors()
-    np.testing.assert_array_equal(layer.centres, np.float32(means))
+    np.testing.assert_array_equal(layer.centers, np.float32(means))
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_learnt_centres(mode, rng, shape):
-    """Distances and gradient by the centres, which start at the anchors."""
+def test_learnt_centers(mode, rng, shape):
+    """Distances and gradient by the centers, which start at the anchors."""
     layer = AnchoredDistance(
         shape[0], magnitude=4.0, width=shape[1], learnt=True, dtype="float64"
     )
     layer.build((None, shape[1]))
     assert not layer.has_anchors and layer.anchors is None
-    (centres,) = layer.trainable_variables
-    np.testing.assert_array_equal(layer.centres, layer.start)
+    (centers,) = layer.trainable_variables
+    np.testing.assert_array_equal(layer.centers, layer.start)
     np.testing.assert_allclose(
-        np.linalg.norm(layer.centres, axis=1), 4.0, rtol=1e-6
+        np.linalg.norm(layer.centers, axis=1), 4.0, rtol=1e-6
     )
     if shape[0] <= shape[1]:
-        np.testing.assert_array_equal(layer.centres, 4.0 * np.eye(*shape))
+        np.testing.assert_array_equal(layer.centers, 4.0 * np.eye(*shape))
     else:
-        apart = oracle.distances(layer.centres, layer.centres)
+        apart = oracle.distances(layer.centers, layer.centers)
         assert (apart + 9.0 * np.eye(len(apart))).min() > 0.5
-    moved = layer.centres + np.float32(0.5 * rng.standard_normal(shape))
+    moved = layer.centers + np.float32(0.5 * rng.standard_normal(shape))
     layer.assign_class_means(moved)
     logits = rng.standard_normal((4, shape[1]))
     weights = rng.standard_normal((4, shape[0]))
     with execution.float64():
         distances = runner(layer, mode)(logits)
-        actual = gradient_by_centres(layer, logits, weights, mode)
+        actual = gradient_by_centers(layer, logits, weights, mode)
         same = execution.gradient(
             lambda c: dense_distances(logits, c) * weights, mode
         )(np.float64(moved))
@@ -283,11 +283,11 @@ def test_learnt_centres(mode, rng, shape):
     # The weight, and with it its gradient, is float32.
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(same, expected, rtol=1e-6, atol=1e-8)
-    with pytest.raises(ValueError, match="Learnt centres|no anchors"):
+    with pytest.raises(ValueError, match="Learnt centers|no anchors"):
         layer.assign_anchors()
 
 
-def gradient_by_centres(layer, logits, weights, mode):
+def gradient_by_centers(layer, logits, weights, mode):
     """Of the weighted sum of a learnt layer's distances."""
     if execution.BACKEND == "tensorflow":
         import tensorflow as tf
@@ -300,9 +300,9 @@ def gradient_by_centres(layer, logits, weights, mode):
         return execution.compiled(gradient, mode)(logits)
     import jax
 
-    def total(centres, z):
+    def total(centers, z):
         state = [v.value for v in layer.non_trainable_variables]
-        return (layer.stateless_call([centres], state, z)[0] * weights).sum()
+        return (layer.stateless_call([centers], state, z)[0] * weights).sum()
 
     gradient = jax.grad(total)
     if mode == "jit":
@@ -310,7 +310,7 @@ def gradient_by_centres(layer, logits, weights, mode):
     return np.asarray(gradient(layer.trainable_variables[0].value, logits))
 
 
-def kinds_of_centres(rng):
+def kinds_of_centers(rng):
     """One layer of each kind, built, by its name."""
     layers = {}
     for k, d in SHAPES:
@@ -336,24 +336,24 @@ def kinds_of_centres(rng):
     return {**layers, "70 of 70, class means": large}
 
 
-KINDS = tuple(kinds_of_centres(np.random.default_rng(0)))
+KINDS = tuple(kinds_of_centers(np.random.default_rng(0)))
 
 
 @pytest.mark.parametrize("direct", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_current_formula_equals_a_call(rng, mode, kind, direct):
-    layer = kinds_of_centres(rng)[kind]
+    layer = kinds_of_centers(rng)[kind]
     logits = np.float32(3 * rng.standard_normal((9, layer.width)))
-    logits[0] = layer.centres[0]
+    logits[0] = layer.centers[0]
     formula = layer.current_formula(direct=direct)
     actual = execution.compiled(formula, mode)(logits)
-    expected = oracle.distances(logits, layer.centres)
+    expected = oracle.distances(logits, layer.centers)
     assert actual[0, 0] == 0.0
     assert oracle.relative_error(actual, expected) <= 2e-6
     np.testing.assert_allclose(actual, runner(layer, mode)(logits), rtol=2e-6)
 
 
-def test_current_formula_keeps_the_centres_of_its_time(rng):
+def test_current_formula_keeps_the_centers_of_its_time(rng):
     layer = AnchoredDistance(3)
     layer.build((None, 3))
     logits = np.float32(rng.standard_normal((4, 3)))
@@ -370,13 +370,13 @@ def test_anchors_are_not_stored(rng):
     layer = AnchoredDistance(4, width=6)
     layer.build((None, 6))
     names = [weight.name for weight in layer.weights]
-    assert names == ["centres_are_anchors"]
+    assert names == ["centers_are_anchors"]
     assert layer.trainable_variables == []
     layer.assign_class_means(rng.standard_normal((4, 6)))
     layer.assign_class_means(rng.standard_normal((4, 6)))
     assert sorted(weight.name for weight in layer.weights) == [
-        "centres",
-        "centres_are_anchors",
+        "centers",
+        "centers_are_anchors",
     ]
     assert layer.trainable_variables == []
     assert layer.count_params() == 4 * 6 + 1
@@ -388,7 +388,7 @@ def test_anchors_are_not_stored(rng):
 def test_class_means_before_the_first_call(rng, learnt):
     """They stay when the layer is called."""
     layer = AnchoredDistance(3, 6.0, learnt=learnt)
-    np.testing.assert_array_equal(layer.centres, 6 * np.eye(3))
+    np.testing.assert_array_equal(layer.centers, 6 * np.eye(3))
     assert layer.has_anchors is not learnt
     if not learnt:
         layer.assign_anchors()
@@ -400,7 +400,7 @@ def test_class_means_before_the_first_call(rng, learnt):
         layer(logits), oracle.distances(logits, means), rtol=1e-6
     )
     assert not layer.has_anchors
-    np.testing.assert_array_equal(layer.centres, means)
+    np.testing.assert_array_equal(layer.centers, means)
 
 
 def test_many_anchors_make_no_large_file(tmp_path):
@@ -419,7 +419,7 @@ def test_many_anchors_make_no_large_file(tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 def test_saved_and_loaded(tmp_path, rng, kind):
     """As a model, and as weights into a fresh one."""
-    layer = kinds_of_centres(rng)[kind]
+    layer = kinds_of_centers(rng)[kind]
     model = keras.Sequential([keras.Input([layer.width]), layer])
     logits = np.float32(rng.standard_normal((4, layer.width)))
     model.save(tmp_path / "model.keras")
@@ -431,20 +431,20 @@ def test_saved_and_loaded(tmp_path, rng, kind):
     assert [w.trainable for w in again.weights] == [
         w.trainable for w in layer.weights
     ]
-    np.testing.assert_array_equal(again.centres, layer.centres)
+    np.testing.assert_array_equal(again.centers, layer.centers)
     np.testing.assert_array_equal(
         loaded.predict(logits, verbose=0), model.predict(logits, verbose=0)
     )
     again = keras.saving.load_model(tmp_path / "model.keras").layers[0]
-    again.assign_class_means(layer.centres + 1.0)
-    np.testing.assert_array_equal(again.centres, layer.centres + 1.0)
+    again.assign_class_means(layer.centers + 1.0)
+    np.testing.assert_array_equal(again.centers, layer.centers + 1.0)
 
 
 def fresh_model():
     return keras.Sequential([keras.Input([3]), AnchoredDistance(3)])
 
 
-def test_loaded_weights_bring_their_kind_of_centres(tmp_path, rng):
+def test_loaded_weights_bring_their_kind_of_centers(tmp_path, rng):
     """Class means into a model with anchors, and the other way round."""
     model, other = fresh_model(), fresh_model()
     means = np.float32(rng.standard_normal((3, 3)))
@@ -462,7 +462,7 @@ def test_loaded_weights_bring_their_kind_of_centres(tmp_path, rng):
         model.predict(logits, verbose=0), to_anchors, rtol=1e-6
     )
     other.load_weights(tmp_path / "means.weights.h5")
-    np.testing.assert_array_equal(other.layers[0].centres, means)
+    np.testing.assert_array_equal(other.layers[0].centers, means)
     np.testing.assert_allclose(
         other.predict(logits, verbose=0), to_means, rtol=1e-6
     )
@@ -477,7 +477,7 @@ def test_class_means_loaded_into_a_compiled_model(tmp_path, rng):
     model, fresh = fresh_model(), fresh_model()
     means = np.float32(rng.standard_normal((3, 3)))
     model.layers[0].assign_class_means(means)
-    path = tmp_path / "centres.weights.h5"
+    path = tmp_path / "centers.weights.h5"
     model.save_weights(path)
     logits = np.float32(rng.standard_normal((4, 3)))
     fresh.predict(logits, verbose=0)  # Compiled with anchors.

@@ -92,7 +92,7 @@ def test_gradient_by_finite_differences(layer, rng):
         assert actual[place] == pytest.approx(slope, rel=1e-3, abs=1e-4)
 
 
-def test_half_precision_is_normalised_in_float32(rng):
+def test_half_precision_is_normalized_in_float32(rng):
     """Mean and variance of bfloat16 inputs far from zero."""
     layer = BatchNormalization(dtype="mixed_bfloat16", momentum=0.0)
     images = np.float32(100 + rng.standard_normal((8, 4, 4, 2)))
@@ -105,7 +105,7 @@ def test_half_precision_is_normalised_in_float32(rng):
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_double_precision_is_normalised_in_float32(images, training):
+def test_double_precision_is_normalized_in_float32(images, training):
     double, single = (
         BatchNormalization(dtype=dtype) for dtype in ("float64", "float32")
     )
@@ -135,7 +135,7 @@ def test_not_trainable_means_inference(layer, images):
     np.testing.assert_array_equal(layer.moving_mean, np.zeros(3))
 
 
-def test_without_scale_and_centre(images):
+def test_without_scale_and_center(images):
     layer = BatchNormalization(scale=False, center=False, epsilon=EPSILON)
     expected, *_ = oracle(images, 1.0, 0.0)
     np.testing.assert_allclose(

@@ -8,7 +8,7 @@ from cac_tf.layers import ImagePreprocessing
 from cac_tf.layers.image_preprocessing import channel_statistics
 
 
-def test_normalises_the_images_its_statistics_come_from(rng):
+def test_normalizes_the_images_its_statistics_come_from(rng):
     images = rng.integers(0, 256, (50, 6, 6, 3)).astype("uint8")
     mean, std = channel_statistics(images)
     out = np.asarray(ImagePreprocessing(6, 6, mean, std)(images))

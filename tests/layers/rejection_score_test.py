@@ -12,25 +12,25 @@ from tests import execution
 from tests import oracle
 
 
-@pytest.mark.parametrize("centres_are", ["anchors", "class means"])
+@pytest.mark.parametrize("centers_are", ["anchors", "class means"])
 @pytest.mark.parametrize("noise", [1.0, 0.1, 0.01, 0.001])
 @pytest.mark.parametrize("num_classes", [2, 6, 20, 200])
 def test_gamma_from_logits_equals_oracle(
-    rng, mode, num_classes, noise, centres_are
+    rng, mode, num_classes, noise, centers_are
 ):
-    centres = 10.0 * np.eye(num_classes)
-    if centres_are == "class means":
-        shift = rng.standard_normal(centres.shape) / np.sqrt(num_classes)
-        centres = np.float32(centres + 0.5 * shift)
-    logits, _ = oracle.near_centres(rng, centres, noise, rows=64)
+    centers = 10.0 * np.eye(num_classes)
+    if centers_are == "class means":
+        shift = rng.standard_normal(centers.shape) / np.sqrt(num_classes)
+        centers = np.float32(centers + 0.5 * shift)
+    logits, _ = oracle.near_centers(rng, centers, noise, rows=64)
 
     def gamma(z):
-        if centres_are == "anchors":
+        if centers_are == "anchors":
             return rejection_scores(anchored_distances(z))
-        return rejection_scores(dense_distances(z, centres))
+        return rejection_scores(dense_distances(z, centers))
 
     actual = execution.compiled(gamma, mode)(logits)
-    expected = oracle.gamma(oracle.distances(logits, centres))
+    expected = oracle.gamma(oracle.distances(logits, centers))
     assert oracle.relative_error(actual, expected) <= 4e-6
 
 
@@ -44,7 +44,7 @@ def test_modes_agree(rng):
         assert oracle.relative_error(other, eager) <= 2e-6
 
 
-def test_at_a_centre_gamma_is_zero_and_the_rest_finite():
+def test_at_a_center_gamma_is_zero_and_the_rest_finite():
     gamma = np.asarray(rejection_scores(np.float32([[0.0, 14.0, 1e6]])))
     assert gamma[0, 0] == 0.0
     np.testing.assert_allclose(gamma[0, 1:], [14.0, 1e6], rtol=1e-5)

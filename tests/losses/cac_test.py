@@ -34,7 +34,7 @@ def stock_operations():
 def test_from_logits_equals_oracle(rng, mode, num_classes, noise, own_class):
     """Loss, terms and gradient around the own and around a wrong anchor."""
     anchors = 10.0 * np.eye(num_classes)
-    logits, labels = oracle.near_centres(rng, anchors, noise, rows=64)
+    logits, labels = oracle.near_centers(rng, anchors, noise, rows=64)
     if not own_class:
         labels = (labels + 1) % num_classes
     labels = labels.astype("int32")
@@ -131,7 +131,7 @@ def loss_of_outputs(labels, logits, are_anchors):
 def test_class_means_get_no_correction_of_anchors(rng, mode):
     logits = np.float32(3 * rng.standard_normal((16, 4)))
     labels = rng.integers(0, 4, 16).astype("int32")
-    centres = np.float32(3 * rng.standard_normal((4, 4)))
+    centers = np.float32(3 * rng.standard_normal((4, 4)))
 
     def loss(y, z):
         from cac_tf.layers import dense_distances
@@ -139,15 +139,15 @@ def test_class_means_get_no_correction_of_anchors(rng, mode):
 
         outputs = {
             "logits": z,
-            "distances": dense_distances(z, centres),
+            "distances": dense_distances(z, centers),
             "anchors": Anchors(
-                10.0, keras.ops.convert_to_tensor(False), centres
+                10.0, keras.ops.convert_to_tensor(False), centers
             ),
         }
         return CACLoss(reduction=None).of_outputs(y, outputs)
 
     actual = execution.compiled(loss, mode)(labels, logits)
-    expected = oracle.cac_loss(labels, oracle.distances(logits, centres))
+    expected = oracle.cac_loss(labels, oracle.distances(logits, centers))
     assert oracle.relative_error(actual, expected) <= 2e-6
 
 

@@ -204,17 +204,17 @@ def test_cac_loss_of_outputs(
     logits = np.float32(4 * rng.standard_normal((8, 3)))
     labels = rng.integers(0, 3, 8)
     weights = np.float32(rng.random(8)) if weighted else None
-    centres = 7.0 * np.eye(3)
+    centers = 7.0 * np.eye(3)
     if not are_in_force:
-        centres = centres + rng.standard_normal((3, 3))
-    distances = oracle.distances(logits, centres)
+        centers = centers + rng.standard_normal((3, 3))
+    distances = oracle.distances(logits, centers)
     outputs = {
         "logits": keras.ops.convert_to_tensor(logits),
         "distances": keras.ops.convert_to_tensor(np.float32(distances)),
         "anchors": Anchors(
             7.0,
             keras.ops.convert_to_tensor(are_in_force),
-            None if has_no_means else np.float32(centres),
+            None if has_no_means else np.float32(centers),
         ),
     }
     loss = losses.CACLoss(0.3, reduction=reduction)

@@ -14,11 +14,11 @@ LABELS = np.array([0, 2, 1, 2, 0])
 @pytest.fixture
 def outputs(rng):
     logits = 3 * rng.standard_normal((5, 3))
-    centres = rng.standard_normal((3, 3)) + 5 * np.eye(3)
+    centers = rng.standard_normal((3, 3)) + 5 * np.eye(3)
     return {
         "logits": np.float32(logits),
         "distances": np.float32(
-            np.linalg.norm(logits[:, None] - centres, axis=-1)
+            np.linalg.norm(logits[:, None] - centers, axis=-1)
         ),
         "features": np.float32(rng.standard_normal((5, 7))),
     }

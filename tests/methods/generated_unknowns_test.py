@@ -347,15 +347,15 @@ def test_one_logit_judges_and_the_penalty_is_of_all(digits):
         before = np.array(kernel)
         model.train_on_batch(images, np.zeros(16))
         changed[weight] = np.array(kernel) - before
-    alone, penalised = changed[0.0], changed[10.0]
+    alone, penalized = changed[0.0], changed[10.0]
     assert np.abs(alone[:, 0]).max() > 0.0
     np.testing.assert_array_equal(alone[:, 1:], 0.0)
     # The penalty is of the sum, so it moves all in the same way.
-    both = penalised[:, 1:]
+    both = penalized[:, 1:]
     assert np.abs(both).max() > 0.0
     np.testing.assert_allclose(both[:, 0], both[:, 1], rtol=1e-3, atol=1e-6)
     np.testing.assert_allclose(
-        penalised[:, 0] - alone[:, 0], both[:, 0], rtol=1e-3, atol=1e-6
+        penalized[:, 0] - alone[:, 0], both[:, 0], rtol=1e-3, atol=1e-6
     )
 
 

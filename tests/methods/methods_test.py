@@ -403,7 +403,7 @@ def test_class_means_with_mirror_images(tmp_path):
         for label in present:
             expected = logits[is_correct & (labels == label)].mean(axis=0)
             np.testing.assert_allclose(
-                model.centres[label], expected, rtol=1e-4, atol=1e-5
+                model.centers[label], expected, rtol=1e-4, atol=1e-5
             )
 
 

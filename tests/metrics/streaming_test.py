@@ -37,7 +37,7 @@ def test_means_over_known_inputs(batches, weighted):
     y, d = labels[known], np.float64(distances[known])
     w = weights[known] if weighted else np.ones(known.sum())
     for metric, values in (
-        (metrics.NearestCentreAccuracy(), d.argmin(axis=1) == y),
+        (metrics.NearestCenterAccuracy(), d.argmin(axis=1) == y),
         (metrics.AnchorLoss(), oracle.anchor_loss(y, d)),
         (metrics.TupletLoss(), oracle.tuplet_loss(y, d)),
     ):
@@ -140,7 +140,7 @@ def test_auroc_of_scores_that_crowd_at_minus_one(rng):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
-    "metric", [metrics.NearestCentreAccuracy, metrics.AnchorLoss]
+    "metric", [metrics.NearestCenterAccuracy, metrics.AnchorLoss]
 )
 def test_class_indices_beyond_those_of_half_precision(metric, dtype):
     distances = np.full((1, 300), 10, "float32")
@@ -220,7 +220,7 @@ def test_auroc_is_saved_with_its_score():
 @pytest.mark.parametrize(
     "metric",
     [
-        metrics.NearestCentreAccuracy,
+        metrics.NearestCenterAccuracy,
         metrics.AnchorLoss,
         metrics.TupletLoss,
         metrics.LargestLogitAccuracy,

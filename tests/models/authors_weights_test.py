@@ -36,7 +36,7 @@ def golden(name):
 
 
 def load(name, kind="CACclassifierAnchorLoss", **changes):
-    """A released checkpoint, with the normalisation of the golden outputs."""
+    """A released checkpoint, with the normalization of the golden outputs."""
     expected = golden(name)
     options = {
         "class_names": [str(i) for i in expected["known"]],
@@ -60,7 +60,7 @@ def test_logits_distances_and_gamma_are_those_of_the_authors(name, tmp_path):
                 getattr(actual, key), expected[key], atol=1e-4, rtol=0
             )
     np.testing.assert_array_equal(
-        model.centres, 10 * np.eye(len(model.centres))
+        model.centers, 10 * np.eye(len(model.centers))
     )
 
 

@@ -97,7 +97,7 @@ def test_a_binary_classifier_all_the_way(score, tmp_path):
     classifier.compile(keras.optimizers.Adam(0.02), "binary_crossentropy")
     classifier.fit(x, y, epochs=10, batch_size=16, verbose=0)
     model = wrap(classifier, ["no", "yes"], score)
-    model.fit_centres(x, y)
+    model.fit_centers(x, y)
     model.calibrate(x, true_positive_rate=0.9)
     expected = model.predict_open_set(x)
     assert not expected.is_unknown[y == 0].all()
@@ -145,7 +145,7 @@ def test_one_output_of_hidden_code_is_refused(rng):
     """It may be a logit or a probability."""
     model = wrap(OwnCode(1, keras.ops.sigmoid), ["no", "yes"])
     with pytest.raises(ValueError, match="a logit or a probability.*two log"):
-        model.fit_centres(*blobs(rng, num_classes=2))
+        model.fit_centers(*blobs(rng, num_classes=2))
 
 
 # ---- other ends -----------------------------------------------------------
@@ -179,7 +179,7 @@ def test_log_softmax_is_taken_off_as_softmax_is(end, rng):
 def test_hidden_probabilities_are_found_out(end, rng):
     model = wrap(OwnCode(3, end), list("abc"))
     with pytest.raises(ValueError, match="probabilities.*not logits: remove"):
-        model.fit_centres(*blobs(rng))
+        model.fit_centers(*blobs(rng))
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_several_outputs_of_hidden_code(rng):
     """They are not taken for features and logits."""
     model = wrap(OwnCode(3, keras.ops.relu, several=True), list("abc"))
     with pytest.raises(ValueError, match="gives 2 outputs without names"):
-        model.fit_centres(*blobs(rng))
+        model.fit_centers(*blobs(rng))
 
 
 def test_a_softmax_under_two_names(rng):

@@ -78,9 +78,9 @@ def test_fit_calibrate_decide_save_and_load(name, tmp_path):
             lambda: model.predict_scores(x),
             lambda: model.calibrate(x, true_positive_rate=0.9),
         ):
-            with pytest.raises(ValueError, match="call fit_centres"):
+            with pytest.raises(ValueError, match="call fit_centers"):
                 step()
-    model.fit_centres(x, y)
+    model.fit_centers(x, y)
     # An example of the bank is its own neighbour: others are asked.
     x, _ = noisy_blobs(1)
     model.calibrate(x, true_positive_rate=0.9)
@@ -125,7 +125,7 @@ def test_neither_batches_nor_order_matter(name):
         (np.arange(len(x))[::-1], 64),
         (np.random.default_rng(2).permutation(len(x)), 5),
     ):
-        model.fit_centres(x[rows], y[rows], batch_size=batch_size)
+        model.fit_centers(x[rows], y[rows], batch_size=batch_size)
         statistics = {
             w.name: np.float64(w) for w in model.score.weights if w.shape
         }
@@ -250,7 +250,7 @@ def test_training_again_forgets_the_statistics():
     for name in ("openmax", "vim"):
         model = small_classifier(backbone=network(), score=name)
         model.fit(x, y, epochs=5, verbose=0)
-        model.fit_centres(x, y)
+        model.fit_centers(x, y)
         assert model.score.is_fitted
         model.fit(x, y, epochs=1, verbose=0)
         assert not model.score.is_fitted
@@ -259,9 +259,9 @@ def test_training_again_forgets_the_statistics():
 def test_a_bank_of_another_size():
     """Compiled functions see what was fitted last."""
     model, x, y = trained("knn")
-    model.fit_centres(x[:100], y[:100])
+    model.fit_centers(x[:100], y[:100])
     assert model.predict_scores(x).unknown_score.max() > 1e-5
-    model.fit_centres(x, y)
+    model.fit_centers(x, y)
     # Each is its own neighbour.
     assert model.predict_scores(x).unknown_score.max() < 1e-6
 
@@ -285,18 +285,18 @@ def test_a_class_with_one_example_leaves_the_model_as_it_was():
         ("openmax", "class 'class 2' has 1"),
     ):
         model, x, y = trained(name)
-        model.fit_centres(x, y)
+        model.fit_centers(x, y)
         theta = model.calibrate(x, true_positive_rate=0.9)
         before = [np.asarray(w) for w in model.weights]
         few = (y != 2) | (np.cumsum(y == 2) == 1)
         with pytest.raises(ValueError, match=message):
-            model.fit_centres(x[few], y[few])
+            model.fit_centers(x[few], y[few])
         for one, other in zip(before, model.weights, strict=True):
             np.testing.assert_array_equal(one, other)
         assert model.threshold == theta
     for name in ("mahalanobis", "vim", "nnguide"):
         model, x, y = trained(name)
-        model.fit_centres(x[few], y[few])
+        model.fit_centers(x[few], y[few])
         assert np.isfinite(model.predict_scores(x).unknown_score).all()
 
 
@@ -343,12 +343,12 @@ def test_a_score_is_not_shared():
 
 def test_with_score():
     model, x, y = trained("gamma")
-    model.fit_centres(x, y)
+    model.fit_centers(x, y)
     model.calibrate(x, true_positive_rate=0.9)
     other = model.with_score("max_logit")
     assert model.score.name == "gamma"
     assert other.threshold is None
-    np.testing.assert_array_equal(other.centres, model.centres)
+    np.testing.assert_array_equal(other.centers, model.centers)
     one, two = model.predict_scores(x), other.predict_scores(x)
     np.testing.assert_allclose(two.distances, one.distances, rtol=1e-6)
     np.testing.assert_allclose(
@@ -359,9 +359,9 @@ def test_with_score():
 @no_backend
 def test_with_score_keeps_what_preprocessing_has_learnt():
     x, y = blobs(np.random.default_rng(0))
-    normalise = keras.layers.Normalization()
-    normalise.adapt(x)
-    model = small_classifier(preprocessing=normalise)
+    normalize = keras.layers.Normalization()
+    normalize.adapt(x)
+    model = small_classifier(preprocessing=normalize)
     model.fit(x, y, epochs=2, verbose=0)
     other = model.with_score("max_logit")
     np.testing.assert_allclose(
@@ -378,13 +378,13 @@ def test_settings_of_a_score_are_saved(tmp_path):
         scores.Energy(2.5),
     ):
         model, x, y = trained(rule)
-        model.fit_centres(x, y)
+        model.fit_centers(x, y)
         model.save(tmp_path / "model.keras")
         again = cac_tf.load_model(tmp_path / "model.keras")
         assert again.score.get_config() == rule.get_config()
         assert again.score.is_fitted
         # And it can be fitted anew, with other numbers of examples.
-        again.fit_centres(x[:90], y[:90])
+        again.fit_centers(x[:90], y[:90])
 
 
 # ---- two views ------------------------------------------------------------
@@ -596,7 +596,7 @@ def test_from_classifier_bad_input():
     hidden_softmax(x)
     model = make(hidden_softmax, ["a", "b", "c"])
     with pytest.raises(ValueError, match="gives probabilities"):
-        model.fit_centres(x, y)
+        model.fit_centers(x, y)
     logits = Subclassed()
     logits(x)
     model = make(logits, ["a", "b", "c"])
@@ -616,7 +616,7 @@ def test_export(name, tmp_path):
     import tensorflow as tf
 
     model, x, y = trained(name)
-    model.fit_centres(x, y)
+    model.fit_centers(x, y)
     model.calibrate(x, true_positive_rate=0.8)
     expected = model.predict_open_set(x)
     model.export(tmp_path / "saved")

@@ -175,7 +175,7 @@ PROBABILITIES = r"probabilities.*from_logits=True"
             "AnchorLoss reads distances, not 'logits': pass it without",
         ),
         (
-            {"metrics": ["accuracy", metrics.NearestCentreAccuracy()]},
+            {"metrics": ["accuracy", metrics.NearestCenterAccuracy()]},
             "differ.* names.* accuracy .*twice.*name=",
         ),
         (
@@ -305,7 +305,7 @@ def test_terms(loss, loss_weights, expected):
     ("given", "score", "expected"),
     [
         (None, "gamma", []),
-        (["accuracy"], "gamma", [("distances", "NearestCentreAccuracy")]),
+        (["accuracy"], "gamma", [("distances", "NearestCenterAccuracy")]),
         ("acc", "max_logit", [("logits", "LargestLogitAccuracy")]),
         (
             {"logits": "accuracy"},
@@ -316,8 +316,8 @@ def test_terms(loss, loss_weights, expected):
             {"distances": "acc", "gamma": "accuracy"},
             "max_logit",
             [
-                ("distances", "NearestCentreAccuracy"),
-                ("gamma", "NearestCentreAccuracy"),
+                ("distances", "NearestCenterAccuracy"),
+                ("gamma", "NearestCenterAccuracy"),
             ],
         ),
         (
@@ -346,8 +346,8 @@ def test_metrics(given, score, expected):
 def outputs_of(rng, rows=12):
     """Outputs of nothing in particular, distances to class means."""
     logits = np.float32(4 * rng.standard_normal((rows, 3)))
-    centres = 10 * np.eye(3) + rng.standard_normal((3, 3))
-    d = np.float32(oracle.distances(logits, centres))
+    centers = 10 * np.eye(3) + rng.standard_normal((3, 3))
+    d = np.float32(oracle.distances(logits, centers))
     features = np.float32(2 * rng.standard_normal((rows, 4)))
     outputs = {"logits": logits, "distances": d, "features": features}
     return {k: ops.convert_to_tensor(v) for k, v in outputs.items()}
@@ -666,8 +666,8 @@ def test_a_metric_of_batches_of_unknown_rows(rng):
     """It may divide by the spread of a row's values."""
 
     def greatest(y_true, y_pred):
-        centred = y_pred - ops.mean(y_pred, axis=-1, keepdims=True)
-        return ops.max(centred, axis=-1) / ops.std(y_pred, axis=-1)
+        centered = y_pred - ops.mean(y_pred, axis=-1, keepdims=True)
+        return ops.max(centered, axis=-1) / ops.std(y_pred, axis=-1)
 
     model = small_classifier(width=4)
     model.compile("sgd", losses.CACLoss(), metrics={"logits": greatest})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Classifiers whose centres are learnt, or of another width than N."""
+"""Classifiers whose centers are learnt, or of another width than N."""
 
 import keras
 import numpy as np
@@ -21,7 +21,7 @@ def with_head(head):
     return small_classifier(backbone=backbone, head=head)
 
 
-# (D, whether the centres are learnt), of three classes.
+# (D, whether the centers are learnt), of three classes.
 HEADS = [(3, True), (5, True), (2, True), (5, False)]
 
 
@@ -31,15 +31,15 @@ def test_trained_calibrated_saved(rng, tmp_path, width, learnt):
     head = AnchoredDistance(3, 6.0, width=width, learnt=learnt)
     model = with_head(head)
     model.build((None, 5))
-    start = model.centres
+    start = model.centers
     np.testing.assert_array_equal(start, head.start)
     outputs = model.predict(x, verbose=0)
     d = oracle.distances(outputs["logits"], start)
     history = model.fit(x, y, batch_size=240, verbose=0).history["loss"]
     assert history[0] == pytest.approx(oracle.cac_loss(y, d).mean(), rel=1e-4)
     model.fit(x, y, epochs=40, verbose=0)
-    learnt_centres = model.centres
-    moved = np.abs(learnt_centres - start).max(axis=1)
+    learnt_centers = model.centers
+    moved = np.abs(learnt_centers - start).max(axis=1)
     if learnt:
         assert moved.min() > 0.1
     else:
@@ -48,7 +48,7 @@ def test_trained_calibrated_saved(rng, tmp_path, width, learnt):
     outputs = model.predict(x, verbose=0)
     np.testing.assert_allclose(
         outputs["distances"],
-        oracle.distances(outputs["logits"], learnt_centres),
+        oracle.distances(outputs["logits"], learnt_centers),
         rtol=1e-4,
         atol=1e-5,
     )
@@ -58,24 +58,24 @@ def test_trained_calibrated_saved(rng, tmp_path, width, learnt):
 
     model.save(tmp_path / "model.keras")
     again = cac_tf.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(again.centres, learnt_centres)
+    np.testing.assert_array_equal(again.centers, learnt_centers)
     assert again.distance_head.get_config() == head.get_config()
     np.testing.assert_array_equal(
         again.predict_open_set(x).class_id, decided.class_id
     )
-    # Learnt centres go on from where they are, anchors from where they were.
+    # Learnt centers go on from where they are, anchors from where they were.
     again.fit(x, y, epochs=1, verbose=0)
-    apart = np.abs(again.centres - learnt_centres).max()
+    apart = np.abs(again.centers - learnt_centers).max()
     assert (0 < apart < moved.max()) if learnt else apart == 0.0
     assert again.threshold is None
 
     other = model.with_score("min_distance")
-    np.testing.assert_array_equal(other.centres, learnt_centres)
+    np.testing.assert_array_equal(other.centers, learnt_centers)
     assert other.distance_head is not model.distance_head
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_a_step_moves_learnt_centres_by_their_gradient(rng, optimizer):
+def test_a_step_moves_learnt_centers_by_their_gradient(rng, optimizer):
     """SGD's, by finite differences; Adam's, by how far it goes."""
     x, y = blobs(rng, rows=30)
     model = with_head(AnchoredDistance(3, 4.0, width=2, learnt=True))
@@ -85,14 +85,14 @@ def test_a_step_moves_learnt_centres_by_their_gradient(rng, optimizer):
     )
     model.compile(optimizer, cac_tf.losses.CACLoss(0.2))
     model.build((None, 5))
-    start = model.centres
+    start = model.centers
     logits = model.predict(x, verbose=0)["logits"]
     gradient = oracle.central_differences(
         lambda c: oracle.cac_loss(y, oracle.distances(logits, c), 0.2).mean(),
         np.float64(start),
     )
     model.fit(x, y, batch_size=30, verbose=0)
-    step = model.centres - start
+    step = model.centers - start
     if optimizer.name == "SGD" or isinstance(optimizer, keras.optimizers.SGD):
         np.testing.assert_allclose(step, -rate * gradient, atol=2e-6)
     else:
@@ -110,42 +110,42 @@ def test_class_means_for_any_head(rng, tmp_path, width, learnt):
         right = outputs["logits"][:, :3].argmax(axis=1) == y
     else:
         right = outputs["distances"].argmin(axis=1) == y
-    counts = model.fit_centres(x, y)
+    counts = model.fit_centers(x, y)
     np.testing.assert_array_equal(counts, np.bincount(y[right], minlength=3))
     assert counts.min() > 0
     for label in range(3):
         mean = np.float64(outputs["logits"][right & (y == label)]).mean(axis=0)
         np.testing.assert_allclose(
-            model.centres[label], mean, rtol=1e-4, atol=1e-5
+            model.centers[label], mean, rtol=1e-4, atol=1e-5
         )
     found = model.predict(x, verbose=0)
     np.testing.assert_allclose(
         found["distances"],
-        oracle.distances(found["logits"], model.centres),
+        oracle.distances(found["logits"], model.centers),
         rtol=1e-4,
         atol=1e-5,
     )
     model.calibrate(x, true_positive_rate=0.9)
     model.save(tmp_path / "model.keras")
     again = cac_tf.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(again.centres, model.centres)
+    np.testing.assert_array_equal(again.centers, model.centers)
     # Training starts from anchors, and from nowhere else.
     again.fit(x, y, epochs=1, verbose=0)
     assert again.distance_head.has_anchors is not learnt
     if not learnt:
-        np.testing.assert_array_equal(again.centres, 6.0 * np.eye(3, width))
+        np.testing.assert_array_equal(again.centers, 6.0 * np.eye(3, width))
 
 
 @pytest.mark.parametrize(("width", "learnt"), HEADS)
-def test_a_class_without_a_correct_example_keeps_its_centre(rng, width, learnt):
+def test_a_class_without_a_correct_example_keeps_its_center(rng, width, learnt):
     x, y = blobs(rng)
     model = with_head(AnchoredDistance(3, 6.0, width=width, learnt=learnt))
     model.fit(x, y, epochs=20, verbose=0)
-    before = model.centres
+    before = model.centers
     with pytest.warns(UserWarning, match="'class 1' keeps .*has no example"):
-        model.fit_centres(x[y != 1], y[y != 1])
-    np.testing.assert_array_equal(model.centres[1], before[1])
-    assert np.abs(model.centres[[0, 2]] - before[[0, 2]]).min() > 0
+        model.fit_centers(x[y != 1], y[y != 1])
+    np.testing.assert_array_equal(model.centers[1], before[1])
+    assert np.abs(model.centers[[0, 2]] - before[[0, 2]]).min() > 0
 
 
 @pytest.mark.parametrize("name", ["openmax", "class_z_score"])
@@ -156,7 +156,7 @@ def test_scores_of_logits_with_more_logits_than_classes(rng, name):
     head = AnchoredDistance(3, 6.0, width=5)
     model = small_classifier(backbone=backbone, head=head, score=name)
     model.fit(x, y, epochs=20, verbose=0)
-    model.fit_centres(x, y)
+    model.fit_centers(x, y)
     # Inputs of wanted logits: some have the largest one beyond the classes.
     kernel, bias = backbone.layers[-1].get_weights()
     wanted = rng.normal(0, 5, (200, 5))
@@ -211,7 +211,7 @@ def test_accuracy_of_a_score_of_logits_is_that_of_its_decisions(rng, width):
         assert evaluated["accuracy"] == pytest.approx(accuracy)
 
 
-def test_fewer_logits_than_classes_need_centres_first(rng):
+def test_fewer_logits_than_classes_need_centers_first(rng):
     x, y = blobs(rng)
     model = with_head(AnchoredDistance(3, width=2))
     with pytest.raises(ValueError, match=r"no anchors .*assign_class_means"):
@@ -219,21 +219,21 @@ def test_fewer_logits_than_classes_need_centres_first(rng):
     head = AnchoredDistance(3, width=2)
     model = with_head(head)
     model.build((None, 5))
-    centres = np.float32([[4, 0], [-2, 3], [-2, -3]])
-    head.assign_class_means(centres)
+    centers = np.float32([[4, 0], [-2, 3], [-2, -3]])
+    head.assign_class_means(centers)
     history = model.fit(x, y, epochs=20, verbose=0).history["accuracy"]
     assert history[-1] > 0.95
-    np.testing.assert_array_equal(model.centres, centres)
+    np.testing.assert_array_equal(model.centers, centers)
     model.calibrate(x, true_positive_rate=0.9)
     assert (model.predict_open_set(x).predicted_class_id == y).mean() > 0.95
 
 
 def test_some_scores_need_a_logit_of_each_class(rng):
-    """In two dimensions, three classes have centres, but no logits."""
+    """In two dimensions, three classes have centers, but no logits."""
     x, y = blobs(rng)
     model = with_head(AnchoredDistance(3, 4.0, width=2, learnt=True))
     model.fit(x, y, epochs=10, verbose=0)
-    model.fit_centres(x, y)
+    model.fit_centers(x, y)
     for name in ("class_z_score", "openmax", "she"):
         with pytest.raises(ValueError, match=f"'{name}' needs a logit.*has 2"):
             model.with_score(name)
@@ -249,7 +249,7 @@ def test_some_scores_need_a_logit_of_each_class(rng):
 
 def test_bad_heads():
     backbone = keras.Sequential([keras.Input([5]), keras.layers.Dense(3)])
-    with pytest.raises(ValueError, match="4 centres for 3 class names"):
+    with pytest.raises(ValueError, match="4 centers for 3 class names"):
         cac_tf.OpenSetClassifier(
             backbone, ["a", "b", "c"], head=AnchoredDistance(4, width=3)
         )
@@ -267,7 +267,7 @@ def test_many_classes_make_no_large_file(rng, tmp_path):
     x = np.float32(rng.standard_normal((4, 3)))
     model.build(x.shape)
     names = [weight.name for weight in model.distance_head.weights]
-    assert names == ["centres_are_anchors"]
+    assert names == ["centers_are_anchors"]
     model.set_threshold(100.0)
     model.save(tmp_path / "model.keras")
     assert (tmp_path / "model.keras").stat().st_size < 300_000
@@ -287,12 +287,12 @@ def test_a_function_of_ones_own_is_warned_about(rng):
     model.build((None, 5))
     own = tf.function(model)
     own(x)
-    with pytest.warns(UserWarning, match="compiled.*anchors as centres"):
+    with pytest.warns(UserWarning, match="compiled.*anchors as centers"):
         model.distance_head.assign_class_means(rng.standard_normal((3, 3)))
     # The model's own functions are compiled again by themselves.
     found = model.predict(x, verbose=0)
     np.testing.assert_allclose(
         found["distances"],
-        oracle.distances(found["logits"], model.centres),
+        oracle.distances(found["logits"], model.centers),
         rtol=1e-4,
     )

@@ -40,7 +40,7 @@ def trained(score, backbone=None):
     )
     model.compile("adam", cac_tf.losses.CACLoss(), metrics=["accuracy"])
     model.fit(x, y, epochs=25, verbose=0, validation_data=(x, y))
-    model.fit_centres(x, y)
+    model.fit_centers(x, y)
     # An example of a bank is its own neighbour: others are asked.
     x, y = texts(np.random.default_rng(1))
     model.calibrate(x, true_positive_rate=0.9)

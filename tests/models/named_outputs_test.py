@@ -89,7 +89,7 @@ def expected_outputs(model, x):
     x = np.float64(x)
     hidden = np.maximum(dense("hidden", x), 0.0)
     logits = dense("out", hidden)
-    distances = oracle.distances(logits, model.centres)
+    distances = oracle.distances(logits, model.centers)
     return {
         "features": hidden,
         "logits": logits,
@@ -122,7 +122,7 @@ def test_from_training_to_decisions_and_back_from_disk(
 
     with pytest.raises(ValueError, match="'error_and_gamma'"):
         model.calibrate(x, true_positive_rate=0.9)
-    model.fit_centres(x, y, batch_size=100)
+    model.fit_centers(x, y, batch_size=100)
     expected = expected_outputs(model, x)
     errors = squared_error(expected)
     unusual = (errors - errors.mean()) / errors.std()
@@ -142,7 +142,7 @@ def test_from_training_to_decisions_and_back_from_disk(
     np.testing.assert_allclose(
         decided.unknown_score[: len(x)], score, rtol=1e-3, atol=1e-3
     )
-    # By the centres, since the score reads gamma.
+    # By the centers, since the score reads gamma.
     np.testing.assert_array_equal(
         decided.predicted_class_id[: len(x)],
         expected["distances"].argmin(axis=1),
@@ -247,7 +247,7 @@ def test_a_subclassed_backbone_with_names(rng, tmp_path):
         [losses.CACLoss(), {"reconstruction": _squared_size}],
     )
     model.fit(x, y, epochs=5, verbose=0)
-    model.fit_centres(x, y)
+    model.fit_centers(x, y)
     model.calibrate(x, true_positive_rate=0.9)
     assert sorted(model.names_of_outputs) == [
         "distances",
@@ -341,7 +341,7 @@ def test_exported(rng, tmp_path):
     x, y = blobs(rng)
     model = compiled(autoencoder(), ErrorAndGamma())
     model.fit(x, y, epochs=3, verbose=0)
-    model.fit_centres(x, y)
+    model.fit_centers(x, y)
     model.calibrate(x, true_positive_rate=0.8)
     model.export(tmp_path / "saved")
     serve = tf.saved_model.load(str(tmp_path / "saved"))

@@ -75,7 +75,7 @@ def test_calls_give_named_outputs(trained_blobs):
     model, x, _ = trained_blobs
     (dense,) = model.backbone.layers
     kernel, bias = np.float64(dense.kernel), np.float64(dense.bias)
-    d = oracle.distances(np.float64(x) @ kernel + bias, model.centres)
+    d = oracle.distances(np.float64(x) @ kernel + bias, model.centers)
     names = ("features", "logits", "distances", "gamma")
     assert sorted(model.names_of_outputs) == sorted(names)
     for outputs in (
@@ -90,15 +90,15 @@ def test_calls_give_named_outputs(trained_blobs):
         np.testing.assert_allclose(
             found["logits"], np.float64(x) @ kernel + bias, rtol=1e-4, atol=1e-5
         )
-        expected = oracle.distances(found["logits"], model.centres)
+        expected = oracle.distances(found["logits"], model.centers)
         assert oracle.relative_error(found["distances"], expected) <= 1e-5
         gamma = oracle.gamma(np.float64(found["distances"]))
         assert oracle.relative_error(found["gamma"], gamma) <= 1e-5
         np.testing.assert_allclose(found["distances"], d, rtol=1e-3)
 
 
-def test_predict_follows_fit_centres(rng):
-    """predict -> fit_centres -> predict: the compiled function keeps up."""
+def test_predict_follows_fit_centers(rng):
+    """predict -> fit_centers -> predict: the compiled function keeps up."""
     x, y = blobs(rng)
     model = small_classifier()
     model.fit(x, y, epochs=10, verbose=0)
@@ -109,9 +109,9 @@ def test_predict_follows_fit_centres(rng):
     np.testing.assert_allclose(before, to_anchors, rtol=1e-4)
     expected = oracle.cac_loss(y, to_anchors).mean()
     assert loss_before == pytest.approx(expected, rel=1e-4)
-    counts = model.fit_centres(x, y)
+    counts = model.fit_centers(x, y)
     means = class_means(logits, y, 3)
-    np.testing.assert_allclose(model.centres, means, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(model.centers, means, rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(
         counts, np.bincount(y[logits.argmax(axis=1) == y], minlength=3)
     )
@@ -129,7 +129,7 @@ def test_predict_follows_loaded_weights(rng, tmp_path):
     x, y = blobs(rng)
     model, other = small_classifier(), small_classifier()
     model.fit(x, y, epochs=2, verbose=0)
-    model.fit_centres(x, y)
+    model.fit_centers(x, y)
     model.save_weights(tmp_path / "model.weights.h5")
     other.fit(x, y, epochs=1, verbose=0)
     other.predict(x, verbose=0)
@@ -139,7 +139,7 @@ def test_predict_follows_loaded_weights(rng, tmp_path):
         # For functions of one's own; those of the model are made anew.
         warnings.filterwarnings("ignore", message="Functions that were compil")
         other.load_weights(tmp_path / "model.weights.h5")
-    np.testing.assert_array_equal(other.centres, model.centres)
+    np.testing.assert_array_equal(other.centers, model.centers)
     np.testing.assert_allclose(
         other.predict(x, verbose=0)["distances"],
         model.predict(x, verbose=0)["distances"],
@@ -158,14 +158,14 @@ def test_predict_follows_loaded_weights(rng, tmp_path):
     assert other.distance_head.has_anchors
 
 
-def test_fit_centres_twice_changes_nothing(rng):
+def test_fit_centers_twice_changes_nothing(rng):
     x, y = blobs(rng)
     model = small_classifier()
     model.fit(x, y, epochs=3, verbose=0)
-    model.fit_centres(x, y)
-    first = model.centres
-    model.fit_centres(x, y, batch_size=7)
-    np.testing.assert_allclose(model.centres, first, rtol=1e-6, atol=1e-6)
+    model.fit_centers(x, y)
+    first = model.centers
+    model.fit_centers(x, y, batch_size=7)
+    np.testing.assert_allclose(model.centers, first, rtol=1e-6, atol=1e-6)
 
 
 def test_a_class_without_a_correct_example_keeps_its_anchor(rng):
@@ -174,11 +174,11 @@ def test_a_class_without_a_correct_example_keeps_its_anchor(rng):
     model.fit(x, y, epochs=10, verbose=0)
     wrong = np.where(y == 1, 2, np.where(y == 2, 1, 0))
     with pytest.warns(UserWarning, match="'dog' keeps its anchor.*none of its"):
-        model.fit_centres(x, wrong)
-    np.testing.assert_array_equal(model.centres[1], [0.0, 10.0, 0.0])
-    assert np.isfinite(model.centres).all()
+        model.fit_centers(x, wrong)
+    np.testing.assert_array_equal(model.centers[1], [0.0, 10.0, 0.0])
+    assert np.isfinite(model.centers).all()
     with pytest.warns(UserWarning, match="'cow' keeps.*has no example"):
-        model.fit_centres(x[y < 2], y[y < 2])
+        model.fit_centers(x[y < 2], y[y < 2])
 
 
 def test_life_of_theta(rng):
@@ -191,14 +191,14 @@ def test_life_of_theta(rng):
     theta = model.calibrate(x, true_positive_rate=0.9)  # with anchors
     assert model.threshold == theta
     model.predict_open_set(x)
-    model.fit_centres(x, y)
+    model.fit_centers(x, y)
     assert model.threshold is None
     model.calibrate(x, true_positive_rate=0.9)
     assert not model.distance_head.has_anchors
     model.fit(x, y, epochs=1, verbose=0)
     assert model.threshold is None
     assert model.distance_head.has_anchors
-    np.testing.assert_array_equal(model.centres, 10 * np.eye(3))
+    np.testing.assert_array_equal(model.centers, 10 * np.eye(3))
 
 
 @pytest.mark.parametrize("step", ["fit", "train_on_batch"])
@@ -215,7 +215,7 @@ def test_a_first_training_starts_from_nothing_earlier(rng, step):
     getattr(model, step)(x, y)
     assert model.threshold is None
     assert not model.score.is_fitted
-    np.testing.assert_array_equal(model.centres, 10 * np.eye(3))
+    np.testing.assert_array_equal(model.centers, 10 * np.eye(3))
     with pytest.raises(ValueError, match="has no statistics yet"):
         model.calibrate(x, true_positive_rate=0.9)
 
@@ -225,11 +225,11 @@ def test_decisions_follow_the_equation(rng, score):
     x, y = blobs(rng)
     model = small_classifier(score=score)
     model.fit(x, y, epochs=20, verbose=0)
-    model.fit_centres(x, y)
+    model.fit_centers(x, y)
     theta = model.calibrate(x, true_positive_rate=0.8)
     inputs = np.concatenate([x, np.float32(rng.normal(0, 4, (200, 5)))])
     out = model.predict_open_set(inputs, batch_size=37)
-    d = oracle.distances(logits_of(model, inputs), model.centres)
+    d = oracle.distances(logits_of(model, inputs), model.centers)
     values = oracle.gamma(d) if score == "gamma" else d
     np.testing.assert_allclose(
         out.unknown_score, values.min(axis=1), rtol=1e-3, atol=1e-6
@@ -267,7 +267,7 @@ def test_a_subclassed_backbone(rng, tmp_path):
     model = cac_tf.OpenSetClassifier(Subclassed(), ["a", "b", "c"])
     model.compile(keras.optimizers.SGD(0.1), cac_tf.losses.CACLoss())
     model.fit(x, y, epochs=5, verbose=0)
-    model.fit_centres(x, y)
+    model.fit_centers(x, y)
     model.calibrate(x, true_positive_rate=0.9)
     model.save(tmp_path / "model.keras")
     loaded = cac_tf.load_model(tmp_path / "model.keras")
@@ -293,13 +293,13 @@ def test_evaluate_gives_loss_and_metrics_in_keras_order(trained_blobs):
     loss, accuracy = model.evaluate(x, y, verbose=0)
     named = model.evaluate(x, y, verbose=0, return_dict=True)
     assert (loss, accuracy) == (named["loss"], named["accuracy"])
-    d = oracle.distances(logits_of(model, x), model.centres)
+    d = oracle.distances(logits_of(model, x), model.centers)
     assert loss == pytest.approx(oracle.cac_loss(y, d).mean(), rel=1e-4)
     assert accuracy == (d.argmin(axis=1) == y).mean()
 
 
 @pytest.mark.parametrize("metrics", [["accuracy"], [["acc"]], ("accuracy",)])
-def test_accuracy_in_every_form_is_that_of_the_nearest_centre(rng, metrics):
+def test_accuracy_in_every_form_is_that_of_the_nearest_center(rng, metrics):
     x, y = blobs(rng)
     model = small_classifier()
     model.compile(
@@ -314,7 +314,7 @@ def test_train_on_batch_starts_from_anchors_too(rng):
     x, y = blobs(rng)
     model = small_classifier()
     model.fit(x, y, epochs=5, verbose=0)
-    model.fit_centres(x, y)
+    model.fit_centers(x, y)
     model.calibrate(x, true_positive_rate=0.9)
     model.train_on_batch(x, y.tolist())
     found = []
@@ -386,12 +386,12 @@ def test_datasets_of_every_kind_give_the_same(rng):
         )
     results = []
     for source in sources:
-        model.fit_centres(source())
+        model.fit_centers(source())
         theta = model.calibrate(source(), true_positive_rate=0.9)
-        results.append((model.centres, theta))
+        results.append((model.centers, theta))
         assert len(model.predict_open_set(source()).label) == 60
-    for centres, theta in results:
-        np.testing.assert_allclose(centres, results[0][0], rtol=1e-6)
+    for centers, theta in results:
+        np.testing.assert_allclose(centers, results[0][0], rtol=1e-6)
         assert theta == pytest.approx(results[0][1], rel=1e-5)
 
 
@@ -406,7 +406,7 @@ def test_images_from_pixels_to_decisions_and_back_from_disk(rng, tmp_path):
         validation_data=(images, labels),
     ).history
     assert history["val_accuracy"][-1] == 1.0
-    model.fit_centres(images, labels)
+    model.fit_centers(images, labels)
     model.calibrate(images, true_positive_rate=0.9)
     model.save(tmp_path / "model.keras")
     before = model.predict_open_set(images)
@@ -415,7 +415,7 @@ def test_images_from_pixels_to_decisions_and_back_from_disk(rng, tmp_path):
     assert loaded.class_names == ("dark", "bright")
     assert loaded.threshold == model.threshold
     assert not loaded.distance_head.has_anchors
-    np.testing.assert_array_equal(loaded.centres, model.centres)
+    np.testing.assert_array_equal(loaded.centers, model.centers)
     np.testing.assert_array_equal(after.class_id, before.class_id)
     np.testing.assert_allclose(after.gamma, before.gamma, rtol=1e-5)
     # It is compiled and can be trained on.
@@ -472,7 +472,7 @@ def test_trains_compiled_with_augmentation_and_preprocessing(rng):
     assert history["accuracy"][-1] > 0.9
 
 
-def test_augmentation_acts_in_training_only_before_normalisation(rng):
+def test_augmentation_acts_in_training_only_before_normalization(rng):
     images, _ = dark_and_bright(rng, rows=4)
     seen = []
 
@@ -514,11 +514,11 @@ def test_mixed_precision(rng, policy):
     is_scaled = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
     assert is_scaled == (policy == "mixed_float16")
     model.fit(images, labels, epochs=15, verbose=0)
-    model.fit_centres(images, labels)
+    model.fit_centers(images, labels)
     scores = model.predict_scores(images)
     assert scores.distances.dtype == scores.gamma.dtype == np.float32
     # The head's arithmetic is float32: it equals the oracle on the logits.
-    d = oracle.distances(scores.logits, model.centres)
+    d = oracle.distances(scores.logits, model.centers)
     assert oracle.relative_error(scores.distances, d) <= 1e-6
     assert (scores.predicted_class_id == labels).mean() > 0.95
 
@@ -635,13 +635,13 @@ def test_bad_labels_change_nothing(rng):
     x, y = blobs(rng)
     model = small_classifier()
     model.fit(x, y, epochs=1, verbose=0)
-    model.fit_centres(x, y)
+    model.fit_centers(x, y)
     theta = model.calibrate(x, true_positive_rate=0.9)
     weights = [np.asarray(w) for w in model.weights]
     with pytest.raises(ValueError, match="Label 7"):
         model.fit(x, np.where(y == 0, 7, y), verbose=0)
     with pytest.raises(ValueError, match="Label 7"):
-        model.fit_centres(x, np.where(y == 0, 7, y))
+        model.fit_centers(x, np.where(y == 0, 7, y))
     assert model.threshold == theta
     for before, after in zip(weights, model.weights, strict=True):
         np.testing.assert_array_equal(before, np.asarray(after))
@@ -777,7 +777,7 @@ def test_a_training_that_is_refused_changes_nothing(rng, tmp_path, problem):
     x, y = blobs(rng)
     model = small_classifier(score="mahalanobis")
     model.fit(x, y, epochs=5, verbose=0)
-    model.fit_centres(x, y)
+    model.fit_centers(x, y)
     model.calibrate(x, true_positive_rate=0.9)
     before, theta = model.predict_open_set(x), model.threshold
     arguments = {"x": x, "y": y, "verbose": 0}
@@ -837,10 +837,10 @@ def test_lists_of_rows_and_of_batches(rng):
     model.fit([tuple(row) for row in x], y.tolist(), epochs=1, verbose=0)
     batches = [(x[i : i + 80], y[i : i + 80]) for i in (0, 80, 160)]
     model.fit(batches, epochs=20, verbose=0)
-    expected = model.fit_centres(x, y)
-    centres = model.centres.copy()
-    np.testing.assert_array_equal(model.fit_centres(batches), expected)
-    np.testing.assert_allclose(model.centres, centres, rtol=1e-5)
+    expected = model.fit_centers(x, y)
+    centers = model.centers.copy()
+    np.testing.assert_array_equal(model.fit_centers(batches), expected)
+    np.testing.assert_allclose(model.centers, centers, rtol=1e-5)
     scores = model.predict_scores(x)
     for given in ([tuple(row) for row in x], x.tolist(), batches):
         actual = model.predict_scores(given)
@@ -858,15 +858,15 @@ def test_lists_of_rows_and_of_batches(rng):
 def test_what_was_compiled_is_forgotten_with_compile(rng):
     """As of Keras' own functions: a layer may have been changed in place."""
     x, _ = blobs(rng)
-    normalise = keras.layers.Normalization()
-    normalise.adapt(x)
+    normalize = keras.layers.Normalization()
+    normalize.adapt(x)
     model = small_classifier(
         backbone=keras.Sequential(
-            [keras.Input([5]), normalise, keras.layers.Dense(3)]
+            [keras.Input([5]), normalize, keras.layers.Dense(3)]
         )
     )
     before = model.predict_scores(x).logits
-    normalise.adapt(7 * x + 3)
+    normalize.adapt(7 * x + 3)
     model.compile("sgd", cac_tf.losses.CACLoss())
     after = model.predict_scores(x).logits
     assert np.abs(after - before).max() > 0.1
@@ -1088,9 +1088,9 @@ def test_fit_without_labels(rng):
     model = small_classifier()
     model.build((None, 5))
     with pytest.raises(ValueError, match="needs labels"):
-        model.fit_centres(x)
+        model.fit_centers(x)
     with pytest.raises(ValueError, match="at least one example"):
-        model.fit_centres(x[:0], np.zeros(0, int))
+        model.fit_centers(x[:0], np.zeros(0, int))
 
 
 def test_load_model_errors(tmp_path):

@@ -49,7 +49,7 @@ def test_a_list_of_one_input_is_that_input(make):
     with warnings.catch_warnings():
         # The network is not trained.
         warnings.simplefilter("ignore")
-        model.fit_centres(x, y)
+        model.fit_centers(x, y)
     model.calibrate(x, true_positive_rate=0.9)
     assert len(model.predict_open_set(x).label) == 30
 
@@ -91,7 +91,7 @@ def test_data_of_another_kind(trained_blobs):
         for call in (
             lambda data: model.predict_open_set(data),
             lambda data: model.predict_scores(data),
-            lambda data: model.fit_centres(data, [0]),
+            lambda data: model.fit_centers(data, [0]),
             lambda data: model.calibrate(data, true_positive_rate=0.9),
             lambda data: small_classifier().fit(data, np.zeros(1, int)),
         ):
@@ -132,7 +132,7 @@ def test_another_size_is_a_sentence_where_nothing_resizes(preprocessing, rng):
             wrong = pixels(rng, shape).astype("float32")
             for call in (
                 lambda x: model.predict_scores(x),
-                lambda x: model.fit_centres(x, np.zeros(16, int)),
+                lambda x: model.fit_centers(x, np.zeros(16, int)),
                 lambda x: model.fit(x, np.arange(16) % 2, verbose=0),
             ):
                 with pytest.raises(
@@ -193,7 +193,7 @@ def calls_on_pixels():
             verbose=0,
         ),
         "train_on_batch": lambda m, x: m.train_on_batch(x, y),
-        "fit_centres": lambda m, x: m.fit_centres(x, y),
+        "fit_centers": lambda m, x: m.fit_centers(x, y),
         "calibrate": lambda m, x: m.calibrate(x, true_positive_rate=0.5),
         "predict_scores": lambda m, x: m.predict_scores(x),
         "predict_open_set": lambda m, x: m.predict_open_set(x),

@@ -165,13 +165,13 @@ def test_half_precision_logits(rng, calls):
 
 @pytest.mark.skipif(not ON_TENSORFLOW, reason="a custom loop of TensorFlow")
 def test_class_means_in_force_are_respected(rng):
-    """Outside `fit` a step may meet class means: then they are the centres."""
+    """Outside `fit` a step may meet class means: then they are the centers."""
     import tensorflow as tf
 
     x, y = blobs(rng)
     model = small_classifier()
     model.fit(x, y, epochs=5, verbose=0)
-    model.fit_centres(x, y)
+    model.fit_centers(x, y)
 
     def gradient():
         with tf.GradientTape() as tape:
@@ -220,7 +220,7 @@ def test_distances_count_where_the_step_does_not_train(rng, calls):
         np.testing.assert_allclose(loss, expected, rtol=1e-6)
 
     assert_loss_of_distances()
-    model.distance_head.replace_centres(rng.standard_normal((3, 3)))
+    model.distance_head.replace_centers(rng.standard_normal((3, 3)))
     assert_loss_of_distances()
     if ON_TENSORFLOW:  # JAX traces both branches.
         # Of the class means, by their own distances.
@@ -279,14 +279,14 @@ def test_weights_are_saved_where_they_always_were(rng, tmp_path):
     x, y = blobs(rng)
     model = small_classifier()
     model.fit(x, y, epochs=1, verbose=0)
-    model.fit_centres(x, y)
+    model.fit_centers(x, y)
     model.save(tmp_path / "model.keras")
     plain = keras.saving.load_model(tmp_path / "model.keras", compile=False)
-    np.testing.assert_array_equal(plain.centres, model.centres)
+    np.testing.assert_array_equal(plain.centers, model.centers)
     plain.save(tmp_path / "plain.keras")
     for name in ("model", "plain"):
         again = cac_tf.load_model(tmp_path / f"{name}.keras")
-        np.testing.assert_array_equal(again.centres, model.centres)
+        np.testing.assert_array_equal(again.centers, model.centers)
         expected = model(x)
         outputs = again(x)
         assert sorted(outputs) == sorted(expected)

@@ -24,7 +24,7 @@ def fitted(score, rows=240):
     x, y = blobs(np.random.default_rng(0))
     model = small_classifier(backbone=network(), score=score)
     model.fit(x, y, epochs=3, verbose=0)
-    model.fit_centres(x[:rows], y[:rows])
+    model.fit_centers(x[:rows], y[:rows])
     model.calibrate(x, true_positive_rate=0.9)
     return model, x
 
@@ -61,7 +61,7 @@ def test_weights_saved_before_a_fit_take_the_statistics_away(tmp_path):
     model.load_weights(tmp_path / "early.weights.h5")
     assert model.threshold is None
     assert not model.score.is_fitted
-    with pytest.raises(ValueError, match="call fit_centres"):
+    with pytest.raises(ValueError, match="call fit_centers"):
         model.predict_scores(x)
 
 

@@ -86,7 +86,7 @@ def test_equals_the_equations(mode, num_classes, noise):
 
 def test_the_oracle_for_many_classes_is_the_oracle(rng):
     anchors = 10.0 * np.eye(7)
-    logits, labels = oracle.near_centres(rng, anchors, 0.5, rows=9)
+    logits, labels = oracle.near_centers(rng, anchors, 0.5, rows=9)
     np.testing.assert_allclose(
         oracle.distances_to_anchors(logits), oracle.distances(logits, anchors)
     )

@@ -593,7 +593,7 @@ def test_curves_of_all_scores(rng):
     assert labels[:2] == [f"{auroc:.3f} max_logit", f"{auroc:.3f} gamma"]
 
 
-def test_curves_differ_in_colour_and_in_kind_of_line(rng):
+def test_curves_differ_in_color_and_in_kind_of_line(rng):
     """As many as there are scores."""
     evaluation, _ = example(rng)
     score = evaluation.metrics["scores"]["gamma"]
@@ -633,7 +633,7 @@ def test_figures_are_described(rng, tmp_path):
         f"OSCR curve of gamma, area {measures['oscr']:.3f}.",
         "Training over 2 epochs: loss from 2 to 1, accuracy 0.900 at the end.",
         "Logits of the test images in three dimensions, by class (cat, dog, "
-        "cow and unknown), with the class centres.",
+        "cow and unknown), with the class centers.",
     ]
 
 

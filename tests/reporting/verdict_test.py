@@ -52,11 +52,11 @@ CONFIG = {
 def test_intervals_are_those_of_wilson(right, count):
     z = 1.959963984540054
     p = right / count
-    centre = (p + z**2 / (2 * count)) / (1 + z**2 / count)
+    center = (p + z**2 / (2 * count)) / (1 + z**2 / count)
     half = z / (1 + z**2 / count)
     half *= np.sqrt(p * (1 - p) / count + z**2 / (4 * count**2))
     digits = 1 if count >= 1000 else 0
-    low, high = 100 * (centre - half), 100 * (centre + half)
+    low, high = 100 * (center - half), 100 * (center + half)
     expected = (
         f"{100 * p:.{digits}f} % "
         f"[{max(low, 0):.{digits}f}-{min(high, 100):.{digits}f}]"

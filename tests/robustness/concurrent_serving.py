@@ -38,7 +38,7 @@ def prepare(folder):
     )
     model.compile("adam", cac_tf.losses.CACLoss())
     model.fit(images[known], labels[known], epochs=2, verbose=0)
-    model.fit_centres(images[known], labels[known])
+    model.fit_centers(images[known], labels[known])
     model.calibrate(images[known], true_positive_rate=0.9)
     path = write_model_folder(model, folder / "serving", 1)
     loaded = tf.saved_model.load(str(path))

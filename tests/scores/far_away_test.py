@@ -59,7 +59,7 @@ def rejected(seed):
     network, x, y = classifier()
     model = cac_tf.OpenSetClassifier.from_classifier(network, list("abc"))
     rules = [scores.get(name) for name in NAMES]
-    model.fit_centres(x, y)
+    model.fit_centers(x, y)
     assert model.fit_scores(rules, x, y) == {}
     names = {name for rule in rules for name in rule.READS}
 

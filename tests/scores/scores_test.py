@@ -250,9 +250,9 @@ def test_mahalanobis_without_shrinkage(rng, unseen, mode):
     means = np.stack([x[labels == k].mean(axis=0) for k in range(4)])
     within = np.linalg.inv(np.cov(x - means[labels], rowvar=False, bias=True))
     overall = np.linalg.inv(np.cov(x, rowvar=False, bias=True))
-    offsets, from_centre = u[:, None] - means, u - x.mean(axis=0)
+    offsets, from_center = u[:, None] - means, u - x.mean(axis=0)
     nearest = np.einsum("bki,ij,bkj->bk", offsets, within, offsets).min(axis=1)
-    background = np.einsum("bi,ij,bj->b", from_centre, overall, from_centre)
+    background = np.einsum("bi,ij,bj->b", from_center, overall, from_center)
     for rule, expected in (
         (scores.Mahalanobis(shrinkage=None), nearest),
         (scores.RelativeMahalanobis(shrinkage=None), nearest - background),
@@ -459,7 +459,7 @@ def test_latent_openmax_of_nothing(rng):
 
 
 def test_two_heads(mode, rng):
-    """The sum of both heads' standardised largest logits, negated."""
+    """The sum of both heads' standardized largest logits, negated."""
     first = 9 * np.eye(4)[np.arange(200) % 4] + rng.standard_normal((200, 4))
     second = 0.3 * first + rng.standard_normal((200, 4))
     unseen = 3 * rng.standard_normal((30, 4)), rng.standard_normal((30, 4))
@@ -680,7 +680,7 @@ def test_who_is_classified_correctly():
     wide = {"logits": logits}
     batch = scores.KnownBatch(labels, None, wide, num_classes=2)
     assert batch.is_correct.tolist() == [True, True, False]
-    # Three classes of two logits: no anchors, so the nearest centre.
+    # Three classes of two logits: no anchors, so the nearest center.
     narrow = {
         "logits": logits[:, :2],
         "distances": np.float32([[1, 2, 3], [3, 2, 1], [3, 1, 2]]),

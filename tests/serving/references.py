@@ -27,11 +27,11 @@ def expected_answer(model, images, version, theta=None, valid=None):
     logits = model.predict_scores(images).logits
     if theta is None:
         of_classes = np.broadcast_to(model.threshold, len(model.class_names))
-        gamma = oracle.gamma(oracle.distances(logits, model.centres))
+        gamma = oracle.gamma(oracle.distances(logits, model.centers))
         theta = of_classes[np.where(valid, gamma.argmin(axis=1), 0)]
     return oracle.served_answer(
         logits,
-        model.centres,
+        model.centers,
         theta,
         model.class_names,
         version,

@@ -738,7 +738,7 @@ def test_until_converged(tmp_path):
     assert metrics["epochs"] == len(history) < 100
 
 
-def test_evaluate_recentres_and_changes_the_score(finished, tmp_path):
+def test_evaluate_recenters_and_changes_the_score(finished, tmp_path):
     """What was evaluated is saved, and is what the numbers say."""
     model = f"--model={finished / 'model.keras'}"
     out = tmp_path / "logit"
@@ -752,16 +752,16 @@ def test_evaluate_recentres_and_changes_the_score(finished, tmp_path):
     changed = cac_tf.load_model(out / "model.keras")
     assert changed.threshold == pytest.approx(after["threshold"])
     assert changed.score.name == "max_logit"
-    again = tmp_path / "recentred"
-    run(cac_evaluate, model, f"--output_dir={again}", "--recentre")
-    # Centres come from the same images: nothing changes.
+    again = tmp_path / "recentered"
+    run(cac_evaluate, model, f"--output_dir={again}", "--recenter")
+    # Centers come from the same images: nothing changes.
     np.testing.assert_allclose(
-        cac_tf.load_model(again / "model.keras").centres,
-        cac_tf.load_model(finished / "model.keras").centres,
+        cac_tf.load_model(again / "model.keras").centers,
+        cac_tf.load_model(finished / "model.keras").centers,
         rtol=1e-5,
     )
-    recentred = json.loads((again / "metrics.json").read_text())
-    assert recentred["auroc"] == pytest.approx(before["auroc"], abs=1e-5)
+    recentered = json.loads((again / "metrics.json").read_text())
+    assert recentered["auroc"] == pytest.approx(before["auroc"], abs=1e-5)
 
 
 def test_the_folder_that_is_taken_without_output_dir(tmp_path, monkeypatch):
@@ -816,7 +816,7 @@ def test_negatives_of_the_command_line(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_recentring_a_cross_entropy_model(tmp_path):
+def test_recentering_a_cross_entropy_model(tmp_path):
     out = tmp_path / "run"
     run(
         cac_train,
@@ -831,12 +831,12 @@ def test_recentring_a_cross_entropy_model(tmp_path):
         "openmax_log_sum_exp",
     ]
     assert (metrics["method"], metrics["score"]) == ("cross_entropy", "openmax")
-    # Class means are centres that mean something to it: nothing changes.
+    # Class means are centers that mean something to it: nothing changes.
     again = tmp_path / "again"
     model = f"--model={out / 'model.keras'}"
-    run(cac_evaluate, model, f"--output_dir={again}", "--recentre")
-    recentred = json.loads((again / "metrics.json").read_text())
-    assert recentred["auroc"] == pytest.approx(metrics["auroc"], abs=1e-5)
+    run(cac_evaluate, model, f"--output_dir={again}", "--recenter")
+    recentered = json.loads((again / "metrics.json").read_text())
+    assert recentered["auroc"] == pytest.approx(metrics["auroc"], abs=1e-5)
     assert metrics["bhattacharyya"] is not None
 
 
@@ -1013,9 +1013,9 @@ def test_configs_that_are_none(finished, tmp_path):
         (
             {
                 "format": 4,
-                "settings": {**settings, "model": "m", "recentre": 1},
+                "settings": {**settings, "model": "m", "recenter": 1},
             },
-            "model, recentre: no part of a training's configuration",
+            "model, recenter: no part of a training's configuration",
         ),
         (
             {"format": 4, "settings": {**settings, "backend": "jax"}},

@@ -20,7 +20,7 @@ PROGRAM = (
 
 
 def assert_exact(folder, name):
-    """Without batch normalisation, all but the last bits are the same."""
+    """Without batch normalization, all but the last bits are the same."""
     one, several = [
         np.load(folder / f"{place}_exact.npz") for place in ("1x1_0", name)
     ]
@@ -49,7 +49,7 @@ def test_devices_give_the_weights_of_one(tmp_path):
     for devices in (2, 4):
         several = np.load(tmp_path / f"{devices}x1_0.npz")
         for name in one.files:
-            # Sums in another order, through nine batch normalisations. Where
+            # Sums in another order, through nine batch normalizations. Where
             # replicas had statistics or means of their own, it was 0.05.
             np.testing.assert_allclose(
                 several[name], one[name], rtol=1e-5, atol=5e-5, err_msg=name

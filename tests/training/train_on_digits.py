@@ -6,8 +6,8 @@
 
 Three batches of 64 images and one of 61; 65 to validate with. Random numbers
 are left out: on TensorFlow they are those of each device. WHAT: "few" writes
-the weights, centres, theta and scores after an epoch, of the benchmark network
-and of a small one without batch normalisation; "whole" does, and then trains a
+the weights, centers, theta and scores after an epoch, of the benchmark network
+and of a small one without batch normalization; "whole" does, and then trains a
 run in two stages that is interrupted and goes on with one device, beside one
 that was never interrupted, and prints the measures of both.
 """
@@ -34,7 +34,7 @@ PLAIN = {"scale": 1.0, "rotation": 0.0, "dropout": 0.0, "batch_size": 64}
 
 
 def two_layers(num_classes, input_shape, seed=None, **others):
-    """Without batch normalisation, which makes rounding large."""
+    """Without batch normalization, which makes rounding large."""
     seeds = [seed, seed and seed + 1]
     return keras.Sequential(
         [

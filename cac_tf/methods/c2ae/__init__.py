@@ -18,7 +18,7 @@ errors are means over pixels in [0, 1], not sums; with `preset="fair"`, the
 classifier is trained with augmentation (the decoder never is: on augmented
 digits it reconstructed validation images much worse). The threshold is
 calibrated like that of every score; with `threshold="extreme_values"` it is the
-paper's, from generalised Pareto distributions
+paper's, from generalized Pareto distributions
 (`extreme_values.extreme_value_threshold`). `preset="paper"` has the learning
 rate of re-implementations, and the 30 epochs of the code of Neal et al.
 """

@@ -16,10 +16,10 @@ def with_reconstructions(network, statistics, width, seed):
     """A classifier's network that also reconstructs its inputs as each class.
 
     Args:
-        network: Keras model, normalised (B, H, W, C) images -> (B, K) logits.
+        network: Keras model, normalized (B, H, W, C) images -> (B, K) logits.
         statistics: mean and std of the channels, for pixels in [0, 1].
         width: of the decoder.
-        seed: seed of its initialisation.
+        seed: seed of its initialization.
 
     Returns:
         Functional model with the outputs `logits`, and those of
@@ -127,7 +127,7 @@ class DecoderTraining(ImageTraining):
         pixels = self.pixels(images, training)
         # The frozen encoder is in evaluation mode.
         latents = self.encoder(
-            self.preprocessing.normalise(pixels), training=False
+            self.preprocessing.normalize(pixels), training=False
         )
         return {
             "pixels": pixels,

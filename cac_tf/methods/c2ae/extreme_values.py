@@ -51,7 +51,7 @@ def extreme_value_threshold(
 ):
     """Theta with the smallest probability of a wrong decision.
 
-    Generalised Pareto distributions describe the largest errors of images as
+    Generalized Pareto distributions describe the largest errors of images as
     their own class and the smallest of images as another class, which stand for
     those of unknown images. (The paper reads off a plot of mean excesses where
     a tail begins; here it is a share of the errors. Below the tail, shares are

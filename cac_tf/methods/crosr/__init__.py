@@ -17,7 +17,7 @@ the reconstruction. With `preset="fair"`, it is trained like all methods here.
 With `preset="paper"`, it has the 30 epochs without augmentation of the code
 behind most rows of Table 1, and from the re-implementation saketd403/CROSR: SGD
 from 0.05, batches of 128, weight decay 5e-4, dropout 0.25. (That code has 500
-epochs, halves the learning rate every 30, and changes colours; here, the rate
+epochs, halves the learning rate every 30, and changes colors; here, the rate
 falls to 0 by a cosine.)
 """
 

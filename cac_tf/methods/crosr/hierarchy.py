@@ -26,13 +26,13 @@ def with_hierarchical_reconstruction(
       sigmoid.
 
     Args:
-        network: functional or Sequential model, normalised (B, H, W, C)
+        network: functional or Sequential model, normalized (B, H, W, C)
             images -> (B, K) logits.
         statistics: mean and std of the channels, for pixels in [0, 1].
         latent_channels: channels M of each z_l.
         weight_decay: L2 penalty on the weights that are added, as of the
             networks.
-        seed: seed of their initialisation.
+        seed: seed of their initialization.
 
     Returns:
         Functional model, (B, H, W, C) -> dict of float32: `logits`; `latents`,
@@ -122,7 +122,7 @@ def maps_of(network):
 
     Sizes count that are at most half of the one before, the image's being the
     first: what follows a strided convolution or a pooling, with its
-    normalisation, activation and dropout.
+    normalization, activation and dropout.
 
     Args:
         network: functional or Sequential model on images.

@@ -52,7 +52,7 @@ class ConditionalGAN(AdversarialTraining):
         image_shape: (height, width, channels).
         num_classes: N.
         width: filters of the discriminator's first convolutions.
-        seed: seed of initialisation and noise.
+        seed: seed of initialization and noise.
 
     Call arguments:
         images: (B, H, W, C), of which only the number counts.

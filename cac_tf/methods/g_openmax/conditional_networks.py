@@ -56,7 +56,7 @@ def generator(image_shape, num_classes, width, seed):
         num_classes: N.
         width: a quarter of the filters that each of the two starts with; 64 in
             that re-implementation.
-        seed: seed of the initialisation.
+        seed: seed of the initialization.
 
     Returns:
         Functional model, [(B, `NOISE`), (B, N)] -> (B, H, W, C) in [0, 1].
@@ -100,7 +100,7 @@ def discriminator(image_shape, num_classes, width, seed):
     Args:
         image_shape, num_classes: as for `generator`.
         width: filters of the first convolutions.
-        seed: seed of the initialisation.
+        seed: seed of the initialization.
 
     Returns:
         Functional model, [(B, H, W, C) in [0, 1], (B, N)] -> (B, 1).
@@ -109,15 +109,15 @@ def discriminator(image_shape, num_classes, width, seed):
     images = keras.Input(image_shape, name="images")
     vectors = keras.Input([num_classes], name="class_vectors")
     class_map = ClassMap(dtype="float32", name="class_map")(images, vectors)
-    centred = layers.Rescaling(2.0, -1.0, dtype="float32", name="centred")
+    centered = layers.Rescaling(2.0, -1.0, dtype="float32", name="centered")
     maps = [
         _leaky(_convolution(x, width, seeds, f"{name}_conv1"), f"{name}_1")
-        for name, x in (("image", centred(images)), ("class", class_map))
+        for name, x in (("image", centered(images)), ("class", class_map))
     ]
     x = layers.Concatenate(dtype="float32", name="both")(maps)
     for index, filters in enumerate((4 * width, 8 * width), 2):
         x = _convolution(x, filters, seeds, f"conv{index}")
-        x = _leaky(image_networks.normalised(x, f"norm{index}"), str(index))
+        x = _leaky(image_networks.normalized(x, f"norm{index}"), str(index))
     x = layers.Flatten(dtype="float32", name="flat")(x)
     x = layers.Dense(
         1,
@@ -142,7 +142,7 @@ def _convolution(x, filters, seeds, name):
 
 
 def _activated(x, name):
-    x = image_networks.normalised(x, f"norm_{name}")
+    x = image_networks.normalized(x, f"norm_{name}")
     return layers.ReLU(dtype="float32", name=f"relu_{name}")(x)
 
 

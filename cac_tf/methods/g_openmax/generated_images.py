@@ -124,6 +124,6 @@ class ClassifiedImages(keras.Model):
         images = with_frozen(self.generator, inputs, training=self._in_training)
         seen = images
         if self.preprocessing is not None:
-            seen = self.preprocessing.normalise(images)
+            seen = self.preprocessing.normalize(images)
         logits = with_frozen(self.classifier, seen, training=self._in_training)
         return images, ops.cast(logits, "float32")

@@ -100,7 +100,7 @@ class AdversarialAutoEncoder(AdversarialTraining):
             with the first. (With one logit, the norm "pixel" gives D a gradient
             of length 1 by each pixel. That outweighs the reconstruction's, as
             each pixel is a small part of an image.)
-        seed: seed of initialisation, dropout and noise.
+        seed: seed of initialization, dropout and noise.
 
     Call arguments:
         images: (B, H, W, C), values 0...255.

@@ -2,9 +2,9 @@
 """Encoder, generator and discriminator of Neal et al. (ECCV 2018).
 
 After the released code: convolutions like those of the benchmark's classifier,
-N(0, 0.05), batch normalisation and leaky ReLU. Other than here, that code drops
+N(0, 0.05), batch normalization and leaky ReLU. Other than here, that code drops
 channels of the input image, not after the last block; starts the scales of its
-batch normalisation by N(1, 0.02), not with 1; and gives the last transposed
+batch normalization by N(1, 0.02), not with 1; and gives the last transposed
 convolution a bias. Every layer computes in float32, whatever the policy: the
 gradient's gradient is taken of them.
 """
@@ -97,7 +97,7 @@ def encoder(image_shape, width, dropout, seed):
         image_shape: (height, width, channels).
         width: filters of the first convolution.
         dropout: share of channels dropped after each block.
-        seed: seed of initialisation and dropout.
+        seed: seed of initialization and dropout.
 
     Returns:
         Functional model, (B, H, W, C) in [0, 1] -> (B, `latent_width`).
@@ -147,7 +147,7 @@ def generator(image_shape, width, seed):
     Args:
         image_shape: (height, width, channels).
         width: an eighth of the filters of the first transposed convolution.
-        seed: seed of the initialisation.
+        seed: seed of the initialization.
 
     Returns:
         Functional model, (B, `latent_width`) -> (B, H, W, C) in [0, 1].
@@ -164,7 +164,7 @@ def generator(image_shape, width, seed):
             x, filters, size, strides, seeds, f"up{index}"
         )
         x = layers.LeakyReLU(0.01, dtype="float32", name=f"relu{index}")(x)
-        x = normalised(x, f"norm{index}")
+        x = normalized(x, f"norm{index}")
     x = transposed_convolution(x, image_shape[-1], 4, 2, seeds, "up3")
     x = layers.Activation("sigmoid", dtype="float32", name="pixels")(x)
     return keras.Model(inputs, cropped(x, image_shape), name="generator")
@@ -178,7 +178,7 @@ def _convolutions(x, width, dropout, seeds):
             x = _convolution(
                 x, multiple * width, strides, next(seeds), f"conv{number}"
             )
-            x = normalised(x, f"norm{number}")
+            x = normalized(x, f"norm{number}")
             x = layers.LeakyReLU(0.2, dtype="float32", name=f"relu{number}")(x)
         x = layers.SpatialDropout2D(
             dropout, seed=next(seeds), dtype="float32", name=f"dropout{number}"
@@ -208,7 +208,7 @@ def transposed_convolution(x, filters, size, strides, seeds, name):
     Args:
         x: (B, H, W, C) Keras tensor.
         filters, size, strides: of the convolution.
-        seeds: iterator of seeds, of which the initialisation takes one.
+        seeds: iterator of seeds, of which the initialization takes one.
         name: name of the layer.
 
     Returns:
@@ -226,8 +226,8 @@ def transposed_convolution(x, filters, size, strides, seeds, name):
     )(x)
 
 
-def normalised(x, name):
-    """Batch normalisation of a Keras tensor, as in all networks here."""
+def normalized(x, name):
+    """Batch normalization of a Keras tensor, as in all networks here."""
     return layers.BatchNormalization(
         momentum=0.9, epsilon=1e-5, dtype="float32", name=name
     )(x)

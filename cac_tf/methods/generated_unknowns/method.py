@@ -52,7 +52,7 @@ class GeneratedUnknowns(SupervisedMethod):
 
     The published codes train 1 and 2 in one loop. No gradient passes from one
     to the other, so the order changes nothing but the random numbers. Known
-    and generated images share batches here, so batch normalisation sees both.
+    and generated images share batches here, so batch normalization sees both.
 
     A subclass defines `unknowns`, and may define `train_generator`.
     """

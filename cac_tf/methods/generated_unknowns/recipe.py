@@ -61,7 +61,7 @@ class GeneratedUnknownsRecipe(PublishedRecipe):
     )
     generation_mode: str = field(
         "evaluation",
-        "Whether dropout and batch normalisation of generator and classifier "
+        "Whether dropout and batch normalization of generator and classifier "
         "(osrci: of the encoder too) behave as in evaluation or as in training "
         "(Neal et al.'s code) while unknown images are generated.",
         choices=("evaluation", "training"),

@@ -26,10 +26,10 @@ def with_reconstruction_as_input(
         statistics: mean and std of the C channels of images in [0, 1].
         latents, width: of the auto-encoder.
         weight_decay: of the layer that tells the symmetry.
-        seed: seed of the initialisation and the symmetries.
+        seed: seed of the initialization and the symmetries.
 
     Returns:
-        Functional model, normalised (B, H, W, C) images -> dict: `logits`;
+        Functional model, normalized (B, H, W, C) images -> dict: `logits`;
         `reconstruction`, (B, H, W, C) in [0, 1]; `symmetry`, (B,), by which
         each image was changed, and `symmetry_logits`, (B, 8), what the network
         takes it for. (Outside training, it is 0.) The auto-encoder is not
@@ -49,14 +49,14 @@ def with_reconstruction_as_input(
         image_networks.pixels_again(inputs, statistics)
     )
     mean, std = map(np.array, statistics)
-    normalised = layers.Rescaling(
+    normalized = layers.Rescaling(
         scale=(1.0 / std).tolist(),
         offset=(-mean / std).tolist(),
         dtype="float32",
-        name="normalised",
+        name="normalized",
     )(reconstruction)
     both = layers.Concatenate(dtype="float32", name="both")(
-        [inputs, normalised]
+        [inputs, normalized]
     )
     changed, symmetry = RandomSymmetry(
         seeds[1] >> 1, dtype="float32", name="symmetry"

@@ -179,7 +179,7 @@ class CounterfactualSearch(keras.Model):
         """(B,) values of `search_loss` for latents."""
         images = self.generator(latents, training=self._in_training)
         if self.preprocessing is not None:
-            images = self.preprocessing.normalise(images)
+            images = self.preprocessing.normalize(images)
         logits = self.classifier(images, training=self._in_training)
         return search_loss(
             ops.cast(logits, "float32"), latents, start, *self._loss

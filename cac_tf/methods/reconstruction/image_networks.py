@@ -3,7 +3,7 @@
 
 The decoder has the convolutions of the generator of Neal et al. (ECCV 2018),
 the code behind most rows of Table 1 of the CAC paper, with leaky ReLUs of 0.2,
-Glorot's initialisation and a bias of the pixels.
+Glorot's initialization and a bias of the pixels.
 """
 
 import keras
@@ -45,11 +45,11 @@ def parts_of(network):
     return keras.Model(both.input, both.outputs[0], name="encoder"), last
 
 
-def pixels_again(normalised, statistics):
-    """Pixels in [0, 1] of normalised images.
+def pixels_again(normalized, statistics):
+    """Pixels in [0, 1] of normalized images.
 
     Args:
-        normalised: (B, H, W, C) Keras tensor.
+        normalized: (B, H, W, C) Keras tensor.
         statistics: mean and std of the channels, two lists.
 
     Returns:
@@ -58,7 +58,7 @@ def pixels_again(normalised, statistics):
     mean, std = statistics
     return layers.Rescaling(
         scale=list(std), offset=list(mean), dtype="float32", name="pixels"
-    )(normalised)
+    )(normalized)
 
 
 def decoder(latent_width, image_shape, width, seed):
@@ -68,7 +68,7 @@ def decoder(latent_width, image_shape, width, seed):
         latent_width: D.
         image_shape: (height, width, channels).
         width: filters of the last convolution but one are twice as many.
-        seed: seed of the initialisation.
+        seed: seed of the initialization.
 
     Returns:
         Functional model, (B, D) -> (B, H, W, C) float32 in [0, 1].
@@ -123,7 +123,7 @@ def auto_encoder(image_shape, latents, width, seed):
         image_shape: (height, width, channels).
         latents: width of the latents.
         width: filters of the first convolution.
-        seed: seed of the initialisation.
+        seed: seed of the initialization.
 
     Returns:
         Functional model, (B, H, W, C) -> (B, H, W, C) float32, both in [0, 1].

@@ -29,14 +29,14 @@ def l2_penalty(weight_decay):
     return keras.regularizers.L2(weight_decay / 2) if weight_decay else None
 
 
-def normalised_convolution(x, filters, size, strides, penalty, seed, name):
+def normalized_convolution(x, filters, size, strides, penalty, seed, name):
     """A convolution without bias, padded as in PyTorch, and its batch norm.
 
     Args:
         x: (B, H, W, C) Keras tensor.
         filters, size, strides: of the convolution.
         penalty: regularizer of all weights, or None.
-        seed: seed of the initialisation, He normal by fan-out.
+        seed: seed of the initialization, He normal by fan-out.
         name: name of the layers, with a placeholder for their kind, e.g.
             "{}1".
 

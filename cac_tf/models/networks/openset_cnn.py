@@ -27,9 +27,9 @@ def openset_cnn(
 ) -> keras.Model:
     """The network that the paper's benchmark trains, ending in logits.
 
-    Nine 3x3 convolutions without bias, each followed by batch normalisation
+    Nine 3x3 convolutions without bias, each followed by batch normalization
     and leaky ReLU (slope 0.2); channel dropout after each third one; one
-    dense layer. Padding and initialisation are those of the paper's authors:
+    dense layer. Padding and initialization are those of the paper's authors:
     one pixel on every side (Keras' "same" pads strided convolutions on the
     other side), He normal by fan-out, dense N(0, 0.01).
 
@@ -39,7 +39,7 @@ def openset_cnn(
         dropout: share of channels dropped after each block, in [0, 1).
         weight_decay: L2 penalty on all trainable weights, batch norm and
             biases too, as a gradient of `weight_decay * w`.
-        seed: seed of initialisation and dropout.
+        seed: seed of initialization and dropout.
         name: name of the model.
 
     Returns:
@@ -62,7 +62,7 @@ def openset_cnn(
     for block in _BLOCKS:
         for filters, strides in block:
             index += 1
-            x = network_parts.normalised_convolution(
+            x = network_parts.normalized_convolution(
                 x, filters, 3, strides, penalty, next(seeds), f"{{}}{index}"
             )
             x = layers.LeakyReLU(negative_slope=0.2, name=f"relu{index}")(x)

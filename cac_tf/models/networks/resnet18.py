@@ -31,7 +31,7 @@ def resnet18(
         dropout: share of the pooled features dropped, in [0, 1).
         weight_decay: L2 penalty on all trainable weights, batch norm and
             biases too, as a gradient of `weight_decay * w`.
-        seed: seed of initialisation and dropout.
+        seed: seed of initialization and dropout.
         name: name of the model.
 
     Returns:
@@ -49,7 +49,7 @@ def resnet18(
     seeds = network_parts.seed_sequence(seed)
 
     def convolution(x, filters, size, strides, place):
-        return network_parts.normalised_convolution(
+        return network_parts.normalized_convolution(
             x, filters, size, strides, penalty, next(seeds), f"{place}_{{}}"
         )
 

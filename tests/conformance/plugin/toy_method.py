@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A method of somebody else: nothing in cac_tf knows of this file.
 
-An auto-encoder learns first. Then a classifier with learnt centres trains on
+An auto-encoder learns first. Then a classifier with learnt centers trains on
 known images and on negatives, labelled -1; its backbone carries the frozen
 auto-encoder along and gives the error of reconstruction as an output of its
 own, which a score reads.
@@ -84,7 +84,7 @@ class ErrorOfReconstruction(keras.layers.Layer):
 
 
 class Toy(methods.Method):
-    """Two networks, two trainings, negatives, learnt centres."""
+    """Two networks, two trainings, negatives, learnt centers."""
 
     name = "toy"
     recipe = Recipe

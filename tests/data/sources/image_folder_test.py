@@ -18,21 +18,21 @@ from cac_tf.data.sources import image_folder
 from cac_tf.data.sources.image_folder import folder_classes
 
 
-def paint(path, colour, mode="RGB", size=(10, 10)):
+def paint(path, color, mode="RGB", size=(10, 10)):
     path.parent.mkdir(parents=True, exist_ok=True)
-    PIL.Image.new(mode, size, colour).save(path)
+    PIL.Image.new(mode, size, color).save(path)
 
 
 @pytest.fixture
 def flat_folder(tmp_path):
     """One sub-folder a class: 20 red, 10 green, 5 blue images."""
-    for name, colour, count in (
+    for name, color, count in (
         ("red", (200, 0, 0), 20),
         ("green", (0, 200, 0), 10),
         ("blue", (0, 0, 200), 5),
     ):
         for i in range(count):
-            paint(tmp_path / name / f"{i:02}.png", colour)
+            paint(tmp_path / name / f"{i:02}.png", color)
     return tmp_path
 
 
@@ -233,7 +233,7 @@ def test_every_kind_of_image_is_converted_and_counted(tmp_path):
     assert "2 images in grey" in notes
     assert "1 images with an alpha channel" in notes
     assert "1 images of another size" in notes
-    assert "1 images of another colour mode" in notes
+    assert "1 images of another color mode" in notes
 
 
 def tiff_of_12_bits(pixels):

@@ -35,7 +35,7 @@ def test_layout_of_the_benchmark(num_classes, input_shape, parameters, flat):
         )
 
 
-def test_initialisation():
+def test_initialization():
     net = openset_cnn(100, seed=1)
     for i, filters in ((2, 64), (9, 128)):
         kernel = np.asarray(net.get_layer(f"conv{i}").kernel)
@@ -68,10 +68,10 @@ def test_strided_convolution_pads_one_pixel_on_every_side(rng):
 def test_weight_decay_has_the_gradient_of_l2_on_every_weight():
     decay = 0.1
     net = openset_cnn(2, (8, 8, 1), weight_decay=decay, seed=0)
-    penalised = sum(
+    penalized = sum(
         len(layer._get_regularization_losses()) for layer in net.layers
     )
-    assert penalised == len(net.trainable_weights)
+    assert penalized == len(net.trainable_weights)
     expected = sum(
         (np.asarray(w, "float64") ** 2).sum() for w in net.trainable_weights
     )

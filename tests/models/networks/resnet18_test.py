@@ -22,7 +22,7 @@ def test_stages():
 
 
 def test_a_block_adds_its_input(rng):
-    """With its second normalisation at zero, a block is ReLU of its input."""
+    """With its second normalization at zero, a block is ReLU of its input."""
     net = resnet18(3, (8, 8, 3), seed=0)
     norm = net.get_layer("stage1_block1_2_norm")
     norm.gamma.assign(np.zeros(64))

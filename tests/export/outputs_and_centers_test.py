@@ -60,7 +60,7 @@ def backbone_with_outputs(num_logits, names):
 
 
 ALL = ("logits", "misfit", "features", "reconstruction")
-# Number of classes, options of the head, outputs of the backbone, centres,
+# Number of classes, options of the head, outputs of the backbone, centers,
 # and scores.
 CASES = {
     "learnt": (3, {"learnt": True}, None, "own", ("gamma", "energy")),
@@ -125,7 +125,7 @@ CASES = {
 
 def calibrated(case, score):
     """A calibrated model, and inputs of which some are rejected."""
-    num_classes, head, outputs, centres, _ = CASES[case]
+    num_classes, head, outputs, centers, _ = CASES[case]
     rng = np.random.default_rng(1)
     keras.utils.set_random_seed(2)
     num_logits = head.get("width", num_classes)
@@ -139,7 +139,7 @@ def calibrated(case, score):
     )
     model.build((None, WIDTH))
     x, labels = blobs(rng, num_classes)
-    if centres == "means":
+    if centers == "means":
         # Around the logits that there are, so that all classes occur.
         logits = model.backbone.predict(x, verbose=0)
         logits = logits["logits"] if outputs else logits
@@ -190,7 +190,7 @@ def test_an_export_decides_like_the_model_in_memory(
             assert np.isfinite(value).all(), name
     # And as the equations have it, from the logits.
     logits = model.predict_scores(x).logits
-    d = oracle.distances(logits, model.centres)
+    d = oracle.distances(logits, model.centers)
     num_classes = len(model.class_names)
     assert answer["probabilities"].shape == (len(sent), num_classes)
     shares = oracle.softmin(d)

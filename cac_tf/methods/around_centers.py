@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Methods whose loss is one of distances to class centres."""
+"""Methods whose loss is one of distances to class centers."""
 
 import dataclasses
 
@@ -21,18 +21,18 @@ class Recipe(recipes.Recipe):
     )
 
 
-class AroundCentresMethod(SupervisedMethod):
-    """Centres that start as anchors; scores of the distances to class means."""
+class AroundCentersMethod(SupervisedMethod):
+    """Centers that start as anchors; scores of the distances to class means."""
 
     recipe = Recipe
     scores = ("gamma", "min_distance", "max_logit")
-    # Whether training moves the centres away from the anchors.
-    has_learnt_centres = False
+    # Whether training moves the centers away from the anchors.
+    has_learnt_centers = False
 
     def head(self, recipe, num_classes):
         return layers.AnchoredDistance(
             num_classes,
             recipe.magnitude,
-            learnt=self.has_learnt_centres,
+            learnt=self.has_learnt_centers,
             name="distance_head",
         )
