@@ -112,39 +112,6 @@ def _replaced(owner, name, value):
         setattr(owner, name, before)
 
 
-def add_late_weight(
-    layer, name, shape, initializer, dtype="float32", trainable=False
-):
-    """A weight of a layer that may be built already.
-
-    The number of rows of a statistic is known only after data were seen, but
-    Keras locks a layer's tracker once the layer is built.
-
-    Returns:
-        `keras.Variable`, tracked: saved, loaded and exported with the layer.
-    """
-    tracker = layer._tracker
-    was_locked = tracker.locked
-    tracker.unlock()
-    try:
-        return layer.add_weight(
-            name=name,
-            shape=shape,
-            initializer=initializer,
-            dtype=dtype,
-            trainable=trainable,
-            autocast=False,
-        )
-    finally:
-        if was_locked:
-            tracker.lock()
-
-
-def forget_weight(layer, variable):
-    """Removes a weight from its layer."""
-    layer._untrack_variable(variable)
-
-
 def set_direction(metric, direction):
     """Says whether larger ("up") or smaller ("down") values are better."""
     metric._direction = direction
@@ -153,6 +120,11 @@ def set_direction(metric, direction):
 def compute_dtypes(layer):
     """Set of the types in which a layer, and those inside it, compute."""
     return {one.compute_dtype for one in layer._flatten_layers()}
+
+
+def layers_inside(layer):
+    """List of a layer and those inside it."""
+    return list(layer._flatten_layers())
 
 
 def tables_inside(layer):
@@ -172,12 +144,6 @@ def tables_inside(layer):
             several = value if isinstance(value, (list, tuple)) else [value]
             found += [part for part in several if isinstance(part, kind)]
     return found
-
-
-def mode_of(metric):
-    """What callbacks call the direction: "max" or "min"; None: not known."""
-    directions = {"up": "max", "down": "min"}
-    return directions.get(getattr(metric, "_direction", None))
 
 
 def is_in_a_graph(tensor):

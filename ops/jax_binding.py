@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from cac_tf.ops import loader
+from cac_tf.ops import stock
 
 _HANDLERS = ("CacTfAnchoredCacLoss", "CacTfAnchoredCacLossGrad")
 _library = None
@@ -129,7 +129,9 @@ def _gradient_backward(magnitude, anchor_weight, residuals, upstream):
     logits, labels, row_state, first = residuals
 
     def total(logits, loss, anchor, tuplet):
-        anchor_loss, tuplet_loss = loader.stock_loss(labels, logits, magnitude)
+        anchor_loss, tuplet_loss = stock.anchor_and_tuplet_loss(
+            labels, logits, magnitude
+        )
         return jnp.sum(
             (loss + tuplet) * tuplet_loss
             + (anchor_weight * loss + anchor) * anchor_loss

@@ -10,7 +10,6 @@ import pathlib
 import re
 import types
 import warnings
-from collections.abc import Callable
 from collections.abc import Iterator
 
 import keras
@@ -24,10 +23,7 @@ _DTYPES = ("float32", "bfloat16", "float16")
 # The kernels keep class indices in float32.
 _MAX_CLASSES = 2**24
 
-_Loss = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]
-
 _is_enabled = True
-_stock_loss: _Loss | None = None
 _stock_only = contextvars.ContextVar("cac_tf_stock_operations", default=False)
 
 
@@ -48,24 +44,6 @@ def set_enabled(enabled: bool) -> None:
     """
     global _is_enabled
     _is_enabled = bool(enabled)
-
-
-def set_stock_loss(function: _Loss) -> None:
-    """Sets the loss in stock operations, which second derivatives use.
-
-    Args:
-        function: (labels, logits, magnitude) to (anchor, tuplet) losses.
-    """
-    global _stock_loss
-    _stock_loss = function
-
-
-def stock_loss(
-    labels: Tensor, logits: Tensor, magnitude: float
-) -> tuple[Tensor, Tensor]:
-    """The loss in stock operations: (anchor, tuplet), (B,) each."""
-    assert _stock_loss is not None  # Set by the module of the loss.
-    return _stock_loss(labels, logits, magnitude)
 
 
 @contextlib.contextmanager

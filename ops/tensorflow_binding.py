@@ -5,7 +5,7 @@ import typing
 
 import tensorflow as tf
 
-from cac_tf.ops import loader
+from cac_tf.ops import stock
 
 _operations = None
 
@@ -93,7 +93,7 @@ def _second_gradient(operation, upstream):
         outer.watch(watched)
         with tf.GradientTape() as inner:
             inner.watch(logits)
-            anchor_loss, tuplet_loss = loader.stock_loss(
+            anchor_loss, tuplet_loss = stock.anchor_and_tuplet_loss(
                 labels, logits, operation.get_attr("magnitude")
             )
             total = tf.reduce_sum(

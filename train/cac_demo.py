@@ -72,7 +72,7 @@ def page_of(values):
     path = command_line.model_file(values)
     quiet.load_keras()
     model = models.load_model(path)
-    demo.check_takes_photos(model.raw_input_shape)
+    demo.check_takes_photos(model.inputs_taken.fixed_shape)
     if model.threshold is None:
         raise ValueError(
             f"--model={values.model} has no threshold, so it cannot say "

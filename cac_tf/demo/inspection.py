@@ -72,7 +72,6 @@ class Inspector:
     >>> network = keras.Sequential([keras.Input([8, 8, 1]),
     ...     keras.layers.Flatten(), keras.layers.Dense(6)])
     >>> model = cac_tf.OpenSetClassifier(network, digits.class_names)
-    >>> model.build((None, 8, 8, 1))
     >>> model.set_threshold(1e-3)
     >>> inspector = Inspector(model, digits)
     >>> seen = inspector.inspect(digits.train.images[7])
@@ -87,7 +86,9 @@ class Inspector:
     ) -> None:
         model.require_threshold()
         self.model, self.dataset = model, dataset
-        self._compared = "features" if model.has_features else "logits"
+        self._compared = "logits"
+        if "features" in model.network.names_of_outputs:
+            self._compared = "features"
         self.training = self._neighbours = None
         self.known_scores = self.unknown_scores = np.empty(0, "float32")
         if dataset is None:

@@ -55,7 +55,7 @@ def build_page(
         ValueError: the model takes no images of 1 or 3 channels.
         ModuleNotFoundError: Gradio is not installed.
     """
-    shape = inspector.model.raw_input_shape
+    shape = inspector.model.inputs_taken.fixed_shape
     check_takes_photos(shape)
     with gradio.Blocks(title=title, analytics_enabled=False) as page:
         gradio.Markdown(f"# {html.escape(title)}")

@@ -28,10 +28,11 @@ from cac_tf.experiments.run_folder import RunFolderError
 from cac_tf.experiments.run_folder import data_summary
 from cac_tf.experiments.run_folder import read_config
 from cac_tf.experiments.score_choice import choose_score
-from cac_tf.methods.known_data import fit_score
-from cac_tf.methods.known_data import fit_to_known_data
-from cac_tf.methods.known_data import recenter
+from cac_tf.hyperparameters import MAGNITUDE
+from cac_tf.methods.known_data import known_examples
+from cac_tf.methods.known_data import open_set_classifier
 from cac_tf.models import load_model
+from cac_tf.models.image_classifier import share_of_mirrored
 
 # If neither the model nor the user says which theta to use.
 _TRUE_POSITIVE_RATE = 0.95
@@ -163,8 +164,8 @@ def evaluate_saved(
             tell("note", f"{name}: {note}")
     if config.tta != SAME:
         # It is unknown how a model without our augmentation was trained.
-        flip = getattr(model.augmentation, "flip", None)
-        methods.check_tta(config.tta, dataset.name, flip)
+        mirrored = share_of_mirrored(model.classifier)
+        methods.check_tta(config.tta, dataset.name, mirrored)
     model, is_changed = _prepared(config, model, dataset, tell)
     evaluation = evaluate(
         model, dataset, name_of_method, compared, unknown_data=others
@@ -200,26 +201,34 @@ def _tfds_folder(options):
 
 
 def _prepared(config, model, dataset, tell):
-    """The model with the wanted score, tta, centers and theta."""
-    is_changed = False
-    score = config.score or model.score.name
+    """The model with the wanted score, tta, centers and threshold."""
+    before = model
     tta = model.tta if config.tta == SAME else config.tta
-    if score not in (model.score.name, AUTO):
-        model, is_changed = model.with_score(score, tta), True
+    score = model.score
+    if config.score == AUTO:
+        # The choice follows; until then, one that needs no fit.
+        score = score_rules.get("max_logit")
+    elif config.score not in (None, score.name):
+        score = score_rules.get(config.score)
+    if config.recenter:
+        model = open_set_classifier(
+            model.classifier,
+            dataset,
+            score,
+            magnitude=model.magnitude or MAGNITUDE,
+            tta=tta,
+            features_layer=model.network.features_layer,
+        )
+    elif score is not model.score:
+        examples = known_examples(score, dataset)
+        model = model.with_score(score, *examples, tta=tta)
     elif tta != model.tta:
-        model, is_changed = model.with_score(model.score, tta), True
-    if config.recenter and score == AUTO:
-        recenter(model, dataset)
-        is_changed = True
-    elif config.recenter:
-        fit_to_known_data(model, dataset)
-        is_changed = True
-    elif not model.score.is_fitted and score != AUTO:
-        fit_score(model, dataset)
-    if score == AUTO:
-        chosen, separations = choose_score(model, dataset)
+        model = model.with_score(score, statistics=model.statistics, tta=tta)
+    if config.score == AUTO:
+        chosen, statistics, separations = choose_score(model, dataset)
         tell("chosen", chosen.name, separations)
-        model, is_changed = model.with_score(chosen), True
+        model = model.with_score(chosen, statistics=statistics)
+    is_changed = model is not before
     rate = config.true_positive_rate
     if config.threshold is not None:
         model.set_threshold(config.threshold)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import time
 import warnings
 from collections.abc import Mapping
@@ -101,9 +102,9 @@ def evaluate(
         dataset: `OpenSetDataset`.
         method: name of the method, for the record; None if not known.
         scores: further scores to compare the model's own with: names, or
-            `scores.Score` objects, which are fitted if they are not. One that
-            cannot be used with this model or fitted to these data is left out
-            with a warning.
+            `scores.Score` objects, which are fitted to the known data. One
+            that cannot be used with this model or fitted to these data is left
+            out with a warning.
         batch_size: batch size of the predictions.
         unknown_data: dict from a name to further unknown images. Each set is
             measured by itself against the known test data, as
@@ -121,34 +122,31 @@ def evaluate(
             f"The model knows the classes {list(model.class_names)}, the data "
             f"set's known classes are {list(dataset.class_names)}."
         )
-    if tuple(model.raw_input_shape) != dataset.image_shape:
-        raise ValueError(
-            f"The model takes images of shape {tuple(model.raw_input_shape)}, "
-            f"the data set has {dataset.image_shape} (height, width, "
-            "channels)."
-        )
-    model.require_fitted_score()
-    rules = [
+    _check_image_shape(model.inputs_taken, dataset.image_shape)
+    others = [
         score_rules.get(score)
         for score in scores
         if score is not model.score and score != model.score.name
     ]
-    names = [model.score.name, *(one.name for one in rules)]
+    names = [model.score.name, *(one.name for one in others)]
     if len(set(names)) < len(names):
         raise ValueError(
             "Scores that are compared must differ in their names (pass name= "
             f"to them); got {', '.join(names)}."
         )
-    rules = fitted_scores(model, dataset, rules, batch_size)
+    rules = {
+        model.score: model.statistics,
+        **fitted_scores(model, dataset, others, batch_size),
+    }
     unknown_data = unknown_data or {}
-    (known, unknown, *others), seconds = _outputs_of_parts(
+    (known, unknown, *further), seconds = _outputs_of_parts(
         model,
         [
             dataset.known_test.images,
             dataset.unknown_test.images,
             *unknown_data.values(),
         ],
-        [model.score, *rules],
+        rules,
         batch_size,
     )
     by_score = _by_score(
@@ -182,16 +180,31 @@ def evaluate(
         measures["unknown_data"] = {
             name: _measures_with(model, rules, dataset, known, other, len(x))
             for (name, x), other in zip(
-                unknown_data.items(), others, strict=True
+                unknown_data.items(), further, strict=True
             )
         }
     return dataclasses.replace(
         evaluation,
         metrics=measures,
         other_scores={
-            one.name: by_score[one.name].unknown_score for one in rules
+            one.name: by_score[one.name].unknown_score
+            for one in rules
+            if one is not model.score
         },
     )
+
+
+def _check_image_shape(taken, image_shape):
+    fits = len(taken.shape) == len(image_shape) and all(
+        size in (None, other)
+        for size, other in zip(taken.shape, image_shape, strict=True)
+    )
+    if not fits or taken.size not in (None, tuple(image_shape[:2])):
+        shape = (*(taken.size or taken.shape[:-1]), taken.shape[-1])
+        raise ValueError(
+            f"The model takes images of shape {shape}, the data set has "
+            f"{image_shape} (height, width, channels)."
+        )
 
 
 def _by_score(model, rules, dataset, known, unknown, unknown_labels):
@@ -212,7 +225,7 @@ def _by_score(model, rules, dataset, known, unknown, unknown_labels):
             min_distance=outputs["min_distance"],
             logits=outputs["logits"],
         )
-        for one in [model.score, *rules]
+        for one in rules
     }
 
 
@@ -254,7 +267,7 @@ def _has_own_centers(model):
 
     Training with cross-entropy does not use the anchors.
     """
-    return model.score.reads_distances or not model.distance_head.has_anchors
+    return model.score.reads_distances or not model.has_anchors
 
 
 def fitted_scores(model, dataset, rules, batch_size=256):
@@ -266,38 +279,44 @@ def fitted_scores(model, dataset, rules, batch_size=256):
     Args:
         model: `OpenSetClassifier`.
         dataset: `OpenSetDataset`.
-        rules: list of `scores.Score`; fitted ones stay as they are.
+        rules: list of `scores.Score`.
         batch_size: batch size of the predictions.
 
     Returns:
-        Those of the scores that can be used; a warning names each other one.
+        Dict from those of the scores that can be used to their statistics; a
+        warning names each other one.
     """
-    problems = {}
+    statistics, problems = {}, {}
     for one in rules:
         try:
             model.require_outputs_for(one)
+            statistics[one.name] = {}
         except ValueError as error:
             problems[one.name] = error
     for held_out, examples in (
         (False, dataset.train),
         (True, dataset.validation),
     ):
-        fitted = [
+        learning = [
             one
             for one in rules
             if one.name not in problems
-            and not one.is_fitted
+            and one.IS_FITTED_TO_DATA
             and held_out == one.WANTS_HELD_OUT_DATA
         ]
-        if fitted:
-            problems |= model.fit_scores(
-                fitted, *examples, batch_size=batch_size
+        if learning:
+            found, failed = model.fit_scores(
+                learning, *examples, batch_size=batch_size
             )
+            statistics |= found
+            problems |= failed
     for name, problem in problems.items():
         warnings.warn(
             f"The score {name!r} is left out: {problem}", stacklevel=3
         )
-    return [one for one in rules if one.name not in problems]
+    return {
+        one: statistics[one.name] for one in rules if one.name not in problems
+    }
 
 
 def _outputs_of_parts(model, images_of_parts, rules, batch_size):
@@ -322,14 +341,15 @@ def _outputs_of_parts(model, images_of_parts, rules, batch_size):
         for outputs, images in _blocks(network(part)):
             arrays["logits"].append(outputs["logits"])
             arrays["min_distance"].append(outputs["distances"].min(axis=-1))
-            for one in rules:
+            for one, statistics in rules.items():
                 values = one.arguments_of(outputs)
-                arrays["unknown_score", one.name].append(one.of_arrays(*values))
+                of_arrays = functools.partial(one.of_arrays, **statistics)
+                arrays["unknown_score", one.name].append(of_arrays(*values))
                 arrays["predicted_class_id", one.name].append(
-                    np.asarray(one.predicted_class(outputs))
+                    np.asarray(one.predicted_class(outputs, **statistics))
                 )
                 if one.name not in seconds:
-                    seconds[one.name] = _seconds(one.of_arrays, *values)
+                    seconds[one.name] = _seconds(of_arrays, *values)
             if "network" not in seconds:
                 seconds["network"] = _seconds(
                     lambda x: list(network(x)), images

@@ -23,7 +23,7 @@ _MOST_COMPOSITES = 3000
 
 def choose_score(
     model: OpenSetClassifier, dataset: OpenSetDataset, seed: int = 0
-) -> tuple[Score, dict[str, float]]:
+) -> tuple[Score, dict[str, np.ndarray], dict[str, float]]:
     """The score that best separates known images from composites of them.
 
     A composite is the left half of one known validation image beside the
@@ -49,8 +49,8 @@ def choose_score(
         seed: seed of the choice of pairs.
 
     Returns:
-        The chosen `scores.Score`, fitted, and a dict of the AUROC of each
-        score that could be fitted, by its name.
+        The chosen `scores.Score`, its statistics, and a dict of the AUROC of
+        each score that could be fitted, by its name.
 
     Raises:
         ValueError: the data set is not of images, or has no validation images
@@ -66,15 +66,16 @@ def choose_score(
     with warnings.catch_warnings():
         # A score that cannot be used is not a candidate; no warning is needed.
         warnings.simplefilter("ignore", UserWarning)
-        rules = fitted_scores(
+        fitted = fitted_scores(
             model, dataset, [score_rules.get(n) for n in score_rules.names()]
         )
-    by_part = [_unknown_scores(model, rules, x) for x in (known, composites)]
+    by_part = [_unknown_scores(model, fitted, x) for x in (known, composites)]
     separations = {
-        rule.name: metrics.auroc(*(part[rule.name] for part in by_part))
-        for rule in rules
+        score.name: metrics.auroc(*(part[score.name] for part in by_part))
+        for score in fitted
     }
-    return max(rules, key=lambda rule: separations[rule.name]), separations
+    chosen = max(fitted, key=lambda score: separations[score.name])
+    return chosen, fitted[chosen], separations
 
 
 def _composites(images, labels, seed):
@@ -95,11 +96,12 @@ def _composites(images, labels, seed):
     return composites
 
 
-def _unknown_scores(model, rules, images):
-    """Dict of (n,) unknown scores by the names of the rules."""
-    parts = {rule.name: [] for rule in rules}
-    names = dict.fromkeys(name for rule in rules for name in rule.READS)
+def _unknown_scores(model, fitted, images):
+    """Dict of (n,) unknown scores by the names of the scores."""
+    parts = {score.name: [] for score in fitted}
+    names = dict.fromkeys(name for score in fitted for name in score.READS)
     for outputs, *_ in model.iterate_outputs(images, names=names):
-        for rule in rules:
-            parts[rule.name].append(rule.of_arrays(*rule.arguments_of(outputs)))
+        for score, statistics in fitted.items():
+            values = score.arguments_of(outputs)
+            parts[score.name].append(score.of_arrays(*values, **statistics))
     return {name: np.concatenate(part) for name, part in parts.items()}

@@ -14,6 +14,7 @@ import keras
 
 from cac_tf import lazy
 from cac_tf import methods
+from cac_tf import scores
 from cac_tf.annotations import Path
 from cac_tf.data import load_open_set_dataset
 from cac_tf.experiments.config import AUTO
@@ -26,7 +27,11 @@ from cac_tf.experiments.run_folder import changes
 from cac_tf.experiments.run_folder import changes_of_data
 from cac_tf.experiments.run_folder import data_summary
 from cac_tf.experiments.score_choice import choose_score
+from cac_tf.hyperparameters import MAGNITUDE
+from cac_tf.methods.known_data import check_enough_for
+from cac_tf.methods.known_data import open_set_classifier
 from cac_tf.models import OpenSetClassifier
+from cac_tf.training import ClassifierTraining
 from cac_tf.training import Processes
 from cac_tf.training import Runtime
 from cac_tf.training import TrainingRun
@@ -151,25 +156,34 @@ def _train_in(folder, config, runtime, dataset, tensorboard, tell):
     run = TrainingRun(
         runtime,
         folder.checkpoints,
-        # The choice follows the training; until then, one that needs no fit.
-        score="max_logit" if config.score == AUTO else config.score,
-        tta=config.tta,
         callbacks=_callbacks(folder, tensorboard, tell),
         after_epoch=_learning_curve(config, dataset),
         pictures=folder.file("pictures"),
     )
     method, recipe = methods.get(config.method), config.recipe_in_force
+    score = config.score
+    if score == AUTO:
+        # The choice follows; until then, one that needs no fit.
+        score = "max_logit"
     try:
+        check_enough_for(scores.get(score), dataset)
         with runtime.scope():
-            model = method.train(dataset, recipe, run)
+            classifier = method.train(dataset, recipe, run)
+            model = open_set_classifier(
+                classifier,
+                dataset,
+                score,
+                magnitude=_magnitude(recipe),
+                tta=config.tta,
+            )
     except ValueError:
         # If the method refuses the recipe, nothing is left behind.
         folder.remove_if_nothing_was_trained()
         raise
     if config.score == AUTO:
-        chosen, separations = choose_score(model, dataset)
+        chosen, statistics, separations = choose_score(model, dataset)
         tell("chosen", chosen.name, separations)
-        model = model.with_score(chosen)
+        model = model.with_score(chosen, statistics=statistics)
     method.calibrate(model, dataset, recipe, config.true_positive_rate)
     model.save(folder.file("model.keras"))
     evaluation = evaluate(model, dataset, config.method, config.scores)
@@ -230,9 +244,23 @@ def _learning_curve(config, dataset):
     if not every:
         return None
 
-    def after_epoch(model, epoch):
-        if epoch % every or not isinstance(model, OpenSetClassifier):
+    recipe = config.recipe_in_force
+    # Of those that need no fit, around the anchors.
+    score = config.score
+    if score == AUTO or scores.get(score).IS_FITTED_TO_DATA:
+        score = "max_logit"
+
+    def after_epoch(training, epoch):
+        if epoch % every or not isinstance(training, ClassifierTraining):
             return {}
+        model = OpenSetClassifier(
+            training.classifier,
+            dataset.class_names,
+            score,
+            centers=_magnitude(recipe),
+            tta=config.tta,
+            is_shared=True,
+        )
         measures = evaluate(model, dataset, config.method).metrics
         return {
             f"test_{name}": measures[name]
@@ -241,6 +269,11 @@ def _learning_curve(config, dataset):
         }
 
     return after_epoch
+
+
+def _magnitude(recipe):
+    """Length of the anchors; of methods without any, those of their scores."""
+    return getattr(recipe, "magnitude", MAGNITUDE)
 
 
 def _export(model, folder):

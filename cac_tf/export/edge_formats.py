@@ -25,7 +25,6 @@ from cac_tf import ops as fused_ops
 from cac_tf.annotations import Path
 from cac_tf.export.saved_model import answering_of
 from cac_tf.export.signatures import answer
-from cac_tf.export.signatures import input_shape
 from cac_tf.export.signatures import scored
 from cac_tf.models.open_set_classifier import OpenSetClassifier
 
@@ -64,9 +63,8 @@ def write_litert(
     Example:
 
     >>> import os, tempfile, keras, cac_tf
-    >>> backbone = keras.Sequential([keras.Input([2]), keras.layers.Dense(2)])
-    >>> model = cac_tf.OpenSetClassifier(backbone, ["left", "right"])
-    >>> model.build((None, 2))
+    >>> classifier = keras.Sequential([keras.Input([2]), keras.layers.Dense(2)])
+    >>> model = cac_tf.OpenSetClassifier(classifier, ["left", "right"])
     >>> path = os.path.join(tempfile.mkdtemp(), "model.tflite")
     >>> write_litert(model, path, allow_uncalibrated=True)
     >>> open(path, "rb").read()[4:8]
@@ -212,17 +210,14 @@ def _graph(model, version, allow_uncalibrated):
         )
     model = _in_float32(model)
     # Without a matrix product, whose centers would be quantized as well.
-    answering = answering._replace(
-        distance_formula=model.distance_head.current_formula(direct=True)
-    )
+    answering = answering._replace(direct=True)
 
     def serve(images):
         outputs = scored(model, images, answering)
         return answer(model, outputs, answering)
 
-    spec = tf.TensorSpec(
-        (None, *input_shape(model)), model.raw_input_dtype, name="images"
-    )
+    taken = model.inputs_taken
+    spec = tf.TensorSpec((None, *taken.fixed_shape), taken.dtype, name="images")
     return serve, [spec]
 
 
@@ -239,7 +234,6 @@ def _in_float32(model):
             "A model that computes in half precision is written as a copy in "
             f"float32, and it cannot be copied: {error}"
         ) from error
-    copy.build((None, *model.raw_input_shape))
     # Through a file: only so, layers such as Normalization take their weights.
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.weights.h5")

@@ -22,7 +22,6 @@ from cac_tf.export.saved_model import answering_of
 from cac_tf.export.saved_model import save_into
 from cac_tf.export.signatures import IMAGE_FEATURE
 from cac_tf.export.signatures import VECTOR_FEATURE
-from cac_tf.export.signatures import input_shape
 from cac_tf.models.open_set_classifier import OpenSetClassifier
 
 _README = os.path.join(os.path.dirname(__file__), "model_folder.md")
@@ -135,10 +134,10 @@ def write_model_folder(
             f"{target} exists; a served version is never overwritten. Choose "
             "a higher version."
         )
-    if model.built and None in input_shape(model):
+    if model.built and None in model.inputs_taken.fixed_shape:
         raise ValueError(
             "A served model needs inputs of one size, or requests cannot be "
-            f"batched; this one takes {model.raw_input_shape}. Give it "
+            f"batched; this one takes {model.inputs_taken.shape}. Give it "
             "preprocessing=ImagePreprocessing(height, width)."
         )
     answering = answering_of(
@@ -146,7 +145,7 @@ def write_model_folder(
     )
     # None is in it only where a network is not built, which answering_of
     # refuses.
-    shape = cast("tuple[int, ...]", input_shape(model))
+    shape = cast("tuple[int, ...]", model.inputs_taken.fixed_shape)
     _make_writable(directory)
     with atomic_files.new_folder(target) as temporary:
         signatures = save_into(temporary, model, answering)
@@ -156,7 +155,7 @@ def write_model_folder(
             shape,
             name,
             batch_sizes,
-            model.raw_input_dtype,
+            model.inputs_taken.dtype,
         )
         _write_configurations(directory, name, batch_sizes)
         if version > max(_versions(directory), default=0):
@@ -277,7 +276,7 @@ def _write_requests(directory, signatures, model):
     os.makedirs(folder, exist_ok=True)
     for signature in signatures:
         request = warm_up.example_json(
-            signature, input_shape(model), model.raw_input_dtype
+            signature, model.inputs_taken.fixed_shape, model.inputs_taken.dtype
         )
         text = json.dumps(request)
         path = os.path.join(folder, f"{signature}.json")
@@ -331,7 +330,7 @@ def _write_readme(
 ):
     import tensorflow as tf
 
-    shape, dtype = " x ".join(map(str, shape)), model.raw_input_dtype
+    shape, dtype = " x ".join(map(str, shape)), model.inputs_taken.dtype
     takes_files = "encoded_images" in signatures
     pixels = ", pixels in 0...255" if "uint8_images" in signatures else ""
     example = (

@@ -17,7 +17,6 @@ from cac_tf.annotations import Path
 from cac_tf.export.defaults import DEFAULT_MAX_PIXELS
 from cac_tf.export.signatures import LARGEST
 from cac_tf.export.signatures import Answering
-from cac_tf.export.signatures import input_shape
 from cac_tf.export.signatures import signatures
 from cac_tf.labels import UNKNOWN_NAME
 from cac_tf.models.open_set_classifier import OpenSetClassifier
@@ -61,9 +60,8 @@ def write_saved_model(
     Example:
 
     >>> import os, tempfile, keras, numpy as np, tensorflow as tf, cac_tf
-    >>> backbone = keras.Sequential([keras.Input([2]), keras.layers.Dense(2)])
-    >>> model = cac_tf.OpenSetClassifier(backbone, ["left", "right"])
-    >>> model.build((None, 2))
+    >>> classifier = keras.Sequential([keras.Input([2]), keras.layers.Dense(2)])
+    >>> model = cac_tf.OpenSetClassifier(classifier, ["left", "right"])
     >>> path = os.path.join(tempfile.mkdtemp(), "saved")
     >>> write_saved_model(model, path, allow_uncalibrated=True)
     >>> served = tf.saved_model.load(path).signatures["serving_default"]
@@ -138,8 +136,8 @@ def _description(model, answering):
         "class_names": list(model.class_names),
         "threshold": answering.theta.tolist(),
         "score": model.score.name,
-        "input_shape": list(input_shape(model)),
-        "input_dtype": model.raw_input_dtype,
+        "input_shape": list(model.inputs_taken.fixed_shape),
+        "input_dtype": model.inputs_taken.dtype,
         "version": answering.version,
         "cac_tf": __version__,
     }
@@ -195,13 +193,9 @@ def answering_of(
         theta = LARGEST
     else:
         theta = model.require_threshold()
-    if not model.built:
-        raise ValueError("The model is not built yet: fit or call it.")
-    model.require_fitted_score()
     _require_finite_weights(model)
     return Answering(
         np.float32(theta),
-        model.distance_head.current_formula(),
         operator.index(version),
         max_image_pixels,
     )

@@ -38,24 +38,10 @@ class Answering(typing.NamedTuple):
     """How a served model answers, apart from its weights."""
 
     theta: np.ndarray | np.floating  # float32, () or (N,), one for each class
-    distance_formula: typing.Callable  # of `AnchoredDistance`, traceable
     version: int  # echoed in every row
     max_pixels: int  # of an encoded image
-
-
-def input_shape(model: OpenSetClassifier) -> Shape:
-    """(H, W, C) of served images; the network's size where theirs is free.
-
-    For inputs that are not images: their shape.
-    """
-    shape = tuple(model.raw_input_shape)
-    if len(shape) == 3 and None in shape[:2]:
-        own = (
-            getattr(model.preprocessing, "height", None),
-            getattr(model.preprocessing, "width", None),
-        )
-        shape = (shape[0] or own[0], shape[1] or own[1], shape[2])
-    return shape
+    # Whether distances are formed without a matrix product.
+    direct: bool = False
 
 
 def takes_encoded_images(shape: Shape) -> bool:
@@ -89,9 +75,9 @@ def scored(
     """
     import tensorflow as tf
 
-    network_outputs = model.network(images, training=False)
+    network_outputs = model.network(images)
     logits = network_outputs["logits"]
-    distances = answering.distance_formula(logits)
+    distances = model.distances_of(logits, answering.direct)
     # Infinity and NaN show in a sum, in one pass. (So does a sum beyond 1e38;
     # no network makes sense of such pixels.)
     total = tf.reduce_sum(distances, axis=1)
@@ -102,10 +88,8 @@ def scored(
     if is_allowed is not None:
         is_valid &= is_allowed
     distances = tf.where(is_valid[:, tf.newaxis], distances, LARGEST)
-    gamma = model.rejection_score(distances)
-    outputs = model.with_score_outputs(
-        {**network_outputs, "distances": distances, "gamma": gamma}
-    )
+    outputs = model.with_decision(network_outputs, distances)
+    gamma = outputs["gamma"]
     score = outputs["unknown_score"]
     num_classes = distances.shape[-1]
     if type(model.score) not in _NEVER_ABOVE_DISTANCES:
@@ -185,8 +169,10 @@ def signatures(
     """
     import tensorflow as tf
 
-    shape = input_shape(model)
-    spec = tf.TensorSpec((None, *shape), model.raw_input_dtype, name="images")
+    shape = model.inputs_taken.fixed_shape
+    spec = tf.TensorSpec(
+        (None, *shape), model.inputs_taken.dtype, name="images"
+    )
     column = tf.TensorSpec((None,), tf.float32, name="threshold")
     texts = tf.TensorSpec((None,), tf.string, name="images")
     # NaN marks a row that is not valid, at no cost; whole numbers have none.

@@ -13,11 +13,16 @@ lazy.package(
             "dense_distances",
         ],
         "batch_normalization": ["BatchNormalization"],
+        "class_distances": ["ClassDistances"],
         "class_conditioned_reconstruction": [
             "ClassConditionedReconstruction",
             "label_conditions",
         ],
-        "image_preprocessing": ["ImagePreprocessing", "channel_statistics"],
+        "image_preprocessing": [
+            "ImagePreprocessing",
+            "channel_statistics",
+            "normalization",
+        ],
         "open_set_decision": ["OpenSetDecision"],
         "random_symmetry": ["RandomSymmetry", "apply_symmetry"],
         "rejection_score": ["RejectionScore", "rejection_scores", "softmin"],

@@ -1,22 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Distances from logits to class centers (paper, section 3.1)."""
+"""Distances from logits to anchors and other centers (paper, section 3.1)."""
 
-import typing
-import warnings
-from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
-from numpy.typing import ArrayLike
 
-from cac_tf import keras_private
 from cac_tf.annotations import Config
 from cac_tf.annotations import Shape
 from cac_tf.annotations import Tensor
 from cac_tf.arguments import as_float
-from cac_tf.arguments import whole_number
 from cac_tf.hyperparameters import MAGNITUDE
 from cac_tf.layers.precision import full_precision
 
@@ -98,7 +92,7 @@ def anchored_distances(logits: Tensor, magnitude: float = MAGNITUDE) -> Tensor:
 
     @ops.custom_gradient
     def distances_to_anchors(z):
-        distances = _distances_to_anchors(z, magnitude)
+        distances = distances_to_anchors_without_gradient(z, magnitude)
 
         def gradient(*args, upstream=None):
             if upstream is None:
@@ -111,7 +105,7 @@ def anchored_distances(logits: Tensor, magnitude: float = MAGNITUDE) -> Tensor:
     return distances_to_anchors(full_precision(logits))
 
 
-def _distances_to_anchors(z, magnitude):
+def distances_to_anchors_without_gradient(z, magnitude):
     size = ops.abs(z)
     top = ops.max(size, axis=-1, keepdims=True, initial=0.0)
     is_top = ops.equal(size, top)
@@ -155,7 +149,7 @@ def dense_distances(logits: Tensor, centers: Tensor) -> Tensor:
 
     @ops.custom_gradient
     def distances_to_centers(z, c):
-        distances = _dense_distances(z, c)
+        distances = dense_distances_without_gradient(z, c)
 
         def gradient(*args, upstream=None):
             if upstream is None:
@@ -187,13 +181,13 @@ def dense_distances(logits: Tensor, centers: Tensor) -> Tensor:
     return distances_to_centers(logits, centers)
 
 
-def _dense_distances(z, c):
+def dense_distances_without_gradient(z, c):
     if np.prod(c.shape) <= _DIRECT_COORDINATES:
-        return _direct_distances(z, c)
+        return direct_distances(z, c)
     return _product_distances(z, c)
 
 
-def _direct_distances(z, c):
+def direct_distances(z, c):
     differences = ops.expand_dims(z, 1) - ops.expand_dims(c, 0)
     return ops.sqrt(ops.sum(ops.square(differences), axis=-1))
 
@@ -224,330 +218,57 @@ def _product_distances(z, c):
     return ops.sqrt(squared)
 
 
-class Anchors(typing.NamedTuple):
-    """What a loss needs to compute the distances from the logits alone."""
-
-    magnitude: float
-    # Scalar bool tensor: false once class means have replaced the anchors.
-    are_in_force: typing.Any
-    # (N, N) centers that are in force otherwise; None: there were none yet.
-    class_means: typing.Any = None
-
-
 @keras.saving.register_keras_serializable(package="CacTf")
 class AnchoredDistance(keras.layers.Layer):
-    """Distances from logits to one center per known class.
+    """`anchored_distances` as a layer; it has no weights.
 
-    The centers start as anchors, `magnitude` times the unit vectors, and
-    training leaves them there (paper, section 3.1). Afterwards
-    `assign_class_means` may replace them by class means. Learnt centers are a
-    trainable weight that starts at the anchors.
-
-    Anchors are not stored, because N classes would need N x N numbers. The
-    flag that says whether the centers are anchors is a weight, and so are the
-    class means once they are assigned. Both are saved, loaded and exported
-    with the model.
+    The anchors are `magnitude` times the unit vectors, one per logit (paper,
+    section 3.1). Put it behind the logits of any network whose distances to
+    the anchors are wanted. `losses.CACLoss` reads the logits themselves, so
+    training needs no such layer. For centers that are learnt, or of another
+    width than there are classes: `ClassDistances`.
 
     The layer computes in float32 even under a mixed-precision policy.
 
     Args:
-        num_classes: number K of centers, at least 2.
         magnitude: length of the anchors (the paper's alpha, 10), > 0.
-        width: number D of logits; by default K. With fewer logits than
-            centers there are no anchors: class means must be assigned first
-            (learnt centers start in random directions).
-        learnt: whether the centers are trained.
         **kwargs: passed to `keras.layers.Layer`; `dtype` defaults to float32.
 
     Call arguments:
-        logits: (B, D), no activation.
+        logits: (B, N), no activation, N at least 2.
 
     Returns:
-        (B, K) Euclidean distances (not squared), float32.
+        (B, N) Euclidean distances (not squared), float32.
 
     Raises:
-        ValueError: fewer than two classes, a magnitude that is no number in
-            1e-18...1e18, logits that are not (B, D), or a call without
-            centers.
+        ValueError: a magnitude that is no number in 1e-18...1e18, or logits
+            that are not (B, N) with at least two classes.
 
     Example:
 
     >>> import numpy as np, cac_tf
-    >>> head = cac_tf.layers.AnchoredDistance(num_classes=2)
-    >>> np.round(np.asarray(head(np.float32([[10.0, 1.0]]))), 4)
+    >>> layer = cac_tf.layers.AnchoredDistance()
+    >>> np.round(np.asarray(layer(np.float32([[10.0, 1.0]]))), 4)
     array([[ 1.    , 13.4536]], dtype=float32)
-    >>> head.assign_class_means(np.float32([[10.0, 1.0], [1.0, 9.0]]))
-    >>> np.round(np.asarray(head(np.float32([[10.0, 1.0]]))), 4)
-    array([[ 0.    , 12.0416]], dtype=float32)
     """
 
-    def __init__(
-        self,
-        num_classes: int,
-        magnitude: float = MAGNITUDE,
-        *,
-        width: int | None = None,
-        learnt: bool = False,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, magnitude: float = MAGNITUDE, **kwargs: Any) -> None:
         kwargs["dtype"] = kwargs.get("dtype") or "float32"
         super().__init__(**kwargs)
-        # (A single class leaves nothing to distinguish.)
-        self.num_classes = whole_number("num_classes", num_classes, least=2)
-        width = num_classes if width is None else width
-        self.width = whole_number("width", width)
         self.magnitude = checked_magnitude(magnitude)
-        self.learnt = bool(learnt)
-        # Set without Keras' tracking, which already has them as weights.
-        object.__setattr__(self, "_stored", None)
-        # How often weights were added: functions compiled earlier do not
-        # know them.
-        object.__setattr__(self, "layout", 0)
-        object.__setattr__(self, "_was_compiled", False)
-
-    @property
-    def _can_have_anchors(self):
-        return self.width >= self.num_classes
 
     def build(self, input_shape: Shape) -> None:
-        if len(input_shape) != 2 or input_shape[-1] != self.width:
+        if len(input_shape) != 2 or (input_shape[-1] or 0) < 2:
             raise ValueError(
-                f"AnchoredDistance(num_classes={self.num_classes}, "
-                f"width={self.width}) needs logits of shape (batch, "
-                f"{self.width}); got {tuple(input_shape)}."
+                "AnchoredDistance needs logits of shape (batch, classes), two "
+                f"classes at least; got {tuple(input_shape)}."
             )
-        has_anchors = self._can_have_anchors and not self.learnt
-        self.centers_are_anchors = self.add_weight(
-            name="centers_are_anchors",
-            shape=(),
-            initializer="ones" if has_anchors else "zeros",
-            dtype="bool",
-            trainable=False,
-        )
-        if self.learnt:
-            self._store(self.start)
-        self.built = True
-
-    @property
-    def start(self) -> np.ndarray:
-        """(K, D) float32 array: the centers before any were assigned."""
-        if self._can_have_anchors:
-            return self.magnitude * np.eye(
-                self.num_classes, self.width, dtype="float32"
-            )
-        shape = (self.num_classes, self.width)
-        directions = np.random.default_rng(0).standard_normal(shape)
-        lengths = np.linalg.norm(directions, axis=-1, keepdims=True)
-        return (self.magnitude * directions / lengths).astype("float32")
-
-    def _store(self, centers):
-        """Stores centers in a weight, which is created the first time."""
-        if self._stored is None:
-            made = keras_private.add_late_weight(
-                self,
-                "centers",
-                (self.num_classes, self.width),
-                "zeros",
-                trainable=self.learnt,
-            )
-            object.__setattr__(self, "_stored", made)
-            object.__setattr__(self, "layout", self.layout + 1)
-        self._stored.assign(centers)
 
     def call(self, logits: Tensor) -> Tensor:
-        self._notice_compilation(logits)
-        if self._stored is None:
-            self._require_centers()
-            return self._to_anchors(anchored_distances(logits, self.magnitude))
-        if self.learnt or not self._can_have_anchors:
-            return dense_distances(logits, ops.convert_to_tensor(self._stored))
-        # A weight decides, not a Python attribute: compiled functions and
-        # freshly loaded weights must see the same state.
-        return ops.cond(
-            ops.equal(self.centers_are_anchors, True),
-            lambda: self._to_anchors(
-                anchored_distances(logits, self.magnitude)
-            ),
-            lambda: dense_distances(
-                logits, ops.convert_to_tensor(self._stored)
-            ),
-        )
-
-    def _notice_compilation(self, logits):
-        """TensorFlow's graphs do not see weights that are added later."""
-        if keras.backend.backend() == "tensorflow" and not (
-            isinstance(logits, keras.KerasTensor) or hasattr(logits, "numpy")
-        ):
-            object.__setattr__(self, "_was_compiled", True)
-
-    def _require_centers(self):
-        if not self._can_have_anchors:
-            raise ValueError(
-                f"There are no anchors for {self.num_classes} classes in "
-                f"{self.width} dimensions: call assign_class_means first."
-            )
-
-    def _to_anchors(self, distances):
-        """Only the distances to the anchors of the classes."""
-        if self.width == self.num_classes:
-            return distances
-        return distances[:, : self.num_classes]
-
-    def current_formula(
-        self, direct: bool = False
-    ) -> Callable[[Tensor], Tensor]:
-        """The layer as a function, for the kind of centers now in force.
-
-        For export: a single formula with the current centers, without a
-        branch and without a gradient.
-
-        Args:
-            direct: whether to form all differences directly, for any number
-                of classes: no matrix product, but (B, K, D) memory.
-        """
-        if self.has_anchors:
-            return lambda logits: self._to_anchors(
-                _distances_to_anchors(full_precision(logits), self.magnitude)
-            )
-        # A constant: whatever depends only on centers is computed once.
-        centers = self.centers
-        formula = _direct_distances if direct else _dense_distances
-        return lambda logits: formula(full_precision(logits), centers)
-
-    @property
-    def has_anchors(self) -> bool:
-        """Whether the centers in force are the anchors (Python bool)."""
-        if not self.built:
-            return self.trains_with_anchors
-        return bool(ops.convert_to_numpy(self.centers_are_anchors))
-
-    @property
-    def trains_with_anchors(self) -> bool:
-        """Whether training is with anchors, which class means then replace."""
-        return self._can_have_anchors and not self.learnt
-
-    @property
-    def anchors(self) -> Anchors | None:
-        """`Anchors` if the centers can be anchors with K = D, else None."""
-        if self.learnt or self.width != self.num_classes:
-            return None
-        # Compared, because `where` of JAX takes no variable.
-        are_in_force = ops.equal(self.centers_are_anchors, True)
-        means = self._stored
-        if means is not None:
-            means = ops.convert_to_tensor(means)
-        return Anchors(self.magnitude, are_in_force, means)
-
-    @property
-    def centers(self) -> np.ndarray:
-        """(K, D) float32 array: the centers in force."""
-        if self.has_anchors or (self.learnt and self._stored is None):
-            return self.start
-        if self._stored is None:
-            self._require_centers()
-        return ops.convert_to_numpy(self._stored)
-
-    def _warn_of_compiled_functions(self):
-        if self._was_compiled and self._stored is None:
-            warnings.warn(
-                "Functions that were compiled before now still take the "
-                "anchors as centers. Compile their model again: "
-                "model.compile(...), or model.make_predict_function("
-                "force=True).",
-                stacklevel=3,
-            )
-
-    def assign_class_means(self, class_means: ArrayLike) -> None:
-        """Replaces the centers by class means.
-
-        The first call adds a weight to the layer. A function that TensorFlow
-        compiled earlier does not know this weight, and a warning says so.
-        (`OpenSetClassifier` recompiles its own functions.)
-
-        Args:
-            class_means: (K, D) finite array, one row per class.
-
-        Raises:
-            ValueError: another shape, or an entry that is not finite.
-        """
-        self._warn_of_compiled_functions()
-        self.replace_centers(class_means)
-
-    def replace_centers(self, class_means: ArrayLike) -> None:
-        """`assign_class_means` for callers that recompile their functions."""
-        class_means = np.asarray(class_means, dtype="float32")
-        expected = (self.num_classes, self.width)
-        if class_means.shape != expected:
-            raise ValueError(
-                f"class_means must have shape {expected}; got "
-                f"{class_means.shape}."
-            )
-        if not np.isfinite(class_means).all():
-            rows = np.flatnonzero(~np.isfinite(class_means).all(axis=1))
-            raise ValueError(
-                f"class_means must be finite; rows {rows.tolist()} are not."
-            )
-        if not self.built:
-            self.build((None, self.width))
-        self._store(class_means)
-        self.centers_are_anchors.assign(False)
-
-    def assign_anchors(self) -> None:
-        """Restores the anchors after class means have replaced them.
-
-        Raises:
-            ValueError: the centers are learnt, or there are no anchors.
-        """
-        self._require_centers()
-        if self.learnt:
-            raise ValueError("Learnt centers cannot be reset to the anchors.")
-        if self.built:
-            self.centers_are_anchors.assign(True)
+        return anchored_distances(logits, self.magnitude)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
-        return (*input_shape[:-1], self.num_classes)
-
-    def get_build_config(self) -> Config | None:
-        if not self.built:
-            return None
-        return {
-            "input_shape": [None, self.width],
-            "stores_centers": self._stored is not None,
-        }
-
-    def build_from_config(self, config: Config) -> None:
-        self.build(config["input_shape"])
-        if config["stores_centers"] and self._stored is None:
-            self._store(np.zeros((self.num_classes, self.width), "float32"))
-
-    def load_own_variables(self, store: Any) -> None:
-        """As in Keras, but also accepts weights of the other kind of centers.
-
-        A layer with anchors has one weight, one with class means has two (see
-        `_store`).
-        """
-        if self.built and not self.learnt:
-            names = set(store.keys())
-            if names == {"0", "1"} and self._stored is None:
-                self._warn_of_compiled_functions()
-                self._store(np.zeros((self.num_classes, self.width), "float32"))
-            elif names == {"0"} and np.all(store["0"]):
-                self.assign_anchors()
-                return
-        super().load_own_variables(store)
-
-    def copy_centers(self, other: "AnchoredDistance") -> None:
-        """Copies the centers in force from another head."""
-        if other.has_anchors:
-            self.assign_anchors()
-        else:
-            self.replace_centers(other.centers)
+        return input_shape
 
     def get_config(self) -> Config:
-        return {
-            **super().get_config(),
-            "num_classes": self.num_classes,
-            "magnitude": self.magnitude,
-            "width": self.width,
-            "learnt": self.learnt,
-        }
+        return {**super().get_config(), "magnitude": self.magnitude}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From raw pixels to what the backbone was trained on."""
+"""From raw pixels to images of one size in [0, 1], and their statistics."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,10 +18,11 @@ _IMAGES_PER_PART = 1024
 
 @keras.saving.register_keras_serializable(package="CacTf")
 class ImagePreprocessing(keras.layers.Layer):
-    """Resizes images, scales them to [0, 1] and normalizes each channel.
+    """Resizes images and scales them from 0...255 to [0, 1].
 
-    The two steps are also methods, so that augmentation can stand between
-    them: its black fill must be black before normalization.
+    The first layer of a classifier of photos. Augmentation and normalization
+    follow it, as layers of their own: the black fill of an augmentation must
+    be black before normalization.
 
     Resizing is bilinear, with antialiasing where an image shrinks (TensorFlow
     has no XLA kernel for that, so there a layer that shrinks, or does not know
@@ -29,48 +30,31 @@ class ImagePreprocessing(keras.layers.Layer):
     already have this size cost nothing).
 
     Args:
-        height, width: size of the images that the backbone takes.
-        mean, std: statistics of each channel on the scale of [0, 1], as
-            `channel_statistics` gives them; one number or one per channel.
+        height, width: size of the images that follow.
         **kwargs: passed to `keras.layers.Layer`; `dtype` defaults to float32.
 
     Call arguments:
         images: (B, H, W, C), uint8 or float with values in 0...255.
 
     Returns:
-        (B, height, width, C) float32, about zero mean and unit variance.
+        (B, height, width, C) float32 in [0, 1].
 
     Raises:
-        ValueError: a size below 1, a mean or std that is not finite, a std
-            of 0 or below, or a number of statistics that does not match the
-            channels.
+        ValueError: a size below 1, or images of another rank.
 
     Example:
 
     >>> import numpy as np, cac_tf
-    >>> layer = cac_tf.layers.ImagePreprocessing(1, 1, mean=0.5, std=0.25)
+    >>> layer = cac_tf.layers.ImagePreprocessing(1, 1)
     >>> np.asarray(layer(np.full((1, 1, 1, 1), 255, "uint8"))).item()
-    2.0
+    1.0
     """
 
-    def __init__(
-        self,
-        height: int,
-        width: int,
-        mean: float | Sequence[float] | np.ndarray = 0.0,
-        std: float | Sequence[float] | np.ndarray = 1.0,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, height: int, width: int, **kwargs: Any) -> None:
         kwargs["dtype"] = kwargs.get("dtype") or "float32"
         super().__init__(**kwargs)
         self.height = whole_number("height", height)
         self.width = whole_number("width", width)
-        self.mean = np.atleast_1d(np.asarray(mean, "float32")).tolist()
-        self.std = np.atleast_1d(np.asarray(std, "float32")).tolist()
-        if not np.isfinite(self.mean).all():
-            raise ValueError(f"mean must be finite; got {mean!r}.")
-        if not (np.isfinite(self.std).all() and np.all(np.array(self.std) > 0)):
-            raise ValueError(f"std must be finite and > 0; got {std!r}.")
 
     def build(self, input_shape: Shape) -> None:
         if len(input_shape) != 4:
@@ -78,13 +62,6 @@ class ImagePreprocessing(keras.layers.Layer):
                 "Images must have shape (batch, height, width, channels); "
                 f"got {tuple(input_shape)}."
             )
-        channels = input_shape[-1]
-        for name, values in (("mean", self.mean), ("std", self.std)):
-            if len(values) not in (1, channels):
-                raise ValueError(
-                    f"{name} has {len(values)} entries for images with "
-                    f"{channels} channels."
-                )
         if keras.backend.backend() == "tensorflow" and (
             self._shrinks(input_shape) or None in input_shape[1:3]
         ):
@@ -98,8 +75,7 @@ class ImagePreprocessing(keras.layers.Layer):
             )
         )
 
-    def to_unit_range(self, images: Tensor) -> Tensor:
-        """Resized to (B, height, width, C) and scaled to [0, 1]."""
+    def call(self, images: Tensor) -> Tensor:
         images = ops.cast(images, self.compute_dtype)
         if tuple(images.shape[1:3]) != (self.height, self.width):
             images = ops.image.resize(
@@ -112,15 +88,6 @@ class ImagePreprocessing(keras.layers.Layer):
             )
         return images / 255.0
 
-    def normalize(self, images: Tensor) -> Tensor:
-        """Subtracts the mean of each channel and divides by its std."""
-        mean = ops.convert_to_tensor(self.mean, dtype=self.compute_dtype)
-        std = ops.convert_to_tensor(self.std, dtype=self.compute_dtype)
-        return (images - mean) / std
-
-    def call(self, images: Tensor) -> Tensor:
-        return self.normalize(self.to_unit_range(images))
-
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (input_shape[0], self.height, self.width, input_shape[-1])
 
@@ -129,9 +96,48 @@ class ImagePreprocessing(keras.layers.Layer):
             **super().get_config(),
             "height": self.height,
             "width": self.width,
-            "mean": self.mean,
-            "std": self.std,
         }
+
+
+def normalization(
+    mean: Sequence[float], std: Sequence[float]
+) -> keras.layers.Rescaling:
+    """A layer that makes images about zero mean and unit variance.
+
+    Args:
+        mean, std: one number per channel, as of `channel_statistics`.
+
+    Returns:
+        Keras layer, (B, H, W, C) in [0, 1] -> (B, H, W, C) float32.
+
+    Raises:
+        ValueError: another number of either, a mean or std that is not
+            finite, a std of 0 or below.
+
+    Example:
+
+    >>> import numpy as np
+    >>> layer = normalization([0.5], [0.25])
+    >>> np.asarray(layer(np.ones((1, 1, 1, 1), "float32"))).item()
+    2.0
+    """
+    mean = np.atleast_1d(np.asarray(mean, "float32"))
+    std = np.atleast_1d(np.asarray(std, "float32"))
+    if not np.isfinite(mean).all():
+        raise ValueError(f"mean must be finite; got {mean.tolist()}.")
+    if not (np.isfinite(std).all() and np.all(std > 0)):
+        raise ValueError(f"std must be finite and > 0; got {std.tolist()}.")
+    if mean.shape != std.shape or mean.ndim != 1:
+        raise ValueError(
+            f"mean has {mean.size} entries and std {std.size}: both must have "
+            "one for each channel."
+        )
+    return keras.layers.Rescaling(
+        scale=(1.0 / std).tolist(),
+        offset=(-mean / std).tolist(),
+        dtype="float32",
+        name="normalization",
+    )
 
 
 def _channel_sums(images):

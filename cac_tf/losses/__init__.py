@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Losses that name the outputs they read, and their per-example functions."""
+"""Losses of logits and of named outputs, and their per-example functions."""
 
 from cac_tf import lazy
 
 lazy.package(
     __name__,
     {
-        "anchor": ["AnchorLoss"],
         "cac": [
+            "AnchorLoss",
             "CACLoss",
+            "CenterLoss",
+            "TupletLoss",
             "anchor_loss",
             "cac_loss",
             "cac_loss_from_logits",
             "tuplet_loss",
         ],
-        "center": ["CenterLoss"],
         "cross_entropy": ["CrossEntropyLoss", "cross_entropy"],
         "entropic_open_set": [
             "EntropicOpenSetLoss",
@@ -25,7 +26,6 @@ lazy.package(
         "one_vs_all": ["OneVsAllLoss", "one_vs_all"],
         "reconstruction": ["ReconstructionLoss"],
         "symmetry": ["SymmetryLoss"],
-        "tuplet": ["TupletLoss"],
         "unknown_class": ["UnknownClassLoss", "unknown_class_loss"],
     },
 )

@@ -1,184 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Class Anchor Clustering loss and its two terms.
+"""The Class Anchor Clustering loss and its two terms, alone and together.
 
-Equations 2, 4 and 5 of the paper.
-
-All functions are per example: labels (B,) and distances (B, N) in, (B,) out.
-A label that is not a whole number in 0...N-1 gives NaN in its own row, because
-compiled code cannot raise errors and a plausible number would hide the mistake.
-`OpenSetClassifier.fit` checks labels beforehand. (The fused operation can raise
-an error, and does: see `cac_loss_from_logits`.)
+Equations 2, 4 and 5 of the paper. The functions are per example, (B,) out; the
+classes reduce. What is invalid gives NaN in its own row: see `ops/stock.py`.
 """
 
-import math
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 from cac_tf import ops as fused_ops
 from cac_tf.annotations import Config
-from cac_tf.annotations import Outputs
 from cac_tf.annotations import Tensor
-from cac_tf.arguments import as_float
 from cac_tf.hyperparameters import ANCHOR_WEIGHT
 from cac_tf.hyperparameters import MAGNITUDE
-from cac_tf.layers.anchored_distance import anchored_distances
 from cac_tf.layers.anchored_distance import checked_magnitude
-from cac_tf.layers.anchored_distance import dense_distances
 from cac_tf.layers.precision import full_precision
+from cac_tf.losses.cross_entropy import cross_entropy
 from cac_tf.losses.loss import Loss
-from cac_tf.losses.loss import is_label
-from cac_tf.losses.loss import only_counted
+from cac_tf.losses.loss import checked_weight
 from cac_tf.losses.loss import register
-from cac_tf.losses.loss import weights_of_counted
-from cac_tf.ops.loader import set_stock_loss
-
-
-def _checked_anchor_weight(anchor_weight):
-    """It as a float, if it can be one."""
-    number = as_float(anchor_weight)
-    if not 0 <= number < math.inf:
-        raise ValueError(
-            f"anchor_weight must be finite and >= 0; got {anchor_weight!r}."
-        )
-    return number
-
-
-def _label_vector(labels, scores, name):
-    """Labels as (B,), checked against the (B, N) `scores` they belong to."""
-    if len(scores.shape) != 2:
-        raise ValueError(
-            f"{name} must have shape (batch, classes); got "
-            f"{tuple(scores.shape)}."
-        )
-    labels = ops.convert_to_tensor(labels)
-    if len(labels.shape) == 2 and labels.shape[-1] == 1:
-        labels = ops.squeeze(labels, axis=-1)
-    if len(labels.shape) != 1:
-        raise ValueError(
-            "labels must be class indices of shape (batch,) or (batch, 1); "
-            f"got shape {tuple(labels.shape)}. One-hot labels are refused: "
-            "pass argmax(labels, axis=-1)."
-        )
-    if (
-        labels.shape[0] is not None
-        and scores.shape[0] is not None
-        and labels.shape[0] != scores.shape[0]
-    ):
-        raise ValueError(
-            f"{labels.shape[0]} labels for {scores.shape[0]} rows of {name}."
-        )
-    return labels
-
-
-def match_labels(
-    labels: Tensor, values: Tensor, name: str = "distances"
-) -> tuple[Tensor, Tensor]:
-    """(B, N) mask of each row's own class; (B,) mask of valid labels.
-
-    Args:
-        labels: (B,) or (B, 1) class indices.
-        values: (B, N), what the loss is computed from.
-        name: what the values are, for messages.
-    """
-    labels = _label_vector(labels, values, name)
-    classes = ops.arange(values.shape[-1], dtype=values.dtype)
-    labels = ops.expand_dims(ops.cast(labels, values.dtype), -1)
-    is_label = ops.equal(labels, classes)
-    return is_label, ops.any(is_label, axis=-1)
-
-
-def anchor_loss(labels: Tensor, distances: Tensor) -> Tensor:
-    """Distance to the own class's anchor, `d_y` (equation 4).
-
-    Args:
-        labels: (B,) or (B, 1) class indices.
-        distances: (B, N) distances, >= 0.
-
-    Returns:
-        (B,) losses, at least float32; NaN where the label is invalid.
-
-    Example:
-
-    >>> import numpy as np
-    >>> from cac_tf.losses import anchor_loss
-    >>> np.asarray(anchor_loss([1], [[3.0, 4.0]]))
-    array([4.], dtype=float32)
-    """
-    distances = full_precision(distances)
-    is_label, is_valid = match_labels(labels, distances)
-    own = ops.sum(ops.where(is_label, distances, 0.0), axis=-1)
-    return ops.where(is_valid, own, np.nan)
-
-
-def tuplet_loss(labels: Tensor, distances: Tensor) -> Tensor:
-    r"""\\(\log(1 + \sum_{j \ne y} e^{d_y - d_j})\\) (equation 2).
-
-    Finite for all finite distances, and precise even where it is tiny.
-
-    Args:
-        labels: (B,) or (B, 1) class indices.
-        distances: (B, N) distances, >= 0.
-
-    Returns:
-        (B,) losses, at least float32; NaN where the label is invalid.
-
-    Example:
-
-    >>> import numpy as np
-    >>> from cac_tf.losses import tuplet_loss
-    >>> np.round(np.asarray(tuplet_loss([0, 0], [[3.0, 4.0], [1e6, 0.0]])), 4)
-    array([3.133e-01, 1.000e+06], dtype=float32)
-    """
-    return _tuplet_loss(labels, full_precision(distances))
-
-
-def _tuplet_loss(labels, distances, correction=None):
-    """Equation 2; `correction(is_label, own)` is added to the margins.
-
-    The margins are the differences of the own distance and all distances.
-    """
-    is_label, is_valid = match_labels(labels, distances)
-    own = ops.sum(ops.where(is_label, distances, 0.0), axis=-1, keepdims=True)
-    margin = own - distances
-    if correction is not None:
-        margin = margin + correction(is_label, own)
-    # The own class enters as the constant 0, which is the "1 +" of the
-    # equation; this keeps its gradient a plain sum over the other classes.
-    margin = ops.where(is_label, 0.0, margin)
-    top = ops.max(margin, axis=-1, keepdims=True, initial=-1.0)
-    is_top = ops.equal(margin, top)
-    ties = ops.sum(ops.cast(is_top, margin.dtype), axis=-1) - 1.0
-    rest = ops.sum(ops.where(is_top, 0.0, ops.exp(margin - top)), axis=-1)
-    loss = ops.squeeze(top, axis=-1) + ops.log1p(rest + ties)
-    return ops.where(is_valid, loss, np.nan)
-
-
-def _rounding_of_margins(logits, distances, magnitude):
-    r"""What margins lose as differences of rounded distances to the anchors.
-
-    Far from all anchors the distances are large and nearly equal: of 1e6, a
-    float32 keeps steps of 1/16. But nothing cancels in
-    \\(d_y - d_j = (d_y^2 - d_j^2) / (d_y + d_j)
-    = 2m (z_j - z_y) / (d_y + d_j)\\). The loss takes the value from there;
-    its gradient by the distances stays.
-
-    Returns:
-        A `correction` for `_tuplet_loss`.
-    """
-
-    def correction(is_label, own):
-        own_logit = ops.sum(
-            ops.where(is_label, logits, 0.0), axis=-1, keepdims=True
-        )
-        # Not 0: no point lies on two anchors.
-        sum_of_both = ops.where(is_label, 1.0, own + distances)
-        exact = 2.0 * magnitude * (logits - own_logit) / sum_of_both
-        return ops.stop_gradient(exact - (own - distances))
-
-    return correction
+from cac_tf.ops.stock import anchor_and_tuplet_loss
+from cac_tf.ops.stock import anchor_loss
+from cac_tf.ops.stock import label_vector
+from cac_tf.ops.stock import tuplet_loss
+from cac_tf.ops.stock import whole_labels
 
 
 def cac_loss(
@@ -201,38 +48,10 @@ def cac_loss(
     >>> np.round(np.asarray(cac_loss([0], [[3.0, 4.0]])), 4)
     array([0.6133], dtype=float32)
     """
-    anchor_weight = _checked_anchor_weight(anchor_weight)
+    anchor_weight = checked_weight(anchor_weight, "anchor_weight")
     return tuplet_loss(labels, distances) + anchor_weight * anchor_loss(
         labels, distances
     )
-
-
-def _whole_labels(labels):
-    """Labels as int32 or int64; -1 where one is not a whole number."""
-    dtype = keras.backend.standardize_dtype(labels.dtype)
-    if dtype in ("int32", "int64"):
-        return labels
-    if dtype == "uint64":
-        # Labels that are too large become negative, which no class is.
-        return ops.cast(labels, "int64")
-    if "float" in dtype:
-        is_whole = ops.logical_and(
-            ops.equal(labels, ops.floor(labels)), ops.abs(labels) < 2.0**31
-        )
-        labels = ops.where(is_whole, labels, -ops.ones_like(labels))
-    return ops.cast(labels, "int32")
-
-
-def _anchor_and_tuplet_loss(labels, logits, magnitude):
-    distances = anchored_distances(logits, magnitude)
-    correction = _rounding_of_margins(logits, distances, magnitude)
-    return (
-        anchor_loss(labels, distances),
-        _tuplet_loss(labels, distances, correction),
-    )
-
-
-set_stock_loss(_anchor_and_tuplet_loss)
 
 
 def cac_loss_from_logits(
@@ -242,7 +61,7 @@ def cac_loss_from_logits(
     anchor_weight: float = ANCHOR_WEIGHT,
     validate: bool = True,
 ) -> Tensor:
-    """The CAC loss straight from logits, while the centers are anchors.
+    """The CAC loss straight from logits, of distances to the anchors.
 
     Equals `cac_loss(labels, anchored_distances(logits, magnitude))`, but keeps
     its precision far from all anchors, where distances round. Where the fused
@@ -273,147 +92,242 @@ def cac_loss_from_logits(
     >>> np.round(np.asarray(cac_loss_from_logits([0], [[8.0, 0.0]])), 4)
     array([0.2], dtype=float32)
     """
-    anchor_weight = _checked_anchor_weight(anchor_weight)
+    anchor_weight = checked_weight(anchor_weight, "anchor_weight")
     magnitude = checked_magnitude(magnitude)
     logits = full_precision(logits)
-    labels = _label_vector(labels, logits, "logits")
+    labels = label_vector(labels, logits, "logits")
     binding = fused_ops.binding_for(logits)
     if binding is not None:
         return binding.anchored_cac_loss(
-            _whole_labels(labels), logits, magnitude, anchor_weight, validate
+            whole_labels(labels), logits, magnitude, anchor_weight, validate
         ).loss
-    anchor, tuplet = _anchor_and_tuplet_loss(labels, logits, magnitude)
+    anchor, tuplet = anchor_and_tuplet_loss(labels, logits, magnitude)
     return tuplet + anchor_weight * anchor
+
+
+class _OfDistances(Loss):
+    """A loss of the distances to class centers.
+
+    Args:
+        magnitude: length of the anchors (the paper's alpha), > 0. Without
+            effect if `from_distances`.
+        from_distances: whether `y_pred` is what `layers.ClassDistances` gives,
+            negative distances to centers of its own, in place of logits.
+        **kwargs: passed to `Loss`.
+    """
+
+    def __init__(
+        self,
+        magnitude: float = MAGNITUDE,
+        *,
+        from_distances: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.magnitude = checked_magnitude(magnitude)
+        self.from_distances = bool(from_distances)
+
+    @property
+    def READS(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("class_distances",) if self.from_distances else ("logits",)
+
+    def _terms(self, labels, values):
+        """The anchor and the tuplet loss, (B,) each."""
+        if not self.from_distances:
+            logits = full_precision(values)
+            return anchor_and_tuplet_loss(labels, logits, self.magnitude)
+        distances = -full_precision(values)
+        return anchor_loss(labels, distances), tuplet_loss(labels, distances)
+
+    def get_config(self) -> Config:
+        return {
+            **super().get_config(),
+            "magnitude": self.magnitude,
+            "from_distances": self.from_distances,
+        }
 
 
 @register
 @keras.saving.register_keras_serializable(package="CacTf")
-class CACLoss(Loss):
-    """The Class Anchor Clustering loss on distances (equation 5).
+class CACLoss(_OfDistances):
+    """The Class Anchor Clustering loss (equation 5), for any Keras model.
 
-    A larger `anchor_weight` pulls examples closer to their anchors; a smaller
-    one puts more weight on the order of the distances. The paper's study finds
-    little difference between 0.05 and 0.8.
+    It pulls the logits of class y to the anchor `magnitude` * e_y. The largest
+    logit is that of the nearest anchor, so `metrics=["accuracy"]` is Keras'
+    own. A larger `anchor_weight` pulls examples closer to their anchors; a
+    smaller one puts more weight on the order of the distances. The paper's
+    study finds little difference between 0.05 and 0.8. The fused operation is
+    used where it is built (`cac_tf.ops`).
 
     Args:
+        magnitude: length of the anchors (the paper's alpha), > 0.
         anchor_weight: weight of the anchor loss (the paper's lambda), >= 0.
-        ignore_class: a label whose rows are left out of the loss, for
-            validation data with unknown inputs labelled -1. By default every
-            label outside 0...N-1 makes its row's loss NaN.
-        reduction: as for every Keras loss.
-        name: name of the loss.
-        dtype: type of the computation; at least float32.
+        from_distances: whether `y_pred` is what `layers.ClassDistances` gives,
+            in place of logits; `magnitude` is then without effect.
+        **kwargs: `ignore_class`, `name`, `reduction`, `dtype`: see `Loss`.
 
     Call arguments:
         y_true: (B,) or (B, 1) class indices; not one-hot.
-        y_pred: (B, N) distances of `AnchoredDistance`.
+        y_pred: (B, N) logits, no activation.
         sample_weight: optional (B,).
+
+    Raises:
+        ValueError: an argument out of range; labels or logits of another
+            shape.
 
     Example:
 
     >>> import numpy as np, cac_tf
     >>> loss = cac_tf.losses.CACLoss()
-    >>> distances = np.float32([[1.0, 13.0], [9.0, 8.0]])
-    >>> round(float(loss(np.array([0, 0]), distances)), 4)
-    1.1566
+    >>> logits = np.float32([[9.0, 1.0], [3.0, 2.0]])
+    >>> round(float(loss(np.array([0, 0]), logits)), 4)
+    0.6414
     """
 
-    NAME, READS = "cac", ("distances",)
-    MAY_READ = ("logits", "anchors")
+    NAME = "cac"
 
     def __init__(
         self,
+        magnitude: float = MAGNITUDE,
         anchor_weight: float = ANCHOR_WEIGHT,
-        ignore_class: int | None = None,
-        reduction: str | None = "sum_over_batch_size",
-        name: str = "cac_loss",
-        dtype: Any = None,
+        *,
+        from_distances: bool = False,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(name=name, reduction=reduction, dtype=dtype)
-        self.anchor_weight = _checked_anchor_weight(anchor_weight)
-        self.ignore_class = ignore_class
-
-    def __call__(
-        self,
-        y_true: Tensor,
-        y_pred: Tensor,
-        sample_weight: Tensor | None = None,
-    ) -> Tensor:
-        if self.ignore_class is not None:
-            y_true = ops.convert_to_tensor(y_true)
-            is_counted = ops.logical_not(is_label(y_true, self.ignore_class))
-            y_true = ops.where(is_counted, y_true, 0)
-            y_true = only_counted(is_counted, y_true)
-            y_pred = only_counted(is_counted, y_pred)
-            sample_weight = weights_of_counted(
-                is_counted, sample_weight, self.reduction
-            )
-        return super().__call__(y_true, y_pred, sample_weight)
+        super().__init__(magnitude, from_distances=from_distances, **kwargs)
+        self.anchor_weight = checked_weight(anchor_weight, "anchor_weight")
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        return cac_loss(y_true, y_pred, self.anchor_weight)
-
-    def of_outputs(
-        self,
-        labels: Tensor,
-        outputs: Outputs,
-        sample_weight: Tensor | None = None,
-    ) -> Tensor:
-        """As in `Loss`; while the centers are anchors, from the logits."""
-        anchors, logits = outputs.get("anchors"), outputs.get("logits")
-        is_own_formula = type(self).call is CACLoss.call
-        if (
-            anchors is None
-            or not is_own_formula
-            or self.ignore_class is not None
-        ):
-            return super().of_outputs(labels, outputs, sample_weight)
-        # (Of a head in double precision.)
-        distances = full_precision(outputs["distances"])
-        logits = ops.cast(logits, distances.dtype)
-        if fused_ops.binding_for(logits) is None:
-            values = self._of_anchors(labels, logits, distances, anchors)
-        elif anchors.class_means is None:
-            values = self._fused(labels, logits, anchors)
-        else:
-            values = ops.cond(
-                anchors.are_in_force,
-                lambda: self._fused(labels, logits, anchors),
-                # Not of `distances`: their gradient would always be computed.
-                lambda: cac_loss(
-                    labels,
-                    dense_distances(logits, anchors.class_means),
-                    self.anchor_weight,
-                ),
-            )
-        return self.reduce(values, sample_weight)
-
-    def _fused(self, labels, logits, anchors):
-        # An invalid row is NaN, as with stock operations: `fit` then says what
-        # happened, and a scaled loss may overflow occasionally.
+        if self.from_distances:
+            anchor, tuplet = self._terms(y_true, y_pred)
+            return tuplet + self.anchor_weight * anchor
+        # An invalid row is NaN, as with stock operations, and a scaled loss
+        # may overflow occasionally.
         return cac_loss_from_logits(
-            labels,
-            logits,
-            anchors.magnitude,
-            self.anchor_weight,
-            validate=False,
+            y_true, y_pred, self.magnitude, self.anchor_weight, validate=False
         )
-
-    def _of_anchors(self, labels, logits, distances, anchors):
-        """Of stock operations; `cac_loss` where they are not in force."""
-        rounding = _rounding_of_margins(logits, distances, anchors.magnitude)
-        tuplet = _tuplet_loss(
-            labels,
-            distances,
-            lambda *margins: ops.where(
-                anchors.are_in_force, rounding(*margins), 0.0
-            ),
-        )
-        return tuplet + self.anchor_weight * anchor_loss(labels, distances)
 
     def get_config(self) -> Config:
-        return {
-            **super().get_config(),
-            "anchor_weight": self.anchor_weight,
-            "ignore_class": self.ignore_class,
-        }
+        return {**super().get_config(), "anchor_weight": self.anchor_weight}
+
+
+@register
+# (`metrics` has a class of the same name.)
+@keras.saving.register_keras_serializable(package="CacTf.losses")
+class AnchorLoss(_OfDistances):
+    """The distance to the own anchor, the second term of the CAC loss.
+
+    It asks nothing about the other anchors; a row of the paper's Table 4. With
+    learnt centers it has a trivial minimum: all centers and all logits in one
+    point.
+
+    Args:
+        magnitude, from_distances: as of `CACLoss`.
+        **kwargs: see `Loss`.
+
+    Call arguments:
+        y_true, y_pred, sample_weight: as of `CACLoss`.
+
+    Example:
+
+    >>> import numpy as np
+    >>> loss = AnchorLoss(magnitude=10)
+    >>> float(loss(np.array([0, 1]), np.float32([[7, 4], [0, 5]])))
+    5.0
+    """
+
+    NAME = "anchor"
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        return self._terms(y_true, y_pred)[0]
+
+
+@register
+# (`metrics` has a class of the same name.)
+@keras.saving.register_keras_serializable(package="CacTf.losses")
+class TupletLoss(_OfDistances):
+    """The modified tuplet loss, the first term of the CAC loss.
+
+    It asks only that the own anchor is nearer than the others; a row of the
+    paper's Table 4.
+
+    Args:
+        magnitude, from_distances: as of `CACLoss`.
+        **kwargs: see `Loss`.
+
+    Call arguments:
+        y_true, y_pred, sample_weight: as of `CACLoss`.
+
+    Example:
+
+    >>> import numpy as np
+    >>> loss = TupletLoss(from_distances=True)
+    >>> round(float(loss(np.array([0]), np.float32([[-3, -4]]))), 4)
+    0.3133
+    """
+
+    NAME = "tuplet"
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        return self._terms(y_true, y_pred)[1]
+
+
+@register
+@keras.saving.register_keras_serializable(package="CacTf")
+class CenterLoss(_OfDistances):
+    r"""\\(-\log \mathrm{softmax}(z)_y + \frac{w}{2} d_y^2\\).
+
+    Cross-entropy with a pull to the class centers (Wen et al., ECCV 2016):
+    anchors in the CAC paper's Table 4, learnt in its Table 5. (Wen et al. pull
+    features, not logits, and move each center by a rule of its own.)
+
+    Args:
+        weight: weight w of the pull, >= 0. The CAC paper does not give its own.
+        magnitude: length of the anchors, > 0.
+        from_distances: whether the centers are those of
+            `layers.ClassDistances`; `y_pred` is then a dict of `logits` and
+            `class_distances`.
+        **kwargs: see `Loss`.
+
+    Call arguments:
+        y_true: (B,) or (B, 1) class indices; not one-hot.
+        y_pred: (B, N) logits, no activation.
+        sample_weight: optional (B,).
+
+    Raises:
+        ValueError: a weight that is negative or not finite.
+
+    Example:
+
+    >>> round(float(CenterLoss(weight=0.01)([0], [[2.0, 0.0]])), 4)
+    0.4469
+    """
+
+    NAME = "center"
+
+    def __init__(
+        self,
+        weight: float = 0.01,
+        magnitude: float = MAGNITUDE,
+        *,
+        from_distances: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(magnitude, from_distances=from_distances, **kwargs)
+        self.weight = checked_weight(weight)
+
+    @property
+    def READS(self) -> tuple[str, ...]:  # type: ignore[override]
+        of_centers = ("class_distances",) if self.from_distances else ()
+        return ("logits", *of_centers)
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        logits = of_centers = y_pred
+        if self.from_distances:
+            logits, of_centers = y_pred["logits"], y_pred["class_distances"]
+        pull = ops.square(self._terms(y_true, of_centers)[0])
+        loss = cross_entropy(y_true, logits)
+        return loss + 0.5 * self.weight * ops.cast(pull, loss.dtype)
+
+    def get_config(self) -> Config:
+        return {**super().get_config(), "weight": self.weight}

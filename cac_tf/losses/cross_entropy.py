@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Softmax cross-entropy of the logits."""
 
-from typing import Any
-
 import keras
 
 from cac_tf.annotations import Tensor
 from cac_tf.layers.precision import full_precision
-from cac_tf.losses.cac import tuplet_loss
 from cac_tf.losses.loss import Loss
 from cac_tf.losses.loss import register
+from cac_tf.ops.stock import tuplet_loss
 
 
 def cross_entropy(labels: Tensor, logits: Tensor) -> Tensor:
@@ -41,9 +39,7 @@ class CrossEntropyLoss(Loss):
     except that an invalid label gives NaN.
 
     Args:
-        reduction: as for every Keras loss.
-        name: as for every Keras loss.
-        **kwargs: passed to `keras.losses.Loss`.
+        **kwargs: see `Loss`.
 
     Call arguments:
         y_true: (B,) or (B, 1) class indices; not one-hot.
@@ -58,15 +54,7 @@ class CrossEntropyLoss(Loss):
     0.1269
     """
 
-    NAME, READS = "cross_entropy", ("logits",)
-
-    def __init__(
-        self,
-        reduction: str | None = "sum_over_batch_size",
-        name: str = "cross_entropy",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(reduction=reduction, name=name, **kwargs)
+    NAME = "cross_entropy"
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         return cross_entropy(y_true, y_pred)

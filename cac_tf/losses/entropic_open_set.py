@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The entropic open-set loss (Dhamija et al., NeurIPS 2018)."""
 
-from typing import Any
-
 import keras
 from keras import ops
 
@@ -48,9 +46,7 @@ class EntropicOpenSetLoss(Loss):
     """`entropic_open_set_loss` as a Keras loss that takes negatives.
 
     Args:
-        reduction: as for every Keras loss.
-        name: as for every Keras loss.
-        **kwargs: passed to `keras.losses.Loss`.
+        **kwargs: see `Loss`.
 
     Call arguments:
         y_true: (B,) or (B, 1) class indices, -1 for negatives.
@@ -65,15 +61,7 @@ class EntropicOpenSetLoss(Loss):
     0.6931
     """
 
-    NAME, READS, TAKES_NEGATIVES = "entropic_open_set", ("logits",), True
-
-    def __init__(
-        self,
-        reduction: str | None = "sum_over_batch_size",
-        name: str = "entropic_open_set_loss",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(reduction=reduction, name=name, **kwargs)
+    NAME, TAKES_NEGATIVES = "entropic_open_set", True
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         return entropic_open_set_loss(y_true, y_pred)

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every loss of an open-set classifier has in common."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
+from cac_tf.annotations import Config
 from cac_tf.annotations import Outputs
 from cac_tf.annotations import Tensor
+from cac_tf.arguments import as_float
 from cac_tf.labels import UNKNOWN
 from cac_tf.registry import Registry
 
@@ -18,20 +21,22 @@ names, find = _LOSSES.names, _LOSSES.get
 
 
 class Loss(keras.losses.Loss):
-    """A Keras loss that says which outputs of a classifier it reads.
+    """A Keras loss of a classifier's logits, or of several named outputs.
 
-    A subclass names them in `READS` and defines `call(y_true, y_pred)`, which
-    returns one value per input. `y_pred` is the output itself if there is one
-    name, and a dict by name if there are several. A subclass that overrides
-    `of_outputs` names in `MAY_READ` what it uses besides, where it exists. A
-    loss that is registered (`@register`) under a `NAME` takes part in the
-    conformance tests.
+    A subclass defines `call(y_true, y_pred)`, which returns one value per
+    input. It works wherever Keras takes a loss: `compile(loss=...)`, Keras'
+    dict of losses by output, a training loop of one's own.
 
-    `OpenSetClassifier.compile` takes such losses as they are. A stock Keras
-    loss does not say what it reads, so its output is named there:
-    `loss={"logits": keras.losses.SparseCategoricalCrossentropy(...)}`.
+    A loss that needs other outputs than the logits names them in `READS`;
+    `y_pred` is then the output itself if there is one name, and a dict by name
+    if there are several, as the methods of this package pass it. A loss that
+    is registered (`@register`) under a `NAME` takes part in the conformance
+    tests.
 
     Args:
+        ignore_class: a label whose rows are left out of the loss, such as -1
+            for unknown inputs in validation data. None: no label is, and one
+            that is no class makes its row's loss NaN.
         name, reduction: as for every Keras loss.
         dtype: type of the computation; float32 by default, and in place of a
             half-precision one, which cannot hold every class index.
@@ -55,12 +60,13 @@ class Loss(keras.losses.Loss):
     """
 
     NAME: str | None = None
-    READS: tuple[str, ...] = ()
-    MAY_READ: tuple[str, ...] = ()
+    READS: tuple[str, ...] = ("logits",)
     TAKES_NEGATIVES = False
 
     def __init__(
         self,
+        *,
+        ignore_class: int | None = None,
         name: str | None = None,
         reduction: str | None = "sum_over_batch_size",
         dtype: Any = None,
@@ -68,43 +74,35 @@ class Loss(keras.losses.Loss):
         policy = keras.dtype_policies.get(dtype or keras.config.floatx())
         if policy.compute_dtype in ("float16", "bfloat16"):
             dtype = "float32"
-        super().__init__(name=name, reduction=reduction, dtype=dtype)
+        super().__init__(
+            name=name or self.NAME, reduction=reduction, dtype=dtype
+        )
+        self.ignore_class = ignore_class
 
-    def of_outputs(
+    def __call__(
         self,
-        labels: Tensor,
-        outputs: Outputs,
+        y_true: Tensor,
+        y_pred: Tensor,
         sample_weight: Tensor | None = None,
     ) -> Tensor:
-        """The loss of a batch, from a classifier's outputs by name.
+        if self.ignore_class is not None:
+            is_counted = ops.logical_not(is_label(y_true, self.ignore_class))
+            y_true, y_pred = only_rows(is_counted, y_true, y_pred)
+            sample_weight = weights_of_counted(
+                is_counted, sample_weight, self.reduction
+            )
+        return super().__call__(y_true, y_pred, sample_weight)
 
-        Args:
-            labels: (B,) or (B, 1).
-            outputs: dict of tensors: those in `READS`, and those in `MAY_READ`
-                that there are. In training a classifier offers `anchors`, the
-                value of `AnchoredDistance.anchors`.
-            sample_weight: optional (B,).
-
-        Returns:
-            As a call returns: a scalar, unless the reduction says otherwise.
-        """
-        return self(labels, select(outputs, self.READS), sample_weight)
-
-    def reduce(
-        self, values: Tensor, sample_weight: Tensor | None = None
-    ) -> Tensor:
-        """(B,) values, weighted and reduced as a call does it."""
-        reduction = _Reduction(
-            name="reduction", reduction=self.reduction, dtype=self.dtype
-        )
-        return reduction(values, values, sample_weight)
+    def get_config(self) -> Config:
+        return {**super().get_config(), "ignore_class": self.ignore_class}
 
 
-class _Reduction(keras.losses.Loss):
-    """Keras' reduction of values that are already computed."""
-
-    def call(self, y_true, y_pred):
-        return y_pred
+def checked_weight(value: float, name: str = "weight") -> float:
+    """A weight in a loss as a float; ValueError if it is none."""
+    number = as_float(value)
+    if not 0 <= number < math.inf:
+        raise ValueError(f"{name} must be finite and >= 0; got {value!r}.")
+    return number
 
 
 def select(outputs: Outputs, names: Sequence[str]) -> Tensor:
@@ -178,6 +176,23 @@ def only_counted(is_counted: Tensor, values: Tensor) -> Tensor:
     row = ops.cast(row, values.dtype)
     rest = ops.where(ops.any(is_counted), row, finite)
     return ops.where(of_rows(is_counted), values, ops.stop_gradient(rest))
+
+
+def only_rows(
+    is_counted: Tensor, labels: Tensor, outputs: Outputs | Tensor
+) -> tuple[Tensor, Any]:
+    """`only_counted` of labels and outputs; class 0 stands for other labels.
+
+    Args:
+        is_counted: (B,) or (B, 1) bool.
+        labels: (B,) or (B, 1).
+        outputs: a tensor of B rows, or a dict of such tensors.
+    """
+    labels = ops.convert_to_tensor(labels)
+    labels = ops.where(is_counted, labels, ops.zeros_like(labels))
+    return keras.tree.map_structure(
+        lambda values: only_counted(is_counted, values), (labels, outputs)
+    )
 
 
 def weights_of_counted(

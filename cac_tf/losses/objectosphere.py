@@ -14,6 +14,7 @@ from cac_tf.hyperparameters import LENGTH_WEIGHT
 from cac_tf.layers.precision import full_precision
 from cac_tf.losses.entropic_open_set import entropic_open_set_loss
 from cac_tf.losses.loss import Loss
+from cac_tf.losses.loss import checked_weight
 from cac_tf.losses.loss import is_known
 from cac_tf.losses.loss import register
 
@@ -38,9 +39,7 @@ class ObjectosphereLoss(Loss):
         length: the length that known features should have at least, the
             authors' xi, > 0.
         weight: weight w, the authors' lambda, >= 0.
-        reduction: as for every Keras loss.
-        name: as for every Keras loss.
-        **kwargs: passed to `keras.losses.Loss`.
+        **kwargs: see `Loss`.
 
     Call arguments:
         y_true: (B,) or (B, 1) class indices, -1 for negatives.
@@ -65,16 +64,12 @@ class ObjectosphereLoss(Loss):
         self,
         length: float = FEATURE_LENGTH,
         weight: float = LENGTH_WEIGHT,
-        reduction: str | None = "sum_over_batch_size",
-        name: str = "objectosphere_loss",
         **kwargs: Any,
     ) -> None:
-        super().__init__(reduction=reduction, name=name, **kwargs)
+        super().__init__(**kwargs)
         if not (np.isfinite(length) and length > 0):
             raise ValueError(f"length must be finite and > 0; got {length!r}.")
-        if not (np.isfinite(weight) and weight >= 0):
-            raise ValueError(f"weight must be finite and >= 0; got {weight!r}.")
-        self.length, self.weight = float(length), float(weight)
+        self.length, self.weight = float(length), checked_weight(weight)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         features = full_precision(y_pred["features"])

@@ -5,16 +5,14 @@ The baselines there were trained by the code of Neal et al. (ECCV 2018), which
 calls its score softmax and trains like this.
 """
 
-from typing import Any
-
 import keras
 from keras import ops
 
 from cac_tf.annotations import Tensor
 from cac_tf.layers.precision import full_precision
-from cac_tf.losses.cac import match_labels
 from cac_tf.losses.loss import Loss
 from cac_tf.losses.loss import register
+from cac_tf.ops.stock import match_labels
 
 
 def one_vs_all(labels: Tensor, logits: Tensor) -> Tensor:
@@ -49,9 +47,7 @@ class OneVsAllLoss(Loss):
     """`one_vs_all` as a Keras loss.
 
     Args:
-        reduction: as for every Keras loss.
-        name: as for every Keras loss.
-        **kwargs: passed to `keras.losses.Loss`.
+        **kwargs: see `Loss`.
 
     Call arguments:
         y_true: (B,) or (B, 1) class indices; not one-hot.
@@ -66,15 +62,7 @@ class OneVsAllLoss(Loss):
     0.41
     """
 
-    NAME, READS = "one_vs_all", ("logits",)
-
-    def __init__(
-        self,
-        reduction: str | None = "sum_over_batch_size",
-        name: str = "one_vs_all_loss",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(reduction=reduction, name=name, **kwargs)
+    NAME = "one_vs_all"
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         return one_vs_all(y_true, y_pred)

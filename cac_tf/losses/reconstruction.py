@@ -4,7 +4,6 @@
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 from cac_tf.annotations import Config
@@ -12,6 +11,7 @@ from cac_tf.annotations import Tensor
 from cac_tf.layers.precision import full_precision
 from cac_tf.losses.cross_entropy import cross_entropy
 from cac_tf.losses.loss import Loss
+from cac_tf.losses.loss import checked_weight
 from cac_tf.losses.loss import register
 
 
@@ -26,9 +26,7 @@ class ReconstructionLoss(Loss):
 
     Args:
         weight: w, finite and >= 0.
-        reduction: as for every Keras loss.
-        name: as for every Keras loss.
-        **kwargs: passed to `keras.losses.Loss`.
+        **kwargs: see `Loss`.
 
     Call arguments:
         y_true: (B,) or (B, 1) class indices.
@@ -57,14 +55,10 @@ class ReconstructionLoss(Loss):
     def __init__(
         self,
         weight: float = 1.0,
-        reduction: str | None = "sum_over_batch_size",
-        name: str = "reconstruction",
         **kwargs: Any,
     ) -> None:
-        super().__init__(reduction=reduction, name=name, **kwargs)
-        if not (np.isfinite(weight) and weight >= 0.0):
-            raise ValueError(f"weight must be finite and >= 0; got {weight!r}.")
-        self.weight = float(weight)
+        super().__init__(**kwargs)
+        self.weight = checked_weight(weight)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         apart = full_precision(y_pred["reconstruction"]) - full_precision(

@@ -25,9 +25,7 @@ class SymmetryLoss(Loss):
 
     Args:
         weight: w, in [0, 1].
-        reduction: as for every Keras loss.
-        name: as for every Keras loss.
-        **kwargs: passed to `keras.losses.Loss`.
+        **kwargs: see `Loss`.
 
     Call arguments:
         y_true: (B,) or (B, 1) class indices.
@@ -56,11 +54,9 @@ class SymmetryLoss(Loss):
     def __init__(
         self,
         weight: float = 0.2,
-        reduction: str | None = "sum_over_batch_size",
-        name: str = "symmetry",
         **kwargs: Any,
     ) -> None:
-        super().__init__(reduction=reduction, name=name, **kwargs)
+        super().__init__(**kwargs)
         if not 0.0 <= weight <= 1.0:
             raise ValueError(f"weight must be in [0, 1]; got {weight!r}.")
         self.weight = float(weight)

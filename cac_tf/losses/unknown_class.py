@@ -5,8 +5,6 @@ After Neal et al., "Open Set Learning with Counterfactual Images" (ECCV 2018),
 section 3.3, whose released code appends the constant logit.
 """
 
-from typing import Any
-
 import keras
 from keras import ops
 
@@ -57,9 +55,7 @@ class UnknownClassLoss(Loss):
     """`unknown_class_loss` as a Keras loss that takes negatives.
 
     Args:
-        reduction: as for every Keras loss.
-        name: as for every Keras loss.
-        **kwargs: passed to `keras.losses.Loss`.
+        **kwargs: see `Loss`.
 
     Call arguments:
         y_true: (B,) or (B, 1) class indices, -1 for negatives.
@@ -74,15 +70,7 @@ class UnknownClassLoss(Loss):
     1.0986
     """
 
-    NAME, READS, TAKES_NEGATIVES = "unknown_class", ("logits",), True
-
-    def __init__(
-        self,
-        reduction: str | None = "sum_over_batch_size",
-        name: str = "unknown_class_loss",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(reduction=reduction, name=name, **kwargs)
+    NAME, TAKES_NEGATIVES = "unknown_class", True
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         return unknown_class_loss(y_true, y_pred)

@@ -17,7 +17,7 @@ class Anchor(AroundCentersMethod):
     name = "anchor"
 
     def loss(self, recipe):
-        return losses.AnchorLoss()
+        return losses.AnchorLoss(**self.centers(recipe))
 
 
 register(Anchor())

@@ -3,10 +3,15 @@
 
 import dataclasses
 
-from cac_tf import layers
+from cac_tf import lazy
+from cac_tf import metrics
 from cac_tf.hyperparameters import MAGNITUDE
 from cac_tf.methods import recipe as recipes
 from cac_tf.methods.supervised import SupervisedMethod
+
+checks = lazy.module("cac_tf.models.backbone_checks")
+features = lazy.module("cac_tf.models.features")
+layers = lazy.module("cac_tf.layers")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,10 +34,30 @@ class AroundCentersMethod(SupervisedMethod):
     # Whether training moves the centers away from the anchors.
     has_learnt_centers = False
 
-    def head(self, recipe, num_classes):
-        return layers.AnchoredDistance(
-            num_classes,
-            recipe.magnitude,
-            learnt=self.has_learnt_centers,
-            name="distance_head",
+    def centers(self, recipe):
+        """What losses and metrics are told of the centers, as a dict."""
+        return {
+            "magnitude": recipe.magnitude,
+            "from_distances": self.has_learnt_centers,
+        }
+
+    def backbone(self, dataset, recipe, run, input_shape=None):
+        network = super().backbone(dataset, recipe, run, input_shape)
+        if not self.has_learnt_centers:
+            return network
+        logits = checks.logits_of(network)
+        distances = layers.ClassDistances(
+            logits.shape[-1], recipe.magnitude, name="class_distances"
         )
+        return features.model_like(
+            network,
+            {"logits": logits, "class_distances": distances(logits)},
+            name="learnt_centers",
+        )
+
+    def accuracy(self):
+        return metrics.KnownAccuracy(from_distances=self.has_learnt_centers)
+
+    def watched(self, recipe):
+        centers = self.centers(recipe)
+        return [metrics.AnchorLoss(**centers), metrics.TupletLoss(**centers)]

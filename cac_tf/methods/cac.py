@@ -29,7 +29,9 @@ class ClassAnchorClustering(around_centers.AroundCentersMethod):
     recipe = Recipe
 
     def loss(self, recipe):
-        return losses.CACLoss(recipe.anchor_weight)
+        return losses.CACLoss(
+            anchor_weight=recipe.anchor_weight, **self.centers(recipe)
+        )
 
 
 register(ClassAnchorClustering())

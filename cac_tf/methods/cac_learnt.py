@@ -19,8 +19,8 @@ class LearntCAC(ClassAnchorClustering):
     def loss(self, recipe):
         return [super().loss(recipe), losses.CrossEntropyLoss()]
 
-    def monitor(self):
-        return metrics.CrossEntropy()
+    def watched(self, recipe):
+        return [metrics.CrossEntropy(), *super().watched(recipe)]
 
 
 register(LearntCAC())

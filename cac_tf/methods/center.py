@@ -33,10 +33,10 @@ class Center(around_centers.AroundCentersMethod):
     recipe = Recipe
 
     def loss(self, recipe):
-        return losses.CenterLoss(recipe.center_weight)
+        return losses.CenterLoss(recipe.center_weight, **self.centers(recipe))
 
-    def monitor(self):
-        return metrics.CrossEntropy()
+    def watched(self, recipe):
+        return [metrics.CrossEntropy(), *super().watched(recipe)]
 
 
 register(Center())

@@ -25,8 +25,8 @@ class SoftmaxCrossEntropy(SupervisedMethod):
     def loss(self, recipe):
         return losses.CrossEntropyLoss()
 
-    def monitor(self):
-        return metrics.CrossEntropy()
+    def watched(self, recipe):
+        return [metrics.CrossEntropy(), *super().watched(recipe)]
 
 
 register(SoftmaxCrossEntropy())

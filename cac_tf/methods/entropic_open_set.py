@@ -17,8 +17,8 @@ class EntropicOpenSet(SupervisedMethod):
     def loss(self, recipe):
         return losses.EntropicOpenSetLoss()
 
-    def monitor(self):
-        return metrics.CrossEntropy()
+    def watched(self, recipe):
+        return [metrics.CrossEntropy(), *super().watched(recipe)]
 
 
 register(EntropicOpenSet())

@@ -14,6 +14,8 @@ from cac_tf.methods.recipe import Recipe
 from cac_tf.registry import Registry
 
 if TYPE_CHECKING:
+    import keras
+
     from cac_tf.data.open_set_dataset import OpenSetDataset
     from cac_tf.models.open_set_classifier import OpenSetClassifier
     from cac_tf.training.run import TrainingRun
@@ -142,8 +144,8 @@ class Method:
 
     def train(
         self, dataset: OpenSetDataset, recipe: Any, run: TrainingRun
-    ) -> OpenSetClassifier:
-        """Trains a classifier completely, except for the threshold.
+    ) -> keras.Model:
+        """Trains a classifier.
 
         Called again after an interruption with the same arguments, it resumes
         from the checkpoints of `run` and ends with the same weights. So it
@@ -152,11 +154,11 @@ class Method:
         Args:
             dataset: `OpenSetDataset`.
             recipe: of this method's recipe class.
-            run: `training.TrainingRun`: seed, checkpoints, and the wanted
-                score and test-time augmentation.
+            run: `training.TrainingRun`: seed and checkpoints.
 
         Returns:
-            `OpenSetClassifier`, trained, re-centered, its score fitted.
+            Keras model of raw images, with the outputs that the method's
+            scores read.
         """
         raise NotImplementedError
 
@@ -167,10 +169,11 @@ class Method:
         recipe: Any,
         true_positive_rate: float,
     ) -> None:
-        """Sets theta of a trained model, from known validation images.
+        """Sets the threshold of a model, from known validation images.
 
         Args:
-            model: of `train`; its score may be another than the method's.
+            model: `OpenSetClassifier` of a classifier of `train`; its score may
+                be another than the method's.
             dataset, recipe: as of `train`.
             true_positive_rate: share of these images to accept.
         """

@@ -47,8 +47,8 @@ class Objectosphere(SupervisedMethod):
             recipe.feature_length, recipe.length_weight
         )
 
-    def monitor(self):
-        return metrics.CrossEntropy()
+    def watched(self, recipe):
+        return [metrics.CrossEntropy(), *super().watched(recipe)]
 
 
 register(Objectosphere())

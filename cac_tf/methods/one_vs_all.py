@@ -26,8 +26,8 @@ class OneVsAll(SupervisedMethod):
     def loss(self, recipe):
         return losses.OneVsAllLoss()
 
-    def monitor(self):
-        return metrics.CrossEntropy()
+    def watched(self, recipe):
+        return [metrics.CrossEntropy(), *super().watched(recipe)]
 
 
 register(OneVsAll())

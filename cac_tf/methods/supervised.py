@@ -8,12 +8,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from typing import Any
 
-import numpy as np
-
 from cac_tf import layers
 from cac_tf import metrics
 from cac_tf import models
-from cac_tf.methods.known_data import fit_to_known_data
+from cac_tf import training
 from cac_tf.methods.method import Method
 from cac_tf.models import networks
 
@@ -22,30 +20,28 @@ if TYPE_CHECKING:
 
     from cac_tf.data.open_set_dataset import Examples
     from cac_tf.data.open_set_dataset import OpenSetDataset
-    from cac_tf.models.open_set_classifier import OpenSetClassifier
     from cac_tf.training.run import TrainingRun
 
 
 class SupervisedMethod(Method):
-    """A backbone from the recipe, a loss on labels, then class means.
+    """A backbone from the recipe, and a loss on labels.
 
-    A subclass defines `loss`, and may define `head`, `backbone` and `monitor`.
+    A subclass defines `loss`, and may define `backbone` and `watched`.
     If it sets `trains_on_negatives`, the negatives join the training images.
     """
 
     trains_on_negatives = False
 
     def loss(self, recipe: Any) -> Any:
-        """The loss of a recipe, as `OpenSetClassifier.compile` takes it."""
+        """The loss of a recipe, as `ClassifierTraining.compile` takes it."""
         raise NotImplementedError
 
-    def head(self, recipe: Any, num_classes: int) -> layers.AnchoredDistance:
-        """The distance head of a recipe."""
-        return layers.AnchoredDistance(num_classes, name="distance_head")
+    def watched(self, recipe: Any) -> list[keras.metrics.Metric]:
+        """Metrics of a recipe; the smallest value of the first decides.
 
-    def monitor(self) -> keras.metrics.Metric:
-        """The metric whose smallest validation value decides the weights."""
-        return metrics.AnchorLoss()
+        Its smallest value on validation data decides which weights are kept.
+        """
+        return [metrics.AnchorLoss(), metrics.TupletLoss()]
 
     def backbone(
         self,
@@ -57,11 +53,11 @@ class SupervisedMethod(Method):
         """The network of a recipe, which may have more outputs than logits.
 
         Args:
-            dataset, recipe, run: as of `build_model`.
+            dataset, recipe, run: as of `parts`.
             input_shape: of the network; None: that of the images.
 
         Returns:
-            Keras model of normalized images, as `OpenSetClassifier` takes it.
+            Keras model of normalized images.
         """
         return networks.find(recipe.network)(
             len(dataset.class_names),
@@ -71,55 +67,50 @@ class SupervisedMethod(Method):
             seed=run.seed,
         )
 
-    def build_model(
+    def parts(
         self, dataset: OpenSetDataset, recipe: Any, run: TrainingRun
-    ) -> OpenSetClassifier:
-        """A fresh classifier for a data set, compiled.
+    ) -> models.ImageParts:
+        """The layers of a fresh classifier for a data set.
 
         Args:
             dataset: `OpenSetDataset`; gives image size, classes, statistics.
             recipe: of this method's recipe class.
             run: `training.TrainingRun`.
-
-        Returns:
-            Compiled `OpenSetClassifier`.
         """
         run.start()
-        height, width, _ = dataset.image_shape
-        mean, std = dataset.channel_statistics
         has_augmentation = recipe.scale < 1 or recipe.flip or recipe.rotation
-        num_classes = len(dataset.class_names)
-        model = models.OpenSetClassifier(
-            self.backbone(dataset, recipe, run),
-            dataset.class_names,
-            head=self.head(recipe, num_classes),
-            preprocessing=layers.ImagePreprocessing(height, width, mean, std),
-            augmentation=layers.AffineAugmentation(
+        augment = None
+        if has_augmentation:
+            augment = layers.AffineAugmentation(
                 recipe.scale, recipe.flip, recipe.rotation, seed=run.seed
             )
-            if has_augmentation
-            else None,
-            score=run.score or self.scores[0],
-            tta=run.tta,
+        mean, std = dataset.channel_statistics
+        network = self.backbone(dataset, recipe, run)
+        return models.image_parts(
+            dataset.image_shape, mean, std, network, augment
         )
-        _check_enough_for(model.score, dataset)
-        images = self.training_examples(dataset).size
-        steps_per_epoch = -(-images // recipe.batch_size)
-        # The monitored metric may be one of the first two: once is enough.
-        watched = {
-            metric.name: metric
-            for metric in (
-                metrics.AnchorLoss(),
-                metrics.TupletLoss(),
-                self.monitor(),
-            )
-        }
-        model.compile(
-            optimizer=recipe.optimizer(steps_per_epoch),
-            loss=self.loss(recipe),
-            metrics=["accuracy", *watched.values()],
+
+    def training(
+        self, classifier: keras.Model, dataset: OpenSetDataset, recipe: Any
+    ) -> training.ClassifierTraining:
+        """The compiled training of a classifier.
+
+        Args:
+            classifier: of `parts`.
+            dataset, recipe: as of `parts`.
+        """
+        examples = self.training_examples(dataset).size
+        made = training.ClassifierTraining(classifier)
+        made.compile(
+            recipe.optimizer(-(-examples // recipe.batch_size)),
+            self.loss(recipe),
+            [self.accuracy(), *self.watched(recipe)],
         )
-        return model
+        return made
+
+    def accuracy(self) -> keras.metrics.Metric:
+        """The metric of the predicted classes."""
+        return metrics.KnownAccuracy()
 
     def training_examples(self, dataset: OpenSetDataset) -> Examples:
         """The `Examples` that the network is trained on.
@@ -139,50 +130,33 @@ class SupervisedMethod(Method):
 
     def fit_classifier(
         self,
-        model: OpenSetClassifier,
+        classifier: keras.Model,
         dataset: OpenSetDataset,
         recipe: Any,
         run: TrainingRun,
         samples: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
-        """Trains a classifier of `build_model` by the schedule of the recipe.
+        """Trains a classifier by the schedule of the recipe.
 
         Args:
-            model: of `build_model`.
+            classifier: of `parts`.
             dataset, recipe, run: as of `train`.
             samples: as of `TrainingRun.fit`.
         """
+        monitor = self.watched(recipe)[0].name
         run.fit(
-            model,
+            self.training(classifier, dataset, recipe),
             self.training_examples(dataset),
             dataset.validation,
             stages=recipe.stages,
             batch_size=recipe.batch_size,
-            monitor=f"val_{self.monitor().name}" if recipe.keeps_best else None,
+            monitor=f"val_{monitor}" if recipe.keeps_best else None,
             samples=samples,
         )
 
     def train(
         self, dataset: OpenSetDataset, recipe: Any, run: TrainingRun
-    ) -> OpenSetClassifier:
-        model = self.build_model(dataset, recipe, run)
-        self.fit_classifier(model, dataset, recipe, run)
-        fit_to_known_data(model, dataset)
-        return model
-
-
-def _check_enough_for(score, dataset):
-    """Raises ValueError if a score could not be fitted after the training."""
-    held_out = score.WANTS_HELD_OUT_DATA
-    examples = dataset.validation if held_out else dataset.train
-    counts = np.bincount(
-        np.asarray(examples.labels), minlength=len(dataset.class_names)
-    )
-    fewest = score.FEWEST_OF_A_CLASS
-    if score.IS_FITTED_TO_DATA and counts.min() < fewest:
-        which = "validation" if held_out else "training"
-        raise ValueError(
-            f"The score {score.name!r} needs at least {fewest} {which} images "
-            f"of each class; class {dataset.class_names[counts.argmin()]!r} "
-            f"has {counts.min()}."
-        )
+    ) -> keras.Model:
+        classifier = self.parts(dataset, recipe, run).classifier()
+        self.fit_classifier(classifier, dataset, recipe, run)
+        return classifier

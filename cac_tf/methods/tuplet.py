@@ -2,7 +2,6 @@
 """The tuplet loss alone: a row of the paper's Table 4."""
 
 from cac_tf import losses
-from cac_tf import metrics
 from cac_tf.methods.around_centers import AroundCentersMethod
 from cac_tf.methods.method import register
 
@@ -13,10 +12,10 @@ class Tuplet(AroundCentersMethod):
     name = "tuplet"
 
     def loss(self, recipe):
-        return losses.TupletLoss()
+        return losses.TupletLoss(**self.centers(recipe))
 
-    def monitor(self):
-        return metrics.TupletLoss()
+    def watched(self, recipe):
+        return super().watched(recipe)[::-1]
 
 
 register(Tuplet())

@@ -8,10 +8,10 @@ adds what both heads say.
 """
 
 from cac_tf import lazy
+from cac_tf import losses
 from cac_tf.methods import cac
 from cac_tf.methods.method import register
 
-keras = lazy.module("keras")
 features = lazy.module("cac_tf.models.features")
 network_parts = lazy.module("cac_tf.models.networks.network_parts")
 
@@ -28,11 +28,7 @@ class TwoHeads(cac.ClassAnchorClustering):
     def loss(self, recipe):
         return [
             super().loss(recipe),
-            {
-                "second_logits": keras.losses.SparseCategoricalCrossentropy(
-                    from_logits=True
-                )
-            },
+            {"second_logits": losses.CrossEntropyLoss()},
         ]
 
     def backbone(self, dataset, recipe, run, input_shape=None):

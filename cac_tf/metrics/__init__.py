@@ -23,8 +23,7 @@ lazy.package(
         "streaming": [
             "AnchorLoss",
             "CrossEntropy",
-            "LargestLogitAccuracy",
-            "NearestCenterAccuracy",
+            "KnownAccuracy",
             "OpenSetAUROC",
             "TupletLoss",
         ],

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keras metrics for use inside `fit` and `evaluate`.
 
-Each names the outputs that it reads in `READS`, as losses do. Labels are
-class indices; -1 stands for an unknown input, which only `OpenSetAUROC`
-counts.
+They read logits, as losses do; one that reads other outputs names them in
+`READS`. Labels are class indices; -1 stands for an unknown input, which only
+`OpenSetAUROC` counts.
 """
 
 from typing import Any
@@ -16,9 +16,12 @@ from cac_tf import keras_private
 from cac_tf import scores
 from cac_tf.annotations import Config
 from cac_tf.annotations import Tensor
+from cac_tf.hyperparameters import MAGNITUDE
 from cac_tf.labels import UNKNOWN
-from cac_tf.layers.open_set_decision import class_of_logits
+from cac_tf.layers.anchored_distance import anchored_distances
+from cac_tf.layers.anchored_distance import checked_magnitude
 from cac_tf.layers.open_set_decision import nearest_class
+from cac_tf.layers.rejection_score import rejection_scores
 from cac_tf.losses.cac import anchor_loss
 from cac_tf.losses.cac import tuplet_loss
 from cac_tf.losses.cross_entropy import cross_entropy
@@ -30,11 +33,15 @@ from cac_tf.losses.loss import known_labels
 class _MeanOverKnown(keras.metrics.Mean):
     """Mean of a per-example value over the inputs of known classes.
 
-    Subclasses define the value, a function of the labels and what is read: the
-    output in `READS`, or a dict of it and those in `MAY_READ` that there are.
+    Subclasses define the value, a function of labels and logits.
     """
 
-    READS: tuple[str, ...] = ("distances",)
+    READS: tuple[str, ...] = ("logits",)
+    _DIRECTION = "down"
+
+    def __init__(self, name=None, dtype=None):
+        super().__init__(name=name or self.NAME, dtype=dtype)
+        keras_private.set_direction(self, self._DIRECTION)
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         labels = ops.reshape(y_true, (-1,))
@@ -48,110 +55,139 @@ class _MeanOverKnown(keras.metrics.Mean):
         return super().update_state(values, sample_weight=weights)
 
 
-def _is_nearest(labels, distances):
-    """1 where the nearest center is that of the label, else 0."""
-    return _is_own(labels, nearest_class(ops.convert_to_tensor(distances)))
-
-
-def _is_own(labels, classes):
-    """1 where the class is that of the label, else 0."""
-    labels = ops.cast(labels, classes.dtype)
-    return ops.cast(ops.equal(classes, labels), "float32")
-
-
 @keras.saving.register_keras_serializable(package="CacTf")
-class NearestCenterAccuracy(_MeanOverKnown):
-    """Share of known inputs whose nearest center is that of their class.
+class KnownAccuracy(_MeanOverKnown):
+    """Share of the known inputs whose largest logit is that of their class.
+
+    Keras' own "accuracy" counts rows labelled -1 as wrong.
+
+    Args:
+        from_distances: whether `y_pred` is what `layers.ClassDistances` gives,
+            in place of logits.
+        name, dtype: as for every Keras metric.
 
     Example:
 
     >>> import numpy as np, cac_tf
-    >>> metric = cac_tf.metrics.NearestCenterAccuracy()
-    >>> _ = metric.update_state([0, 1, -1], np.float32([[1, 2]] * 3))
-    >>> float(metric.result())
-    0.5
-    """
-
-    _values = staticmethod(_is_nearest)
-
-    def __init__(self, name: str = "accuracy", dtype: Any = None) -> None:
-        super().__init__(name=name, dtype=dtype)
-        keras_private.set_direction(self, "up")
-
-
-@keras.saving.register_keras_serializable(package="CacTf")
-class AnchorLoss(_MeanOverKnown):
-    """Mean anchor loss, the distance to the own class's center.
-
-    Example:
-
-    >>> import numpy as np, cac_tf
-    >>> metric = cac_tf.metrics.AnchorLoss()
-    >>> _ = metric.update_state([0, 1], np.float32([[1, 5], [5, 2]]))
-    >>> float(metric.result())
-    1.5
-    """
-
-    _values = staticmethod(anchor_loss)
-
-    def __init__(self, name: str = "anchor_loss", dtype: Any = None) -> None:
-        super().__init__(name=name, dtype=dtype)
-        keras_private.set_direction(self, "down")
-
-
-@keras.saving.register_keras_serializable(package="CacTf")
-class TupletLoss(_MeanOverKnown):
-    """Mean tuplet loss.
-
-    Example:
-
-    >>> import numpy as np, cac_tf
-    >>> metric = cac_tf.metrics.TupletLoss()
-    >>> _ = metric.update_state([0], np.float32([[3, 4]]))
-    >>> round(float(metric.result()), 4)
-    0.3133
-    """
-
-    _values = staticmethod(tuplet_loss)
-
-    def __init__(self, name: str = "tuplet_loss", dtype: Any = None) -> None:
-        super().__init__(name=name, dtype=dtype)
-        keras_private.set_direction(self, "down")
-
-
-@keras.saving.register_keras_serializable(package="CacTf")
-class LargestLogitAccuracy(_MeanOverKnown):
-    """Share of known inputs whose largest logit is that of their class.
-
-    In a classifier, logits beyond those of the classes do not count; where
-    there are fewer, the closest center does.
-
-    Example:
-
-    >>> import numpy as np, cac_tf
-    >>> metric = cac_tf.metrics.LargestLogitAccuracy()
+    >>> metric = cac_tf.metrics.KnownAccuracy()
     >>> _ = metric.update_state([0, 1, -1], np.float32([[2, 1]] * 3))
     >>> float(metric.result())
     0.5
     """
 
-    READS = ("logits",)
-    MAY_READ = ("distances",)
+    NAME, _DIRECTION = "accuracy", "up"
 
-    def __init__(self, name: str = "accuracy", dtype: Any = None) -> None:
+    def __init__(
+        self,
+        *,
+        from_distances: bool = False,
+        name: str | None = None,
+        dtype: Any = None,
+    ) -> None:
         super().__init__(name=name, dtype=dtype)
-        keras_private.set_direction(self, "up")
+        self.from_distances = bool(from_distances)
+        if self.from_distances:
+            self.READS = ("class_distances",)
+
+    def get_config(self) -> Config:
+        return {**super().get_config(), "from_distances": self.from_distances}
 
     @staticmethod
-    def _values(labels, outputs):
-        if isinstance(outputs, dict):
-            return _is_own(labels, class_of_logits(**outputs))
-        return _is_nearest(labels, -ops.convert_to_tensor(outputs))
+    def _values(labels, logits):
+        classes = nearest_class(-ops.convert_to_tensor(logits))
+        labels = ops.cast(labels, classes.dtype)
+        return ops.cast(ops.equal(classes, labels), "float32")
+
+
+class _OfDistances(_MeanOverKnown):
+    """A mean of what depends on the distances to the class centers.
+
+    Args:
+        magnitude: length of the anchors (the paper's alpha), > 0. Without
+            effect if `from_distances`.
+        from_distances: whether `y_pred` is what `layers.ClassDistances` gives.
+        name, dtype: as for every Keras metric.
+    """
+
+    def __init__(
+        self,
+        magnitude: float = MAGNITUDE,
+        *,
+        from_distances: bool = False,
+        name: str | None = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(name=name, dtype=dtype)
+        self.magnitude = checked_magnitude(magnitude)
+        self.from_distances = bool(from_distances)
+
+    @property
+    def READS(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("class_distances",) if self.from_distances else ("logits",)
+
+    def _values(self, labels, values):
+        if self.from_distances:
+            distances = -ops.convert_to_tensor(values)
+        else:
+            distances = anchored_distances(values, self.magnitude)
+        return self._of_distances(labels, distances)
+
+    def get_config(self) -> Config:
+        return {
+            **super().get_config(),
+            "magnitude": self.magnitude,
+            "from_distances": self.from_distances,
+        }
+
+
+@keras.saving.register_keras_serializable(package="CacTf")
+class AnchorLoss(_OfDistances):
+    """Mean anchor loss, the distance to the own class's anchor (equation 4).
+
+    Args:
+        magnitude, from_distances: as of `losses.CACLoss`.
+        name, dtype: as for every Keras metric.
+
+    Example:
+
+    >>> import numpy as np, cac_tf
+    >>> metric = cac_tf.metrics.AnchorLoss()
+    >>> _ = metric.update_state([0, 1], np.float32([[9, 0], [0, 8]]))
+    >>> float(metric.result())
+    1.5
+    """
+
+    NAME = "anchor_loss"
+    _of_distances = staticmethod(anchor_loss)
+
+
+@keras.saving.register_keras_serializable(package="CacTf")
+class TupletLoss(_OfDistances):
+    """Mean tuplet loss (equation 2).
+
+    Args:
+        magnitude, from_distances: as of `losses.CACLoss`.
+        name, dtype: as for every Keras metric.
+
+    Example:
+
+    >>> import numpy as np, cac_tf
+    >>> metric = cac_tf.metrics.TupletLoss(from_distances=True)
+    >>> _ = metric.update_state([0], np.float32([[-3, -4]]))
+    >>> round(float(metric.result()), 4)
+    0.3133
+    """
+
+    NAME = "tuplet_loss"
+    _of_distances = staticmethod(tuplet_loss)
 
 
 @keras.saving.register_keras_serializable(package="CacTf")
 class CrossEntropy(_MeanOverKnown):
     """Mean softmax cross-entropy of the logits.
+
+    Args:
+        name, dtype: as for every Keras metric.
 
     Example:
 
@@ -162,12 +198,8 @@ class CrossEntropy(_MeanOverKnown):
     0.1269
     """
 
-    READS = ("logits",)
+    NAME = "cross_entropy"
     _values = staticmethod(cross_entropy)
-
-    def __init__(self, name: str = "cross_entropy", dtype: Any = None) -> None:
-        super().__init__(name=name, dtype=dtype)
-        keras_private.set_direction(self, "down")
 
 
 @keras.saving.register_keras_serializable(package="CacTf")
@@ -186,13 +218,16 @@ class OpenSetAUROC(keras.metrics.AUC):
 
     Args:
         score: a score that needs no fitting: its name or a `scores.Score`.
+        magnitude: length of the anchors that a score of distances, such as
+            "gamma", takes the distances to.
         num_thresholds: number of buckets.
         name: name of the metric.
         dtype: type of the computation.
 
     Call arguments:
         y_true: (B,) class indices or -1.
-        y_pred: what the score reads: one output, or a dict by name.
+        y_pred: (B, N) logits, or a dict of outputs by name where the score
+            reads others.
 
     Raises:
         ValueError: a score that has to be fitted.
@@ -201,8 +236,8 @@ class OpenSetAUROC(keras.metrics.AUC):
 
     >>> import numpy as np, cac_tf
     >>> metric = cac_tf.metrics.OpenSetAUROC(score="min_distance")
-    >>> distances = np.float32([[0, 14], [14, 1], [7, 8]])
-    >>> _ = metric.update_state([0, 1, -1], distances)
+    >>> logits = np.float32([[10, 0], [0, 9], [4, 5]])
+    >>> _ = metric.update_state([0, 1, -1], logits)
     >>> round(float(metric.result()), 3)
     1.0
     """
@@ -212,12 +247,14 @@ class OpenSetAUROC(keras.metrics.AUC):
     def __init__(
         self,
         score: str | scores.Score = "gamma",
+        magnitude: float = MAGNITUDE,
         num_thresholds: int = 8000,
         name: str = "auroc",
         dtype: Any = None,
     ) -> None:
         super().__init__(num_thresholds=num_thresholds, name=name, dtype=dtype)
         self.score = scores.get(score)
+        self.magnitude = checked_magnitude(magnitude)
         if self.score.IS_FITTED_TO_DATA:
             raise ValueError(
                 f"The score {self.score.name!r} is fitted after training, "
@@ -226,7 +263,8 @@ class OpenSetAUROC(keras.metrics.AUC):
 
     @property
     def READS(self) -> tuple[str, ...]:
-        return self.score.READS
+        of_network = set(self.score.READS) - {"distances", "gamma"}
+        return tuple(sorted(of_network)) or ("logits",)
 
     def update_state(
         self,
@@ -235,11 +273,16 @@ class OpenSetAUROC(keras.metrics.AUC):
         sample_weight: Tensor | None = None,
     ) -> Any:
         is_unknown = is_label(ops.reshape(y_true, (-1,)), UNKNOWN)
-        values = [y_pred]
-        if isinstance(y_pred, dict):
-            values = self.score.arguments_of(y_pred)
-        score = self.score(*values)
-        # Rejected by every theta, as in a decision.
+        outputs = y_pred
+        if not isinstance(outputs, dict):
+            (name,) = self.READS
+            outputs = {name: y_pred}
+        if self.score.reads_distances:
+            distances = anchored_distances(outputs["logits"], self.magnitude)
+            gamma = rejection_scores(distances)
+            outputs = {**outputs, "distances": distances, "gamma": gamma}
+        score = self.score(*self.score.arguments_of(outputs))
+        # Rejected by every threshold, as in a decision.
         score = ops.where(ops.isnan(score), self._HIGHEST, score)
         # In [0, 1], in the order of the scores.
         size = ops.minimum(ops.abs(score), self._HIGHEST)
@@ -261,6 +304,7 @@ class OpenSetAUROC(keras.metrics.AUC):
     def get_config(self) -> Config:
         return {
             "score": keras.saving.serialize_keras_object(self.score),
+            "magnitude": self.magnitude,
             "num_thresholds": self.num_thresholds,
             "name": self.name,
             "dtype": self.dtype,

@@ -8,7 +8,7 @@ lazy.package(
     {
         "authors_weights": ["import_authors_weights", "read_authors_weights"],
         "networks": [],
-        "network": ["Network"],
+        "image_classifier": ["ImageParts", "image_parts"],
         "networks.openset_cnn": ["openset_cnn"],
         "networks.resnet18": ["resnet18"],
         "open_set_classifier": ["OpenSetClassifier"],

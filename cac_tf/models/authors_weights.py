@@ -12,7 +12,7 @@ import numpy as np
 
 from cac_tf.annotations import Path
 from cac_tf.hyperparameters import MAGNITUDE
-from cac_tf.layers.image_preprocessing import ImagePreprocessing
+from cac_tf.models.image_classifier import image_parts
 from cac_tf.models.networks.openset_cnn import openset_cnn
 from cac_tf.models.open_set_classifier import OpenSetClassifier
 
@@ -46,13 +46,13 @@ def import_authors_weights(
         image_shape: (height, width, channels) of the prepared images.
         mean, std: normalization that the weights were trained with, one
             number per channel.
-        augmentation: layer for further training.
-        dropout: for further training.
+        augmentation: layer that was used in training, for who trains on.
+        dropout: that of the training.
 
     Returns:
-        `OpenSetClassifier`, not compiled, with its anchors and without a
-        threshold; its score is gamma, or for a cross-entropy classifier the
-        largest softmax probability.
+        `OpenSetClassifier`, with its anchors and without a threshold; its
+        score is gamma, or for a cross-entropy classifier the largest softmax
+        probability.
 
     Raises:
         ValueError: PyTorch is not installed; the file is not such a
@@ -82,16 +82,14 @@ def import_authors_weights(
     )
     kernel = kernel.transpose(2, 3, 1, 0).reshape(-1, len(class_names))
     backbone.get_layer("logits").set_weights([kernel, arrays["classify.bias"]])
-    model = OpenSetClassifier(
-        backbone,
+    mean, std = np.broadcast_to(mean, channels), np.broadcast_to(std, channels)
+    parts = image_parts(image_shape, mean, std, backbone, augmentation)
+    return OpenSetClassifier(
+        parts.classifier(),
         class_names,
-        magnitude=magnitude or MAGNITUDE,
-        preprocessing=ImagePreprocessing(height, width, mean, std),
-        augmentation=augmentation,
         score="gamma" if magnitude else "max_softmax",
+        centers=magnitude or MAGNITUDE,
     )
-    model.build((None, height, width, channels))
-    return model
 
 
 def read_authors_weights(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an open-set classifier requires of its backbone and class names."""
+"""What an open-set classifier requires of a classifier and class names."""
 
 import warnings
 
@@ -56,34 +56,35 @@ def check_class_names(class_names, reserved):
     return names
 
 
-def check_backbone(backbone, width):
-    """Raises ValueError unless the backbone can end in logits of this width."""
-    shape = None
-    if has_graph(backbone):
-        shape = named_tensors(backbone)["logits"].shape
-    last = last_operation(backbone)
-    bounded = bounded_activation(last)
-    if bounded:
+def check_logits(network, num_classes, width):
+    """Raises ValueError unless a classifier gives a value for each class.
+
+    Args:
+        network: `Network`.
+        num_classes: number of class names.
+        width: number of values by which the classifier tells the classes.
+    """
+    if (network.width, num_classes) == (1, 2):
         raise ValueError(
-            f"The backbone ends in a {bounded}, whose outputs are bounded and "
-            "can never reach an anchor. Remove it: the last layer must give "
-            "logits (no activation). A classifier that is already trained is "
-            "taken with its softmax or sigmoid by "
-            "OpenSetClassifier.from_classifier."
+            "The classifier has one output for two classes, and as its code "
+            "is its own, this may be a logit or a probability: let it "
+            "return two logits, -z/2 and z/2."
         )
-    if shape is not None and (len(shape) != 2 or shape[-1] != width):
+    if width != num_classes:
         raise ValueError(
-            f"The backbone's output has shape {tuple(shape)}; for the "
-            f"{width} class names it must be (batch, {width}). (Centers of "
-            "another width: pass head=AnchoredDistance(..., width=...).)"
+            f"The classifier has {width} outputs for {num_classes} class "
+            "names. (Vectors of another width: give the centers of the "
+            "classes, or let the classifier also return class_distances, of "
+            "layers.ClassDistances.)"
         )
+    last = last_operation(network.classifier)
     dtype = getattr(last, "compute_dtype", None)
     if dtype in ("float16", "bfloat16"):
         warnings.warn(
-            f"The backbone's last layer computes in {dtype}, where logits "
+            f"The classifier's last layer computes in {dtype}, where logits "
             "near 10 have coarse steps (0.06 in bfloat16). Give that layer "
             'dtype="float32".',
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

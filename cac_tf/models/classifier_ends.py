@@ -30,7 +30,7 @@ def ending_in_logits(classifier, num_classes):
     Args:
         classifier: Keras model, (B, ...) -> (B, N), or a dict with such
             `logits`.
-        num_classes: N.
+        num_classes: N; None: as many as it has outputs.
 
     Returns:
         Keras model, (B, ...) -> (B, N) logits, or that dict. It shares all
@@ -57,7 +57,7 @@ def ending_in_logits(classifier, num_classes):
         return classifier
     tensor, end = last_tensor(classifier), logits_of(classifier)
     last = operation_behind(tensor)
-    is_one = num_classes == 2 and end.shape[-1] == 1
+    is_one = num_classes in (2, None) and end.shape[-1] == 1
     if isinstance(last, keras.Model) and has_graph(last):
         inner = _inner(last, num_classes)
         if inner is last:

@@ -1,142 +1,130 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a trained classifier learns from known data: class means, statistics.
+"""What is learnt from known data: class means, and the statistics of scores.
 
-The functions take an iterator of a classifier's outputs and make one pass.
+One pass over a classifier's outputs, without gradients.
 """
 
+import typing
 import warnings
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from cac_tf import scores as score_rules
 from cac_tf.labels import check_labels
 from cac_tf.scores.fitting import Fitting
+from cac_tf.scores.score import Context
+from cac_tf.scores.score import KnownBatch
+from cac_tf.scores.score import Score
 from cac_tf.scores.statistics import ClassMoments
 
+# So many names are in a warning.
+_MOST_NAMED = 10
 
-class CenterEstimate:
+
+class ClassMeans:
     """Class means of the logits of correctly classified examples.
 
-    "Correctly" means relative to the anchors, by the largest logit. So
-    computing the means twice changes nothing.
+    Paper, section 3.1.2. Correct is what the classifier says, see
+    `KnownBatch.is_correct`.
 
     Args:
-        class_names: N names, for warnings.
+        class_names: N names, for the warning.
     """
 
-    def __init__(self, class_names):
+    def __init__(self, class_names: Sequence[str]) -> None:
         self._class_names = class_names
         self._moments = ClassMoments(len(class_names))
-        self._total = np.zeros(len(class_names), "int64")
 
-    def add(self, batch):
+    def add(self, batch: KnownBatch) -> None:
         """Adds a `KnownBatch`."""
         right = batch.is_correct
         self._moments.add(batch["logits"][right], batch.labels[right])
-        self._total += np.bincount(batch.labels, minlength=len(self._total))
 
     @property
-    def counts(self):
+    def counts(self) -> np.ndarray:
         """(N,) int64, the number of examples in each mean."""
         return self._moments.counts
 
-    def centers(self, otherwise):
-        """(N, D) class means; rows of `otherwise` where there are none."""
+    def centers(self, otherwise: np.ndarray) -> np.ndarray:
+        """(N, D) class means; rows of `otherwise` where there are none.
+
+        One warning names all such classes.
+        """
+        absent = np.flatnonzero(self.counts == 0)
+        if len(absent):
+            names = [repr(self._class_names[i]) for i in absent[:_MOST_NAMED]]
+            more = len(absent) - len(names)
+            warnings.warn(
+                "These classes keep their anchors as centers, because none of "
+                "their examples is classified correctly: "
+                f"{', '.join(names)}{f' and {more} more' if more else ''}.",
+                stacklevel=4,
+            )
         is_there = self.counts[:, None] > 0
         return np.where(is_there, self._moments.means, otherwise)
 
-    def warn_of_absent_classes(self):
-        """Warns of each class that keeps its center."""
-        for index in np.flatnonzero(self.counts == 0):
-            reason = (
-                f"none of its {self._total[index]} examples is classified "
-                "correctly"
-                if self._total[index]
-                else "it has no example"
-            )
-            warnings.warn(
-                f"Class {self._class_names[index]!r} keeps its anchor as "
-                f"center: {reason}.",
-                stacklevel=3,
-            )
+
+class Learnt(typing.NamedTuple):
+    """What a pass gives."""
+
+    means: ClassMeans
+    statistics: dict[str, dict[str, np.ndarray]]  # by the names of the scores
+    problems: dict[str, ValueError]  # of scores that cannot be fitted
 
 
-def learn(model, what, scores, data, estimate=None):
-    """Makes one pass over known data, for scores and class means.
+def learn(
+    batches: Iterable[Any], context: Context, scores: Sequence[Score]
+) -> Learnt:
+    """Makes one pass over known data, for class means and scores.
 
     Args:
-        model: `OpenSetClassifier`. If its own score is fitted anew, its theta
-            becomes invalid.
-        what: what needs the data, for messages.
-        scores: list of `Score`; those that learn from data are fitted.
-        data: inputs, labels and batch size, as `iterate_outputs` takes them.
-        estimate: `CenterEstimate` to add the examples to, or None.
-
-    Returns:
-        Dict from the name of each score that cannot be fitted to its error.
-    """
-    num_classes = len(model.class_names)
-    fitting = Fitting(scores, num_classes)
-    if fitting.problems and not fitting:
-        return fitting.problems
-    batches = model.iterate_outputs(
-        *data,
-        names=dict.fromkeys(("logits", "distances", *fitting.reads)),
-        # Images as they are, without test-time augmentation: the outputs with
-        # it are compared with these statistics.
-        single_view=True,
-    )
-    for batch in known_batches(
-        what,
-        batches,
-        num_classes,
-        has_anchors=model.distance_head.trains_with_anchors,
-    ):
-        fitting.add(batch)
-        if estimate is not None:
-            estimate.add(batch)
-    fitting.finish(
-        score_rules.Known(model.class_names, model.network.last_layer)
-    )
-    is_refitted = model.score in scores and model.score.IS_FITTED_TO_DATA
-    if is_refitted and model.score.name not in fitting.problems:
-        model.decision.threshold = None
-    return fitting.problems
-
-
-def known_batches(what, batches, num_classes, has_anchors=True):
-    """`KnownBatch`es of an iterator of outputs.
-
-    Args:
-        what: what needs them, for messages.
-        batches: iterator of (outputs, labels, inputs, place).
-        num_classes: N.
-        has_anchors: as of `KnownBatch`.
+        batches: iterable of (outputs, labels, inputs, place), as
+            `Predictor.batches` yields them, with what the scores read.
+        context: `Context`.
+        scores: those that learn from data are fitted; the statistics of the
+            others are {}.
 
     Raises:
         ValueError: no example, no labels or invalid ones, or logits that are
             probabilities or their logarithms.
     """
+    means = ClassMeans(context.class_names)
+    fitting = Fitting(scores, context)
+    for batch in _known_batches(batches, context.num_classes):
+        fitting.add(batch)
+        means.add(batch)
+    statistics: dict[str, dict[str, np.ndarray]] = {
+        score.name: {} for score in scores if not score.IS_FITTED_TO_DATA
+    }
+    statistics.update(fitting.finish())
+    return Learnt(means, statistics, fitting.problems)
+
+
+def _known_batches(
+    batches: Iterable[Any], num_classes: int
+) -> Iterator[KnownBatch]:
     # What the rows of all batches may be.
     kinds = None
     for outputs, labels, inputs, place in batches:
         if labels is None:
-            raise ValueError(f"{what} needs labels: pass y.")
-        yield score_rules.KnownBatch(
+            raise ValueError("The known data need labels: pass y.")
+        yield KnownBatch(
             check_labels(labels, num_classes, where=place),
             inputs,
             outputs,
-            has_anchors,
             num_classes,
         )
         own = _kinds_of_probabilities(outputs["logits"])
         kinds = own if kinds is None else kinds & own
     if kinds is None:
-        raise ValueError(f"{what} needs at least one example.")
+        raise ValueError("The known data need at least one example.")
     if kinds:
         raise ValueError(
-            f"The backbone gives {kinds.pop()}, not logits: remove the softmax "
-            "at its end."
+            f"The classifier gives {kinds.pop()}, not logits: remove the "
+            "softmax at its end."
         )
 
 

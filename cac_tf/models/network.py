@@ -1,29 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From raw inputs to named outputs: preprocessing, backbone, augmentation."""
+"""A trained classifier as a network with named outputs."""
 
 from __future__ import annotations
 
-import inspect
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from typing import Any
-from typing import Self
 
 import keras
 from keras import ops
 
-from cac_tf.annotations import Config
 from cac_tf.annotations import Outputs
 from cac_tf.annotations import Shape
 from cac_tf.annotations import Tensor
 from cac_tf.models.backbone_checks import by_name
-from cac_tf.models.backbone_checks import has_graph
 from cac_tf.models.backbone_checks import named_tensors
 from cac_tf.models.features import flat
 from cac_tf.models.features import last_layer_of
 from cac_tf.models.features import with_features
-from cac_tf.models.raw_inputs import dtype_taken_by
+from cac_tf.models.inputs import kind_of_inputs
 
 if TYPE_CHECKING:
     from cac_tf.scores.score import LastLayer
@@ -32,40 +28,28 @@ if TYPE_CHECKING:
 TTA = (None, "flip")
 # With "flip", the mean over an image and its mirror image is taken of these;
 # other outputs are those of the image itself.
-_AVERAGED = ("logits", "features")
+_AVERAGED = ("logits", "features", "class_distances")
 
 
-def _takes_training(layer):
-    """Whether a layer is told by an argument if it is training."""
-    return "training" in inspect.signature(layer.call).parameters
-
-
-@keras.saving.register_keras_serializable(package="CacTf")
 class Network(keras.Model):
-    """A backbone and the layers before it, with named outputs.
+    """A classifier's logits, features and other outputs, by name.
 
-    Calling it returns a dict: always `logits`; `features`, the input of the
-    last dense layer, if they can be found; and whatever else the backbone
-    returns by name. It knows nothing of classes, centers, scores or thresholds.
+    It is for prediction: the classifier is never in training mode. It knows
+    nothing of classes, centers, scores or thresholds.
 
     Args:
-        backbone: Keras model or layer, (B, ...) -> (B, D) logits, or a dict
+        classifier: built Keras model, (B, ...) -> (B, D) logits, or a dict
             of outputs with `logits` among them.
-        preprocessing: layer from raw inputs to what the backbone takes.
-        augmentation: layer applied only in training: one whose `call` has an
-            argument `training`, as Keras' random layers and all models, must
-            heed it. It comes between the two steps of `ImagePreprocessing`, on
-            images in [0, 1], or after any other preprocessing.
-        features_layer: name of the backbone's layer whose output is the
+        features_layer: name of the classifier's layer whose output is the
             features. None: the input of its last dense layer.
-        tta: test-time augmentation. None, or "flip": outside training, logits
-            and features are means over an image and its mirror image, at
-            twice the cost.
+        tta: test-time augmentation. None, or "flip": logits and features are
+            means over an image and its mirror image, at twice the cost.
+        input_shape: of one raw input; None: that of the classifier's `Input`.
         **kwargs: passed to `keras.Model`.
 
     Raises:
-        ValueError: an invalid tta; when built: no such features_layer, no
-            `logits` among the outputs, or tta for inputs that are not images.
+        ValueError: an invalid tta, or tta for inputs that are not images; no
+            such features_layer, or no `logits` among the outputs.
 
     Example:
 
@@ -81,11 +65,10 @@ class Network(keras.Model):
 
     def __init__(
         self,
-        backbone: keras.Model,
-        preprocessing: keras.layers.Layer | None = None,
-        augmentation: keras.layers.Layer | None = None,
+        classifier: keras.Model,
         features_layer: str | None = None,
         tta: str | None = None,
+        input_shape: Shape | None = None,
         **kwargs: Any,
     ) -> None:
         # Not the global policy: it would cast raw pixels to half precision.
@@ -93,103 +76,79 @@ class Network(keras.Model):
         if tta not in TTA:
             raise ValueError(f'tta must be None or "flip"; got {tta!r}.')
         super().__init__(**kwargs)
-        self.backbone = backbone
-        self.preprocessing = preprocessing
-        self.augmentation = augmentation
+        self.classifier = classifier
         self.features_layer = features_layer
         self.tta = tta
-
-    def build(self, input_shape: Shape) -> None:
-        if self.built:  # type: ignore[has-type]
-            return
-        self._raw_shape = tuple(input_shape)
-        x = keras.Input((*input_shape[1:],), dtype=self.raw_input_dtype)
-        for layer in (self.preprocessing, self.augmentation):
-            if layer is not None:
-                x = _symbolic(layer, x)
-        if self.tta is not None and len(x.shape) != 4:
+        self.inputs_taken = kind_of_inputs(classifier, input_shape)
+        shape = self.inputs_taken.shape
+        if tta is not None and len(shape) != 3:
             raise ValueError(
                 f'tta="flip" is for images, (batch, height, width, '
-                f"channels); the backbone takes {tuple(x.shape)}."
+                f"channels); the classifier takes {(None, *shape)}."
             )
-        outputs = _symbolic(self.backbone, x)
-        self._find_features(by_name(outputs, self.backbone.name))
+        # By a symbolic call, because subclassed models have neither a `build`
+        # nor a `compute_output_shape` of their own.
+        outputs = classifier(keras.Input(shape, dtype=self.inputs_taken.dtype))
+        self._find_features(dict(by_name(outputs, classifier.name)))
         self.built = True
 
     def _find_features(self, outputs):
-        network, last, problem = self.backbone, None, None
+        network, last, problem = self.classifier, None, None
         if "features" not in outputs:
             try:
                 network, last = with_features(
-                    self.backbone, self.features_layer
+                    self.classifier, self.features_layer
                 )
                 outputs["features"] = network.outputs[0]
                 if len(outputs) > 2:
                     # All outputs, from one graph.
                     network = keras.Model(
-                        self.backbone.input,
+                        self.classifier.input,
                         {
-                            **named_tensors(self.backbone),
+                            **named_tensors(self.classifier),
                             "features": network.outputs[0],
                         },
                     )
             except ValueError as error:
                 if self.features_layer is not None:
                     raise
-                network, problem = self.backbone, error
+                network, problem = self.classifier, error
         elif self.features_layer is not None:
             raise ValueError(
-                "The backbone names its features itself; leave features_layer "
-                "out."
+                "The classifier names its features itself; leave "
+                "features_layer out."
             )
         # In a namespace, which Keras neither tracks nor saves: the layers are
-        # the backbone's.
+        # the classifier's.
         self._found = types.SimpleNamespace(
             network=network, last_layer=last, problem=problem
         )
         self.names_of_outputs = tuple(sorted(outputs))
         self.width = outputs["logits"].shape[-1]
+        widths = {name: x.shape[-1] for name, x in outputs.items()}
+        self.width_of_features = widths.get("features")
+        self.width_of_class_distances = widths.get("class_distances")
 
-    def call(
-        self, inputs: Tensor, training: bool = False, single_view: bool = False
-    ) -> Outputs:
+    def call(self, inputs: Tensor, single_view: bool = False) -> Outputs:
         """Outputs by name.
 
         Args:
             inputs: (B, ...) raw inputs.
-            training: whether to apply augmentation and dropout.
             single_view: whether to take the images as they are, ignoring
                 `tta`.
         """
-        x = self._preprocessed(inputs, training)
-        outputs = self._outputs(x, training)
-        if not (training or single_view or self.tta is None):
-            mirrored = self._outputs(ops.flip(x, axis=2), training)
+        outputs = self._outputs(inputs)
+        if not (single_view or self.tta is None):
+            mirrored = self._outputs(ops.flip(inputs, axis=2))
             for name in _AVERAGED:
                 if name in outputs:
                     outputs[name] = (outputs[name] + mirrored[name]) / 2.0
         return outputs
 
-    def _preprocessed(self, inputs, training):
-        x = inputs
-        has_two_halves = hasattr(self.preprocessing, "to_unit_range")
-        if has_two_halves:
-            x = self.preprocessing.to_unit_range(x)
-        elif self.preprocessing is not None:
-            x = self.preprocessing(x)
-        # (`RandomCrop` and others change the size in inference, too.)
-        if self.augmentation is not None and (
-            training or _takes_training(self.augmentation)
-        ):
-            x = self.augmentation(x, training=training)
-        if has_two_halves:
-            x = self.preprocessing.normalize(x)
-        return x
-
-    def _outputs(self, x, training):
-        outputs = self._found.network(x, training=training)
-        if self._found.network is self.backbone:
-            outputs = dict(by_name(outputs, self.backbone.name))
+    def _outputs(self, x):
+        outputs = self._found.network(x, training=False)
+        if self._found.network is self.classifier:
+            outputs = dict(by_name(outputs, self.classifier.name))
         elif isinstance(outputs, dict):
             outputs = dict(outputs)
         else:  # Of `with_features`.
@@ -199,13 +158,12 @@ class Network(keras.Model):
             outputs["features"] = flat(outputs["features"])
         return outputs
 
-    def outputs_seen(self) -> tuple[str, ...]:
-        """Names of the outputs, as far as known before building; or ()."""
-        if self.built:
-            return self.names_of_outputs
-        if not has_graph(self.backbone):
-            return ()
-        return tuple(sorted({*named_tensors(self.backbone), "features"}))
+    def outputs_of(
+        self, inputs: Tensor, names: Iterable[str], single_view: bool = False
+    ) -> Outputs:
+        """Some of the outputs."""
+        outputs = self.call(inputs, single_view)
+        return {name: outputs[name] for name in names}
 
     def require_output(self, name: str, what: str) -> None:
         """Raises ValueError unless there is an output of this name.
@@ -219,7 +177,7 @@ class Network(keras.Model):
         if name == "features":
             raise self._found.problem
         raise ValueError(
-            f"{what} reads {name!r}, which the backbone does not return; its "
+            f"{what} reads {name!r}, which the classifier does not return; its "
             f"outputs are {', '.join(self.names_of_outputs)}. Let it return a "
             f"dict with {name!r} in it."
         )
@@ -228,55 +186,3 @@ class Network(keras.Model):
     def last_layer(self) -> LastLayer | None:
         """`scores.LastLayer` with the current weights, or None."""
         return last_layer_of(self._found.last_layer)
-
-    @property
-    def raw_input_dtype(self) -> str:
-        """Type of raw inputs: "float32", or that of a model on whole numbers.
-
-        A model on token ids has e.g. "int32". (Floats, and the whole numbers
-        of images before `ImagePreprocessing`, count as float32.)
-        """
-        is_first = self.preprocessing is None
-        return dtype_taken_by(self.backbone if is_first else self.preprocessing)
-
-    @property
-    def raw_input_shape(self) -> Shape:
-        """Shape of one raw input, e.g. (height, width, channels)."""
-        if not self.built:
-            raise ValueError("The model is not built yet: fit or call it.")
-        return self._raw_shape[1:]
-
-    def get_config(self) -> Config:
-        serialize = keras.saving.serialize_keras_object
-        return {
-            "name": self.name,
-            "backbone": serialize(self.backbone),
-            "preprocessing": serialize(self.preprocessing),
-            "augmentation": serialize(self.augmentation),
-            "features_layer": self.features_layer,
-            "tta": self.tta,
-        }
-
-    @classmethod
-    def from_config(
-        cls, config: Config, custom_objects: Mapping[str, Any] | None = None
-    ) -> Self:
-        config = dict(config)
-        for key in ("backbone", "preprocessing", "augmentation"):
-            config[key] = keras.saving.deserialize_keras_object(
-                config[key], custom_objects=custom_objects
-            )
-        return cls(**config)
-
-    def get_build_config(self) -> Config | None:
-        return {"input_shape": self._raw_shape} if self.built else None
-
-
-def _symbolic(layer, x):
-    """Builds `layer` for inputs like `x` and returns its outputs.
-
-    It uses a symbolic call, because subclassed models have neither a `build`
-    nor a `compute_output_shape` of their own. (Of inputs that are made anew, so
-    that the layers' graph does not grow.)
-    """
-    return layer(keras.Input(batch_shape=x.shape, dtype=x.dtype))

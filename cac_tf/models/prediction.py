@@ -6,15 +6,14 @@ import typing
 import keras
 import numpy as np
 
+from cac_tf import metrics
 from cac_tf.decision import rule
 from cac_tf.labels import UNKNOWN
 from cac_tf.labels import UNKNOWN_NAME
 from cac_tf.labels import check_labels
 from cac_tf.models import input_checks
-from cac_tf.models.raw_inputs import RawInputs
+from cac_tf.models.inputs import RawInputs
 
-# Always returned and checked, so that one compiled function serves more calls.
-_ALWAYS = ("logits", "distances", "gamma")
 # Outputs of the model's score.
 OF_SCORE = ("unknown_score", "predicted_class_id")
 # What must be finite wherever it is requested, and its name in messages.
@@ -31,7 +30,7 @@ class OpenSetScores(typing.NamedTuple):
     """A model's outputs that need no threshold; n inputs, N classes."""
 
     logits: np.ndarray  # (n, D) float32
-    distances: np.ndarray  # (n, N) float32, to the centers in force
+    distances: np.ndarray  # (n, N) float32, to the class centers
     gamma: np.ndarray  # (n, N) float32 rejection scores
     unknown_score: np.ndarray  # (n,) float32, larger = more unknown
     predicted_class_id: np.ndarray  # (n,) int32 in 0...N-1
@@ -55,25 +54,25 @@ class _Inference(keras.Model):
     It provides `predict_on_batch`, compiled by every backend.
     """
 
-    def __init__(self, classifier, names, single_view):
+    def __init__(self, owner, names, single_view):
         super().__init__(name="inference", dtype="float32")
-        self.classifier = classifier
+        self.owner = owner
         self._names, self._single_view = names, single_view
         self.built = True
 
     def call(self, inputs):
-        return self.classifier.outputs_of(
+        return self.owner.outputs_of(
             inputs, self._names, single_view=self._single_view
         )
 
 
-def _on_tensorflow(classifier, names, single_view):
+def _on_tensorflow(owner, names, single_view):
     """The same as one graph, without what Keras does around each batch."""
     import tensorflow as tf
 
     @tf.function(reduce_retracing=True, autograph=False)
     def outputs_of(inputs):
-        return classifier.outputs_of(inputs, names, single_view=single_view)
+        return owner.outputs_of(inputs, names, single_view=single_view)
 
     graphs = {}
 
@@ -118,51 +117,47 @@ def _saying_the_shape(function):
 
 
 class Predictor:
-    """Outputs of a classifier, batch by batch, by compiled functions.
+    """Outputs for inputs, batch by batch, by compiled functions.
 
     Args:
-        classifier: `OpenSetClassifier`.
+        owner: model with a method `outputs_of(inputs, names, single_view)`.
+        kind: `InputKind` of what it takes.
+        always: names of outputs that are always returned and checked, so that
+            one compiled function serves more calls.
     """
 
-    def __init__(self, classifier):
-        self._classifier, self._compiled = classifier, {}
+    def __init__(self, owner, kind, always=("logits",)):
+        self._owner, self._kind, self._always = owner, kind, always
+        self._compiled = {}
+
+    @property
+    def names(self):
+        """Names of the outputs of the owner, a `Network`."""
+        return self._owner.names_of_outputs
 
     def _inference(self, names, single_view):
         """A function from an array of inputs to a dict of arrays."""
-        model = self._classifier
-        # Without a difference, no separate function is compiled.
-        single_view = single_view and model.tta is not None
-        # Compiled functions do not know weights that were added later.
-        layout = (model.distance_head.layout, model.score.layout)
-        kind = (names, single_view, layout)
+        kind = (names, single_view)
         if kind not in self._compiled:
             if keras.backend.backend() == "tensorflow":
-                function = _on_tensorflow(model, names, single_view)
+                function = _on_tensorflow(self._owner, names, single_view)
             else:
-                function = _Inference(model, names, single_view)
+                function = _Inference(self._owner, names, single_view)
                 function = function.predict_on_batch
-            self._compiled = {
-                **{k: v for k, v in self._compiled.items() if k[-1] == layout},
-                kind: _saying_the_shape(function),
-            }
+            self._compiled[kind] = _saying_the_shape(function)
         return self._compiled[kind]
-
-    def forget_functions(self):
-        """They do not know of layers that were changed in place."""
-        self._compiled = {}
 
     def batches(self, x, y, batch_size, names, single_view=False):
         """Yields outputs by name, labels or None, inputs, and their position.
-
-        Logits, distances and gamma are always among the outputs.
 
         Raises:
             ValueError: inputs of another shape, or an input or output that
                 is not finite; the message names its position.
         """
-        model, start = self._classifier, 0
-        names = tuple(sorted({*_ALWAYS, *names}))
-        raw_inputs = RawInputs(model.network)
+        start = 0
+        names = tuple(sorted({*self._always, *names}))
+        raw_inputs = RawInputs(self._kind)
+        inference = self._inference(names, single_view)
         for inputs, labels, where in input_checks.iterate_batches(
             x, y, batch_size
         ):
@@ -170,9 +165,6 @@ class Predictor:
                 continue
             place = where or (f"batch starting at {start}, " if start else "")
             inputs = raw_inputs.check(inputs, place)
-            if not model.built:
-                model.build(inputs.shape)
-            inference = self._inference(names, single_view)
             outputs = {
                 name: np.asarray(value)
                 for name, value in inference(inputs).items()
@@ -205,12 +197,12 @@ def decisions_of(scores, threshold, class_names):
 
     Args:
         scores: `OpenSetScores`.
-        threshold: theta, a number or one for each class.
+        threshold: a number or one for each class.
         class_names: N names.
     """
     predicted = scores.predicted_class_id
-    theta = rule.threshold_of_rows(np.float32(threshold), predicted)
-    class_id = rule.decide(scores.unknown_score, predicted, theta)
+    of_rows = rule.threshold_of_rows(np.float32(threshold), predicted)
+    class_id = rule.decide(scores.unknown_score, predicted, of_rows)
     # UNKNOWN is -1: the last name.
     names = np.array([*class_names, UNKNOWN_NAME])
     return OpenSetPrediction(
@@ -250,3 +242,43 @@ def calibration_scores(batches, num_classes, known_only):
         scores.append(outputs["unknown_score"][is_wanted])
         class_ids.append(outputs["predicted_class_id"][is_wanted])
     return np.concatenate(scores), np.concatenate(class_ids)
+
+
+def measures_of(batches, num_classes, threshold):
+    """What `OpenSetClassifier.evaluate` returns; see there.
+
+    Args:
+        batches: iterator of outputs, labels or None, inputs, and the position
+            of the batch.
+        num_classes: N.
+        threshold: a number, one for each class, or None.
+
+    Raises:
+        ValueError: no labels, or invalid ones.
+    """
+    parts = []
+    for outputs, labels, _, place in batches:
+        if labels is None:
+            raise ValueError("evaluate needs labels: pass y.")
+        labels = check_labels(
+            labels, num_classes, allow_unknown=True, where=place
+        )
+        parts.append((labels, *(outputs[name] for name in OF_SCORE)))
+    if not parts:
+        raise ValueError("There are no inputs to evaluate.")
+    labels, scores, class_ids = map(np.concatenate, zip(*parts, strict=True))
+    is_known = labels != UNKNOWN
+    found = {}
+    if is_known.any():
+        found["accuracy"] = metrics.accuracy(
+            labels[is_known], class_ids[is_known]
+        )
+    if is_known.any() and not is_known.all():
+        found["auroc"] = metrics.auroc(scores[is_known], scores[~is_known])
+    if threshold is not None:
+        of_rows = rule.threshold_of_rows(np.float32(threshold), class_ids)
+        accepted = rule.accepts(scores, np.asarray(of_rows))
+        for name, rows in (("true", is_known), ("false", ~is_known)):
+            if rows.any():
+                found[f"{name}_positive_rate"] = float(accepted[rows].mean())
+    return found

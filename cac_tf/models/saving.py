@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loading an open-set classifier from the file that it was saved to."""
 
+import json
 import os
 import zipfile
 
@@ -8,6 +9,7 @@ import keras
 
 from cac_tf.annotations import Path
 from cac_tf.models.open_set_classifier import OpenSetClassifier
+from cac_tf.models.open_set_classifier import claimed_bytes
 
 # Keras stores the members of its files as they are, and weights hardly shrink
 # where somebody has compressed them; a member that expands to more than this
@@ -23,7 +25,7 @@ def load_model(path: Path) -> OpenSetClassifier:
         path: a `.keras` file.
 
     Returns:
-        The model: weights, centers, theta, class names, normalization.
+        The model: classifier, centers, score, threshold, class names.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -34,9 +36,8 @@ def load_model(path: Path) -> OpenSetClassifier:
     Example:
 
     >>> import os, tempfile, keras, cac_tf
-    >>> backbone = keras.Sequential([keras.Input([4]), keras.layers.Dense(2)])
-    >>> model = cac_tf.OpenSetClassifier(backbone, ["left", "right"])
-    >>> model.build((None, 4))
+    >>> classifier = keras.Sequential([keras.Input([4]), keras.layers.Dense(2)])
+    >>> model = cac_tf.OpenSetClassifier(classifier, ["left", "right"])
     >>> path = os.path.join(tempfile.mkdtemp(), "model.keras")
     >>> model.save(path)
     >>> cac_tf.load_model(path).class_names
@@ -75,6 +76,7 @@ def check_model_file(path):
         with zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
                 _check_expansion(path, member)
+            _check_claims(path, archive)
             damaged = archive.testzip()
     except ValueError:
         raise
@@ -98,6 +100,24 @@ def _check_expansion(path, member):
             f"{path} is not loaded: its member {member.filename}, "
             f"{member.compress_size:,} bytes, would expand to "
             f"{member.file_size:,} bytes, more than {allowed:,}."
+        )
+
+
+def _check_claims(path, archive):
+    """Compares what a configuration claims with the weights that are there."""
+    weights = sum(
+        member.file_size
+        for member in archive.infolist()
+        if member.filename.endswith(".h5")
+    )
+    config = json.loads(archive.read("config.json"))
+    if config.get("class_name") != OpenSetClassifier.__name__:
+        return
+    claimed = claimed_bytes(config["config"])
+    if claimed > weights:
+        raise ValueError(
+            f"{path} is not loaded: its configuration speaks of statistics of "
+            f"{claimed:,} bytes, and its weights have {weights:,}."
         )
 
 

@@ -25,7 +25,7 @@ lazy.package(
         "fitting": ["Fitting"],
         "registry": ["check", "common_names", "find", "names", "register"],
         "score": [
-            "Known",
+            "Context",
             "KnownBatch",
             "LastLayer",
             "Score",

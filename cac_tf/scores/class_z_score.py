@@ -6,12 +6,13 @@ from typing import Any
 import keras
 import numpy as np
 from keras import ops
+from numpy.typing import ArrayLike
 
 from cac_tf.annotations import Tensor
 from cac_tf.layers.open_set_decision import nearest_class
 from cac_tf.layers.precision import full_precision
 from cac_tf.scores.registry import register
-from cac_tf.scores.score import Known
+from cac_tf.scores.score import Context
 from cac_tf.scores.score import KnownBatch
 from cac_tf.scores.score import Score
 from cac_tf.scores.statistics import ClassMoments
@@ -38,8 +39,9 @@ class ClassZScore(Score):
 
     >>> logits = np.float32([[8, 0], [9, 0], [10, 0], [0, 4], [0, 6]])
     >>> score = ClassZScore()
-    >>> score.fit([0, 0, 0, 1, 1], logits=logits)
-    >>> np.asarray(score(np.float32([[8, 0], [0, 8]]))).round(3)
+    >>> statistics = score.fit([0, 0, 0, 1, 1], logits=logits)
+    >>> inputs = np.float32([[8, 0], [0, 8]])
+    >>> np.asarray(score(inputs, **statistics)).round(3)
     array([ 1.225, -3.   ], dtype=float32)
     """
 
@@ -49,19 +51,19 @@ class ClassZScore(Score):
     NEEDS_A_LOGIT_OF_EACH_CLASS = True
     FEWEST_OF_A_CLASS = 2
 
-    def start_fit(self, num_classes: int) -> Any:
-        return ClassMoments(num_classes, with_variances=True)
+    def start(self, context: Context) -> Any:
+        return ClassMoments(context.num_classes, with_variances=True)
 
-    def add_batch(self, kept: Any, batch: KnownBatch) -> None:
+    def update(self, kept: Any, batch: KnownBatch) -> None:
         right = batch.is_correct
         labels = batch.labels[right]
         own = batch["logits"][right, labels]
         kept.add(own[:, None], labels)
 
-    def finish_fit(self, kept: Any, known: Known) -> None:
+    def finish(self, kept: Any, context: Context) -> dict[str, ArrayLike]:
         deviation = np.sqrt(kept.variances[:, 0])
         for name, count, has_spread in zip(
-            known.class_names, kept.counts, kept.has_spread[:, 0], strict=True
+            context.class_names, kept.counts, kept.has_spread[:, 0], strict=True
         ):
             if count < self.FEWEST_OF_A_CLASS or not has_spread:
                 raise ValueError(
@@ -69,12 +71,12 @@ class ClassZScore(Score):
                     "classified examples of each class, with different "
                     f"logits; class {name!r} has {count}."
                 )
-        self.set_statistics(mean=kept.means[:, 0], deviation=deviation)
+        return {"mean": kept.means[:, 0], "deviation": deviation}
 
-    def call(self, logits: Tensor) -> Tensor:
-        means = self.statistic("mean")
-        logits = full_precision(logits)[:, : means.shape[0]]
+    def call(  # type: ignore[override]
+        self, logits: Tensor, *, mean: Tensor, deviation: Tensor
+    ) -> Tensor:
+        logits = full_precision(logits)[:, : mean.shape[0]]
         winner = nearest_class(-logits)
-        mean = ops.take(means, winner)
-        deviation = ops.take(self.statistic("deviation"), winner)
-        return (mean - ops.max(logits, axis=-1)) / deviation
+        apart = ops.take(mean, winner) - ops.max(logits, axis=-1)
+        return apart / ops.take(deviation, winner)

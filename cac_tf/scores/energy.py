@@ -29,7 +29,7 @@ class Energy(Score):
     Args:
         temperature: T, at least 1e-30; as T approaches 0, the score
             approaches that of `MaxLogit`.
-        **kwargs: passed to `keras.layers.Layer`.
+        **kwargs: `name` of the score.
 
     Raises:
         ValueError: a temperature that is smaller or not finite.
@@ -52,7 +52,7 @@ class Energy(Score):
             )
         self.temperature = float(temperature)
 
-    def call(self, logits: Tensor) -> Tensor:
+    def call(self, logits: Tensor) -> Tensor:  # type: ignore[override]
         scaled = full_precision(logits) / self.temperature
         return -self.temperature * ops.logsumexp(scaled, axis=-1)
 

@@ -2,8 +2,11 @@
 """Fits several scores in a single pass over the examples."""
 
 from collections.abc import Iterable
+from typing import Any
 
-from cac_tf.scores.score import Known
+import numpy as np
+
+from cac_tf.scores.score import Context
 from cac_tf.scores.score import KnownBatch
 from cac_tf.scores.score import Score
 
@@ -14,14 +17,18 @@ class Fitting:
     A score that cannot be fitted does not stop the others from being fitted.
 
     Args:
-        scores: list of `Score`; those that learn from data are fitted.
-        num_classes: N.
+        scores: list of `Score`, with different names; those that learn from
+            data are fitted.
+        context: `Context`.
     """
 
-    def __init__(self, scores: Iterable[Score], num_classes: int) -> None:
+    def __init__(self, scores: Iterable[Score], context: Context) -> None:
         self.problems: dict[str, ValueError] = {}
-        self._kept = {s: None for s in scores if s.IS_FITTED_TO_DATA}
-        self._step(lambda score, _: score.start_fit(num_classes))
+        self._context = context
+        self._kept: dict[Score, Any] = {
+            score: None for score in scores if score.IS_FITTED_TO_DATA
+        }
+        self._step(lambda score, _: score.start(context))
 
     def __bool__(self):
         return bool(self._kept)
@@ -36,15 +43,16 @@ class Fitting:
     def add(self, batch: KnownBatch) -> None:
         """Adds a `KnownBatch`."""
 
-        def add_batch(score, kept):
-            score.add_batch(kept, batch)
+        def update(score, kept):
+            score.update(kept, batch)
             return kept
 
-        self._step(add_batch)
+        self._step(update)
 
-    def finish(self, known: Known) -> None:
-        """Fits the scores with a `Known`; errors are kept in `problems`."""
-        self._step(lambda score, kept: score.finish_fit(kept, known))
+    def finish(self) -> dict[str, dict[str, np.ndarray]]:
+        """The statistics by the names of the scores; errors: `problems`."""
+        self._step(lambda score, kept: score.finished(kept, self._context))
+        return {score.name: found for score, found in self._kept.items()}
 
     def _step(self, step):
         for score, kept in list(self._kept.items()):

@@ -37,7 +37,7 @@ class GEN(Score):
         exponent: the authors' gamma, in (0, 1). (No relation to CAC's gamma.)
         classes: how many of the largest probabilities count, the authors' M;
             all, if there are no more.
-        **kwargs: passed to `keras.layers.Layer`.
+        **kwargs: `name` of the score.
 
     Raises:
         ValueError: an argument out of range.
@@ -61,7 +61,7 @@ class GEN(Score):
         self.exponent = float(exponent)
         self.classes = whole_number("classes", classes)
 
-    def call(self, logits: Tensor) -> Tensor:
+    def call(self, logits: Tensor) -> Tensor:  # type: ignore[override]
         logits = full_precision(logits)
         # 1 - p would round to 0 where the prediction is confident.
         others = ops.log(share_of_others(-logits))

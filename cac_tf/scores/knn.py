@@ -37,8 +37,8 @@ class KNN(NearestExamplesScore):
 
     >>> import numpy as np
     >>> score = KNN(neighbours=1)
-    >>> score.fit([0, 1], features=np.float32([[1, 0], [0, 2]]))
-    >>> np.asarray(score(np.float32([[5, 0], [-1, 0]])))
+    >>> statistics = score.fit([0, 1], features=np.float32([[1, 0], [0, 2]]))
+    >>> np.asarray(score(np.float32([[5, 0], [-1, 0]]), **statistics))
     array([0., 1.], dtype=float32)
     """
 

@@ -45,7 +45,7 @@ class LatentOpenMax(OpenMax):
         tail_size, rank, shift, form: as of `OpenMax`.
         distance: "eucos", Euclidean distance / 200 + cosine distance, as in
             the code of OpenMax' authors; or "euclidean".
-        **kwargs: passed to `keras.layers.Layer`.
+        **kwargs: `name` of the score.
 
     Raises:
         ValueError: as `OpenMax`; another distance.
@@ -58,10 +58,11 @@ class LatentOpenMax(OpenMax):
     >>> logits = 10 * np.eye(3)[labels] + rng.standard_normal((300, 3))
     >>> latents = 5 + rng.uniform(size=(300, 2))
     >>> score = LatentOpenMax(distance="euclidean")
-    >>> score.fit(labels, logits=logits, latents=latents)
+    >>> statistics = score.fit(labels, logits=logits, latents=latents)
     >>> logits, latents = np.float32([[10, 0, 0]] * 2), np.float32([[5.5, 5.5],
     ...     [0, 20]])
-    >>> np.round(np.asarray(score(logits, latents)), 2)  # the same logits
+    >>> found = score(logits, latents, **statistics)  # the same logits
+    >>> np.round(np.asarray(found), 2)
     array([0., 1.], dtype=float32)
     """
 

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 from keras import ops
+from numpy.typing import ArrayLike
 
 from cac_tf import lazy
 from cac_tf.annotations import Config
@@ -14,7 +15,7 @@ from cac_tf.annotations import Tensor
 from cac_tf.layers.anchored_distance import dense_distances
 from cac_tf.layers.precision import full_precision
 from cac_tf.scores.registry import register
-from cac_tf.scores.score import Known
+from cac_tf.scores.score import Context
 from cac_tf.scores.score import KnownBatch
 from cac_tf.scores.score import Score
 from cac_tf.scores.statistics import ClassMoments
@@ -52,7 +53,7 @@ class Mahalanobis(Score):
     Args:
         shrinkage: "ledoit_wolf"; or None for the covariance as it is, as in the
             paper. That one needs more examples than features.
-        **kwargs: passed to `keras.layers.Layer`.
+        **kwargs: `name` of the score.
 
     Raises:
         ValueError: another shrinkage; in `fit`, a class without an example,
@@ -65,8 +66,9 @@ class Mahalanobis(Score):
     >>> labels = np.arange(400) % 2
     >>> features = rng.standard_normal((400, 3)) + 9 * labels[:, None]
     >>> score = Mahalanobis()
-    >>> score.fit(labels, features=features)
-    >>> near, far = np.asarray(score(np.float32([[9, 9, 9], [4, 4, 4]])))
+    >>> statistics = score.fit(labels, features=features)
+    >>> inputs = np.float32([[9, 9, 9], [4, 4, 4]])
+    >>> near, far = np.asarray(score(inputs, **statistics))
     >>> bool(near < 1 and far > 40)
     True
     """
@@ -86,22 +88,26 @@ class Mahalanobis(Score):
             )
         self.shrinkage = shrinkage
 
-    def start_fit(self, num_classes: int) -> Any:
-        return ClassMoments(num_classes), SecondMoment(), Sample(_SAMPLE_SIZE)
+    def start(self, context: Context) -> Any:
+        return (
+            ClassMoments(context.num_classes),
+            SecondMoment(),
+            Sample(_SAMPLE_SIZE),
+        )
 
-    def add_batch(self, kept: Any, batch: KnownBatch) -> None:
+    def update(self, kept: Any, batch: KnownBatch) -> None:
         by_class, moment, sample = kept
         by_class.add(batch["features"], batch.labels)
         moment.add(batch["features"])
         together = np.zeros_like(batch.labels)
         sample.add(batch.keys, together, batch["features"], batch.labels)
 
-    def finish_fit(self, kept: Any, known: Known) -> None:
+    def finish(self, kept: Any, context: Context) -> dict[str, ArrayLike]:
         by_class, moment, sample = kept
         width, counts, means = len(moment.sum), by_class.counts, by_class.means
         empty = [
             name
-            for name, count in zip(known.class_names, counts, strict=True)
+            for name, count in zip(context.class_names, counts, strict=True)
             if not count
         ]
         if empty:
@@ -137,7 +143,7 @@ class Mahalanobis(Score):
                 "towards a multiple of the identity.",
                 stacklevel=2,
             )
-        statistics = {
+        statistics: dict[str, ArrayLike] = {
             "center": center,
             "whitening": whitening,
             "means": offsets @ whitening,
@@ -145,12 +151,19 @@ class Mahalanobis(Score):
         if self._IS_RELATIVE:
             # Shrunk alike: what does not separate the classes cancels.
             statistics["background"] = _whitening(shrunk + of_means, sizes)
-        self.set_statistics(**statistics)
+        return statistics
 
-    def call(self, features: Tensor) -> Tensor:
-        offsets = full_precision(features) - self.statistic("center")
-        whitened = ops.matmul(offsets, self.statistic("whitening"))
-        distances = dense_distances(whitened, self.statistic("means"))
+    def call(  # type: ignore[override]
+        self,
+        features: Tensor,
+        *,
+        center: Tensor,
+        whitening: Tensor,
+        means: Tensor,
+    ) -> Tensor:
+        offsets = full_precision(features) - center
+        whitened = ops.matmul(offsets, whitening)
+        distances = dense_distances(whitened, means)
         return ops.square(ops.min(distances, axis=-1))
 
     def get_config(self) -> Config:

@@ -5,12 +5,13 @@ from typing import Any
 
 import numpy as np
 from keras import ops
+from numpy.typing import ArrayLike
 
 from cac_tf.annotations import Config
 from cac_tf.annotations import Tensor
 from cac_tf.arguments import whole_number
 from cac_tf.layers.precision import full_precision
-from cac_tf.scores.score import Known
+from cac_tf.scores.score import Context
 from cac_tf.scores.score import KnownBatch
 from cac_tf.scores.score import Score
 from cac_tf.scores.statistics import Sample
@@ -35,7 +36,7 @@ class NearestExamplesScore(Score):
         bank_size: largest number of examples in the bank, divided evenly among
             the classes. The bank is saved and exported with the model, at 4
             bytes per feature of each example.
-        **kwargs: passed to `keras.layers.Layer`.
+        **kwargs: `name` of the score.
 
     Raises:
         ValueError: k is out of range; in `fit`, the bank does not fit into
@@ -55,18 +56,18 @@ class NearestExamplesScore(Score):
                 f"{neighbours}."
             )
 
-    def start_fit(self, num_classes: int) -> Any:
-        if num_classes > self.bank_size:
+    def start(self, context: Context) -> Any:
+        if context.num_classes > self.bank_size:
             raise ValueError(
-                f"A bank of {self.bank_size} examples cannot hold one of "
-                f"each of {num_classes} classes: choose a larger bank_size."
+                f"A bank of {self.bank_size} examples cannot hold one of each "
+                f"of {context.num_classes} classes: choose a larger bank_size."
             )
-        return Sample(self.bank_size, num_classes)
+        return Sample(self.bank_size, context.num_classes)
 
     def bank_weights(self, batch: KnownBatch) -> np.ndarray | None:
         """(n,) weights of the examples of a `KnownBatch`; None: all are 1."""
 
-    def add_batch(self, kept: Any, batch: KnownBatch) -> None:
+    def update(self, kept: Any, batch: KnownBatch) -> None:
         # Up to twice the bank is collected before it is pruned.
         rows = min(kept.seen + len(batch.labels), 2 * self.bank_size)
         width = batch["features"].shape[-1]
@@ -79,7 +80,7 @@ class NearestExamplesScore(Score):
         more = () if weights is None else (weights,)
         kept.add(batch.keys, batch.labels, batch["features"], *more)
 
-    def finish_fit(self, kept: Any, known: Known) -> None:
+    def finish(self, kept: Any, context: Context) -> dict[str, ArrayLike]:
         _, bank, *weights = kept.arrays()
         scale = np.sqrt(np.einsum("ij,ij->i", bank, bank))
         # A zero vector has no direction and is similar to nothing.
@@ -99,14 +100,13 @@ class NearestExamplesScore(Score):
             )
         factor = weights[0][has_direction] if weights else np.float32(1.0)
         bank *= (factor / scale)[:, None]
-        self.set_statistics(bank=bank)
+        return {"bank": bank}
 
-    def call(self, *values: Tensor) -> Tensor:
+    def call(self, *values: Tensor, bank: Tensor) -> Tensor:  # type: ignore[override]
         *others, features = values
         unit = full_precision(features)
         length = ops.sqrt(ops.sum(ops.square(unit), axis=-1, keepdims=True))
         unit = unit / ops.where(length > 0.0, length, 1.0)
-        bank = self.statistic("bank")
         similarities = ops.matmul(unit, ops.transpose(bank))
         if self.neighbours == 1:
             nearest = ops.max(similarities, axis=-1, keepdims=True)
@@ -114,10 +114,12 @@ class NearestExamplesScore(Score):
             nearest, _ = ops.top_k(similarities, self.neighbours)
         return self.from_similarities(nearest, *others)
 
-    def of_arrays(self, *values: np.ndarray) -> np.ndarray:
+    def of_arrays(  # type: ignore[override]
+        self, *values: np.ndarray, bank: np.ndarray
+    ) -> np.ndarray:
         """By NumPy, part by part: never holds all similarities at once."""
         *others, features = values
-        bank = ops.convert_to_numpy(self.statistic("bank"))
+        bank = ops.convert_to_numpy(bank)
         k, rows = self.neighbours, max(_SIMILARITIES // len(bank), 1)
         nearest = np.empty((len(features), k), "float32")
         for start in range(0, len(features), rows):

@@ -47,8 +47,9 @@ class NNGuide(NearestExamplesScore):
     >>> import numpy as np
     >>> score = NNGuide(neighbours=1)
     >>> logits = np.float32([[9, 0], [0, 9]])
-    >>> score.fit([0, 1], logits=logits, features=logits)
-    >>> np.asarray(score(logits, np.float32([[1, 0], [1, 1]]))).round(2)
+    >>> statistics = score.fit([0, 1], logits=logits, features=logits)
+    >>> features = np.float32([[1, 0], [1, 1]])
+    >>> np.asarray(score(logits, features, **statistics)).round(2)
     array([-81.  , -57.28], dtype=float32)
     """
 

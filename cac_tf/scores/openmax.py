@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 from keras import ops
+from numpy.typing import ArrayLike
 
 from cac_tf import lazy
 from cac_tf.annotations import Config
@@ -17,7 +18,7 @@ from cac_tf.layers.anchored_distance import dense_distances
 from cac_tf.layers.open_set_decision import nearest_class
 from cac_tf.layers.precision import full_precision
 from cac_tf.scores.registry import register
-from cac_tf.scores.score import Known
+from cac_tf.scores.score import Context
 from cac_tf.scores.score import KnownBatch
 from cac_tf.scores.score import Score
 from cac_tf.scores.statistics import rows_by_class
@@ -72,7 +73,7 @@ class OpenMax(Score):
             \\(-\log \sum_j e^{v_j}\\) of the recalibrated logits v of
             the known classes. With `rank=None` this is OpenMax as in Table 1
             of the CAC paper, which Neal et al. (ECCV 2018) had computed.
-        **kwargs: passed to `keras.layers.Layer`.
+        **kwargs: `name` of the score.
 
     Raises:
         ValueError: an argument out of range; in `fit`, a class with fewer
@@ -85,8 +86,9 @@ class OpenMax(Score):
     >>> labels = np.arange(300) % 3
     >>> logits = 10 * np.eye(3)[labels] + rng.standard_normal((300, 3))
     >>> score = OpenMax()
-    >>> score.fit(labels, logits=logits)
-    >>> np.round(np.asarray(score(np.float32([[10, 0, 0], [4, 4, 4]]))), 2)
+    >>> statistics = score.fit(labels, logits=logits)
+    >>> inputs = np.float32([[10, 0, 0], [4, 4, 4]])
+    >>> np.round(np.asarray(score(inputs, **statistics)), 2)
     array([0., 1.], dtype=float32)
     """
 
@@ -121,24 +123,24 @@ class OpenMax(Score):
         """Whether scores are never below 0."""
         return self.form == "probability"
 
-    def start_fit(self, num_classes: int) -> Any:
+    def start(self, context: Context) -> Any:
         # By class, the parts that the batches gave.
-        return [[] for _ in range(num_classes)]
+        return [[] for _ in context.class_names]
 
     def is_correct(self, batch: KnownBatch) -> np.ndarray:
         """(n,) bool: which examples a fit uses."""
         return batch.is_correct
 
-    def add_batch(self, kept: Any, batch: KnownBatch) -> None:
+    def update(self, kept: Any, batch: KnownBatch) -> None:
         right = self.is_correct(batch)
         read = [batch[name][right] for name in self.READS]
         vectors = np.concatenate(read, axis=-1)
         for label, rows in rows_by_class(batch.labels[right]):
             kept[label].append(vectors[rows])
 
-    def finish_fit(self, kept: Any, known: Known) -> None:
+    def finish(self, kept: Any, context: Context) -> dict[str, ArrayLike]:
         means, weibull = [], []
-        for name, parts in zip(known.class_names, kept, strict=True):
+        for name, parts in zip(context.class_names, kept, strict=True):
             count = sum(map(len, parts))
             if count < self.FEWEST_OF_A_CLASS:
                 raise ValueError(
@@ -167,7 +169,7 @@ class OpenMax(Score):
         # Weibull parameters, one row per class: shape, location + scale, scale.
         # (In float32 the location alone would be too coarse where the shift is
         # large: the distances differ from it by far more than from each other.)
-        self.set_statistics(class_means=means, weibull=weibull)
+        return {"class_means": means, "weibull": weibull}
 
     def distances(
         self,
@@ -189,8 +191,8 @@ class OpenMax(Score):
         """
         return euclidean(vectors, means)
 
-    def call(self, logits: Tensor, *others: Tensor) -> Tensor:
-        known, unknown = self._recalibrated(logits, *others)
+    def call(self, *read: Tensor, **statistics: Tensor) -> Tensor:
+        known, unknown = self._recalibrated(*read, **statistics)
         if self.form == "log_sum_exp":
             return -ops.logsumexp(known, axis=-1)
         # softmax over the known classes and "unknown".
@@ -199,20 +201,21 @@ class OpenMax(Score):
         )
         return probabilities[:, -1]
 
-    def predicted_class(self, outputs: Outputs) -> Tensor:
-        known, _ = self._recalibrated(*self.arguments_of(outputs))
+    def predicted_class(self, outputs: Outputs, **statistics: Tensor) -> Tensor:
+        read = self.arguments_of(outputs)
+        known, _ = self._recalibrated(*read, **statistics)
         return nearest_class(-known)
 
-    def _recalibrated(self, *read):
+    def _recalibrated(self, *read, class_means, weibull):
         """Logits of the known classes, (B, N), and of "unknown", (B, 1)."""
         read = [full_precision(output) for output in read]
         distances = self.distances(
             ops.concatenate(read, axis=-1) if len(read) > 1 else read[0],
-            self.statistic("class_means"),
+            class_means,
             dense_distances,
         )
         logits = read[0][:, : distances.shape[-1]]
-        shape, place, scale = ops.unstack(self.statistic("weibull"), 3, axis=-1)
+        shape, place, scale = ops.unstack(weibull, 3, axis=-1)
         beyond = ops.maximum((distances - place) / scale, -1.0)
         power = ops.exp(shape * _log1p(beyond))
         # Beyond all tails, the largest logit still tells the class.

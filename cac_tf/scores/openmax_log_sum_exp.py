@@ -34,7 +34,7 @@ class OpenMaxLogSumExp(OpenMax):
 
     Args:
         tail_size, rank, shift: as of `OpenMax`, with another default of `rank`.
-        **kwargs: passed to `keras.layers.Layer`.
+        **kwargs: `name` of the score.
 
     Raises:
         ValueError: as in `OpenMax`.
@@ -46,8 +46,9 @@ class OpenMaxLogSumExp(OpenMax):
     >>> labels = np.arange(300) % 3
     >>> logits = 10 * np.eye(3)[labels] + rng.standard_normal((300, 3))
     >>> score = OpenMaxLogSumExp()
-    >>> score.fit(labels, logits=logits)
-    >>> np.round(np.asarray(score(np.float32([[10, 0, 0], [4, 4, 4]]))))
+    >>> statistics = score.fit(labels, logits=logits)
+    >>> inputs = np.float32([[10, 0, 0], [4, 4, 4]])
+    >>> np.round(np.asarray(score(inputs, **statistics)))
     array([-10.,  -1.], dtype=float32)
     """
 

@@ -33,7 +33,7 @@ class RelativeMahalanobis(Mahalanobis):
 
     Args:
         shrinkage: "ledoit_wolf" or None, as for `Mahalanobis`.
-        **kwargs: passed to `keras.layers.Layer`.
+        **kwargs: `name` of the score.
 
     Raises:
         ValueError: as for `Mahalanobis`.
@@ -45,16 +45,19 @@ class RelativeMahalanobis(Mahalanobis):
     >>> labels = np.arange(400) % 2
     >>> features = rng.standard_normal((400, 3)) + 9 * labels[:, None]
     >>> score = RelativeMahalanobis()
-    >>> score.fit(labels, features=features)
-    >>> near, far = np.asarray(score(np.float32([[9, 9, 9], [4, 4, 4]])))
+    >>> statistics = score.fit(labels, features=features)
+    >>> inputs = np.float32([[9, 9, 9], [4, 4, 4]])
+    >>> near, far = np.asarray(score(inputs, **statistics))
     >>> bool(near < 1 and far > 40)
     True
     """
 
     NAME, IS_NON_NEGATIVE, _IS_RELATIVE = "relative_mahalanobis", False, True
 
-    def call(self, features: Tensor) -> Tensor:
-        offsets = full_precision(features) - self.statistic("center")
-        whitened = ops.matmul(offsets, self.statistic("background"))
+    def call(  # type: ignore[override]
+        self, features: Tensor, *, background: Tensor, **others: Tensor
+    ) -> Tensor:
+        offsets = full_precision(features) - others["center"]
+        whitened = ops.matmul(offsets, background)
         overall = ops.sum(ops.square(whitened), axis=-1)
-        return super().call(features) - overall
+        return super().call(features, **others) - overall

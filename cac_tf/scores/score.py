@@ -9,15 +9,12 @@ from collections.abc import Sequence
 from typing import Any
 from typing import Self
 
-import keras
 import numpy as np
 from keras import ops
 from numpy.typing import ArrayLike
 
-from cac_tf import keras_private
 from cac_tf.annotations import Config
 from cac_tf.annotations import Outputs
-from cac_tf.annotations import Shape
 from cac_tf.annotations import Tensor
 from cac_tf.labels import check_labels
 from cac_tf.layers.open_set_decision import class_of_logits
@@ -35,12 +32,17 @@ class LastLayer(typing.NamedTuple):
     bias: np.ndarray  # (N,)
 
 
-class Known(typing.NamedTuple):
+class Context(typing.NamedTuple):
     """What a score is fitted with, besides the examples."""
 
     class_names: tuple[str, ...]
     # None if no dense layer computes the logits from these features.
     last_layer: LastLayer | None = None
+
+    @property
+    def num_classes(self) -> int:
+        """N."""
+        return len(self.class_names)
 
 
 class KnownBatch:
@@ -53,9 +55,6 @@ class KnownBatch:
         inputs: (n, ...) array that the outputs were computed from, for `keys`.
         outputs: dict from output names to arrays; it has `logits` wherever a
             classifier computed them.
-        has_anchors: whether training was with anchors, so that the largest
-            logit is that of the nearest anchor; otherwise `distances` are
-            among the outputs.
         num_classes: N; None: as many as logits.
     """
 
@@ -64,11 +63,10 @@ class KnownBatch:
         labels: np.ndarray,
         inputs: np.ndarray,
         outputs: Mapping[str, np.ndarray],
-        has_anchors: bool = True,
         num_classes: int | None = None,
     ) -> None:
         self.labels, self._inputs, self._outputs = labels, inputs, outputs
-        self._has_anchors, self._num_classes = has_anchors, num_classes
+        self._num_classes = num_classes
 
     def __getitem__(self, name):
         return self._outputs[name]
@@ -80,15 +78,18 @@ class KnownBatch:
 
     @property
     def is_correct(self) -> np.ndarray:
-        """(n,) bool: whether the anchor of the example's class is the nearest.
+        """(n,) bool: whether the classifier gives the example its class.
 
-        That is, whether its class has the largest logit; logits beyond those of
-        the known classes are ignored. Without anchors the nearest center counts
-        instead.
+        By the largest logit, which is that of the nearest anchor; logits
+        beyond those of the known classes are ignored. A network with centers
+        of its own says so by `class_distances`. Where there are fewer logits
+        than classes and no such output, every example counts.
         """
-        if not self._has_anchors:
-            return self["distances"].argmin(axis=-1) == self.labels
+        if "class_distances" in self._outputs:
+            return self["class_distances"].argmax(axis=-1) == self.labels
         logits = self["logits"][:, : self._num_classes]
+        if logits.shape[1] < (self._num_classes or 0):
+            return np.ones(len(self.labels), bool)
         return logits.argmax(axis=-1) == self.labels
 
 
@@ -129,21 +130,27 @@ def _odd_numbers(count):
     return np.random.PCG64(0).random_raw(count) | np.uint64(1)
 
 
-class Score(keras.layers.Layer):
+class Score:
     """A rule that gives each input an unknown score, larger = more unknown.
 
     A subclass is added with `@register`, in a file of this folder or in
     another package. It has a `NAME`, says which outputs of the classifier it
     reads (`READS`) and defines `call`, with operations that every backend and
-    every exported graph has. A score that learns from known training data sets
-    `IS_FITTED_TO_DATA` and defines `start_fit`, `add_batch` and `finish_fit`.
+    every exported graph has. It holds settings, and no state.
+
+    A score that learns from known data sets `IS_FITTED_TO_DATA` and defines
+    `start`, `update` and `finish`, which gives its statistics, arrays by name.
     Each example is seen once, in a batch, and only what these methods keep
-    stays in memory.
+    stays in memory. Whoever uses the score holds the statistics, and passes
+    them to each call as keyword arguments.
+
+    Args:
+        name: of the score; None: its `NAME`.
 
     Call arguments:
         one float tensor for each of `READS`, in that order: "logits",
         "distances" or "gamma", (B, N), "features", (B, D), or any other
-        output that a backbone returns by name.
+        output that a network returns by name; and the statistics by name.
 
     Returns:
         (B,) float32 unknown scores.
@@ -152,26 +159,28 @@ class Score(keras.layers.Layer):
     NAME: str | None = None
     READS: tuple[str, ...] = ()
     IS_FITTED_TO_DATA = False
-    # Whether the statistics should come from data not used for training:
-    # `fit_centers` takes training data, the command line validation data.
+    # Whether the statistics should come from data not used for training.
     WANTS_HELD_OUT_DATA = False
-    # Whether logit k must be that of class k; false of a head that is narrower
-    # than there are classes.
+    # Whether logit k must be that of class k; false of a network that gives
+    # fewer than there are classes.
     NEEDS_A_LOGIT_OF_EACH_CLASS = False
     # Correctly classified examples that a fit needs of each class.
     FEWEST_OF_A_CLASS = 0
     # Whether scores are never below 0, so that a threshold below 0 is an error.
     IS_NON_NEGATIVE = False
 
-    def __init__(self, **kwargs: Any) -> None:
-        kwargs["dtype"] = kwargs.get("dtype") or "float32"
-        kwargs["name"] = kwargs.get("name") or self.NAME
-        super().__init__(**kwargs)
-        # Set without Keras' tracking, which already has them as weights.
-        object.__setattr__(self, "_statistics", {})
-        # How often the statistics' variables were replaced: functions compiled
-        # earlier hold the old ones.
-        object.__setattr__(self, "layout", 0)
+    def __init__(self, *, name: str | None = None) -> None:
+        self.name = name or str(self.NAME)
+
+    def call(self, *values: Tensor, **statistics: Tensor) -> Tensor:
+        """The unknown scores, for a subclass to define."""
+        raise NotImplementedError
+
+    def __call__(self, *values: Tensor, **statistics: Tensor) -> Tensor:
+        return self.call(
+            *(ops.convert_to_tensor(value) for value in values),
+            **{k: ops.convert_to_tensor(v) for k, v in statistics.items()},
+        )
 
     @property
     def reads_distances(self) -> bool:
@@ -182,7 +191,7 @@ class Score(keras.layers.Layer):
         """The arguments of a call, from a classifier's outputs by name."""
         return [outputs[name] for name in self.READS]
 
-    def predicted_class(self, outputs: Outputs) -> Tensor:
+    def predicted_class(self, outputs: Outputs, **statistics: Tensor) -> Tensor:
         """(B,) int32: the predicted class of each input, before rejection.
 
         The class with the largest logit or, for scores that read distances
@@ -191,6 +200,7 @@ class Score(keras.layers.Layer):
         Args:
             outputs: dict of tensors: `logits`, `distances`, `gamma`, ...;
                 logits beyond those of the known classes are ignored.
+            **statistics: of the score.
         """
         for name in self.READS:
             if name in _OF_CENTERS:
@@ -202,36 +212,32 @@ class Score(keras.layers.Layer):
         """Names of the outputs that the score and predicted class need."""
         return tuple(dict.fromkeys((*self.READS, "logits", "distances")))
 
-    def of_arrays(self, *values: np.ndarray) -> np.ndarray:
-        """The score of NumPy arrays, as a NumPy array.
-
-        Not through Keras' `__call__`, which takes longer than many a score.
-        """
+    def of_arrays(
+        self, *values: np.ndarray, **statistics: np.ndarray
+    ) -> np.ndarray:
+        """The score of NumPy arrays, as a NumPy array."""
         tensors = [ops.convert_to_tensor(value, "float32") for value in values]
-        return ops.convert_to_numpy(self.call(*tensors))
-
-    def copy(self) -> Self:
-        """A separate score with the same settings and statistics."""
-        other = type(self).from_config(self.get_config())
-        other.build_from_config(self.get_build_config())
-        other.set_weights(self.get_weights())
-        return other
+        return ops.convert_to_numpy(self(*tensors, **statistics))
 
     # ---- statistics -------------------------------------------------------
 
-    def start_fit(self, num_classes: int) -> Any:
+    def start(self, context: Context) -> Any:
         """Returns an object, of any kind, in which a fit collects data."""
 
-    def add_batch(self, kept: Any, batch: KnownBatch) -> None:
+    def update(self, kept: Any, batch: KnownBatch) -> None:
         """Adds a `KnownBatch` to that object."""
 
-    def finish_fit(self, kept: Any, known: Known) -> None:
-        """Computes the statistics from that object and a `Known`.
+    def finish(self, kept: Any, context: Context) -> dict[str, ArrayLike]:
+        """The statistics, from that object and a `Context`.
+
+        Returns:
+            Dict of float arrays by name, of any shape; {} without a fit.
 
         Raises:
             ValueError: there are too few examples, or the score cannot be
                 fitted to them.
         """
+        return {}
 
     def fit(
         self,
@@ -240,11 +246,8 @@ class Score(keras.layers.Layer):
         class_names: Sequence[str] | None = None,
         last_layer: LastLayer | None = None,
         **outputs: ArrayLike,
-    ) -> None:
-        """Fits the score to examples of known classes, all at once.
-
-        `OpenSetClassifier.fit_centers` and `fit_score` do it in batches. (This
-        method does not touch the theta of a classifier that uses the score.)
+    ) -> dict[str, np.ndarray]:
+        """The statistics of examples of known classes, all at once.
 
         Args:
             labels: (n,) class indices.
@@ -254,10 +257,13 @@ class Score(keras.layers.Layer):
             **outputs: arrays by name: `logits`, (n, N), and whatever else
                 `READS` names.
 
+        Returns:
+            Dict of float32 arrays, the keyword arguments of a call.
+
         Raises:
             ValueError: labels that are no class indices, or not as many as
                 rows of an output; an output that is not finite; see also
-                `finish_fit`.
+                `finish`.
         """
         arrays = {k: np.asarray(v, "float32") for k, v in outputs.items()}
         missing = [name for name in self.READS if name not in arrays]
@@ -288,126 +294,39 @@ class Score(keras.layers.Layer):
                     f"The score {self.name!r} cannot be fitted to {name} that "
                     f"are not finite; row {row} holds NaN or infinity."
                 )
-        kept = self.start_fit(num_classes)
-        batch = KnownBatch(
-            checked, arrays[self.READS[0]], arrays, num_classes=num_classes
+        context = Context(tuple(class_names), last_layer)
+        kept = self.start(context)
+        self.update(
+            kept,
+            KnownBatch(checked, arrays[self.READS[0]], arrays, num_classes),
         )
-        self.add_batch(kept, batch)
-        self.finish_fit(kept, Known(tuple(class_names), last_layer))
+        return self.finished(kept, context)
 
-    @property
-    def is_fitted(self) -> bool:
-        """Whether the score can be used."""
-        if not self.IS_FITTED_TO_DATA:
-            return True
-        return bool(self._statistics) and bool(
-            self._statistics["is_fitted"].numpy()
-        )
-
-    def reset(self) -> None:
-        """Discards the statistics."""
-        if not (self.IS_FITTED_TO_DATA and self.is_fitted):
-            return
-        for name, value in self._statistics.items():
-            if name == "is_fitted":
-                value.assign(False)
-            else:
-                value.assign(np.full(value.shape, np.nan, "float32"))
-
-    def statistic(self, name: str) -> Tensor:
-        """A statistic of the last fit, as a tensor.
-
-        Raises:
-            ValueError: the score was never fitted.
-        """
-        if not self._statistics:
-            raise ValueError(f"The score {self.name!r} is not fitted.")
-        return ops.convert_to_tensor(self._statistics[name])
-
-    def set_statistics(self, **arrays: ArrayLike) -> None:
-        """Stores statistics as weights, saved and exported with the model.
-
-        Args:
-            **arrays: finite float arrays by name, of any shape.
-        """
+    def finished(self, kept: Any, context: Context) -> dict[str, np.ndarray]:
+        """`finish` as float32 arrays; ValueError where one is not finite."""
         with np.errstate(over="ignore"):
-            values = {k: np.asarray(v, "float32") for k, v in arrays.items()}
-        # All are checked before the first one is changed.
+            values = {
+                name: np.asarray(value, "float32")
+                for name, value in self.finish(kept, context).items()
+            }
         for name, value in values.items():
             if not np.isfinite(value).all():
                 raise ValueError(
                     f"The score {self.name!r} cannot be fitted to these "
                     f"examples: its {name} would not be finite."
                 )
-        shapes = {name: value.shape for name, value in values.items()}
-        if shapes == self.shapes:
-            for name, value in values.items():
-                self._statistics[name].assign(value)
-        else:
-            self._make_weights(values)
-        self._statistics["is_fitted"].assign(True)
+        return values
 
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of the statistics by name; empty before the first fit."""
-        return {
-            name: tuple(value.shape)
-            for name, value in self._statistics.items()
-            if name != "is_fitted"
-        }
+    # ---- settings ---------------------------------------------------------
 
-    def make_room(self, shapes: Mapping[str, Sequence[int]]) -> None:
-        """Makes weights for statistics of these shapes, or none for none.
+    def get_config(self) -> Config:
+        """The arguments of the constructor, as JSON holds them."""
+        return {"name": self.name}
 
-        Weights that have these shapes already stay as they are.
-        """
-        shapes = {name: tuple(shape) for name, shape in shapes.items()}
-        if shapes != self.shapes:
-            # Nothing is copied: they are read-only views of one number.
-            self._make_weights(
-                {
-                    name: np.broadcast_to(np.float32(np.nan), shape)
-                    for name, shape in shapes.items()
-                }
-            )
-
-    def _make_weights(self, values):
-        """Replaces the weights by others that start with these values."""
-        for value in self._statistics.values():
-            keras_private.forget_weight(self, value)
-        object.__setattr__(self, "_statistics", {})
-        object.__setattr__(self, "layout", self.layout + 1)
-        if not values:
-            return
-
-        # Large statistics are written once.
-        def initializer(value):
-            return lambda shape, dtype: ops.convert_to_tensor(value, dtype)
-
-        made = {
-            name: keras_private.add_late_weight(
-                self, name, value.shape, initializer(value)
-            )
-            for name, value in values.items()
-        }
-        made["is_fitted"] = keras_private.add_late_weight(
-            self, "is_fitted", (), "zeros", dtype="bool"
-        )
-        object.__setattr__(self, "_statistics", made)
-
-    def get_build_config(self) -> Config | None:
-        # Lists, as JSON returns them.
-        return {"statistics": {k: list(v) for k, v in self.shapes.items()}}
-
-    def build_from_config(self, config: Config) -> None:
-        self.make_room(config.get("statistics") or {})
-
-    def build(self, *input_shapes: Shape) -> None:
-        """Creates nothing: a fit creates the statistics."""
-        self.built = True
-
-    def compute_output_shape(self, *input_shapes: Shape) -> Shape:
-        return input_shapes[0][:-1]
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        """The score with these settings."""
+        return cls(**config)
 
 
 def get(score: str | Score) -> Score:

@@ -5,12 +5,13 @@ from typing import Any
 
 import keras
 from keras import ops
+from numpy.typing import ArrayLike
 
 from cac_tf.annotations import Tensor
 from cac_tf.layers.open_set_decision import nearest_class
 from cac_tf.layers.precision import full_precision
 from cac_tf.scores.registry import register
-from cac_tf.scores.score import Known
+from cac_tf.scores.score import Context
 from cac_tf.scores.score import KnownBatch
 from cac_tf.scores.score import Score
 from cac_tf.scores.statistics import ClassMoments
@@ -40,25 +41,28 @@ class SHE(Score):
     >>> import numpy as np
     >>> values = np.float32([[4, 0], [0, 2]])
     >>> score = SHE()
-    >>> score.fit([0, 1], logits=values, features=values)
-    >>> np.asarray(score(values, np.float32([[1, 1], [1, 1]])))
+    >>> statistics = score.fit([0, 1], logits=values, features=values)
+    >>> features = np.float32([[1, 1], [1, 1]])
+    >>> np.asarray(score(values, features, **statistics))
     array([-4., -2.], dtype=float32)
     """
 
     NAME, READS, IS_FITTED_TO_DATA = "she", ("logits", "features"), True
     NEEDS_A_LOGIT_OF_EACH_CLASS = True
 
-    def start_fit(self, num_classes: int) -> Any:
-        return ClassMoments(num_classes)
+    def start(self, context: Context) -> Any:
+        return ClassMoments(context.num_classes)
 
-    def add_batch(self, kept: Any, batch: KnownBatch) -> None:
+    def update(self, kept: Any, batch: KnownBatch) -> None:
         right = batch.is_correct
         kept.add(batch["features"][right], batch.labels[right])
 
-    def finish_fit(self, kept: Any, known: Known) -> None:
+    def finish(self, kept: Any, context: Context) -> dict[str, ArrayLike]:
         empty = [
             name
-            for name, count in zip(known.class_names, kept.counts, strict=True)
+            for name, count in zip(
+                context.class_names, kept.counts, strict=True
+            )
             if not count
         ]
         if empty:
@@ -66,10 +70,11 @@ class SHE(Score):
                 "SHE needs a correctly classified example of each class; "
                 f"these classes have none: {', '.join(empty)}."
             )
-        self.set_statistics(patterns=kept.means)
+        return {"patterns": kept.means}
 
-    def call(self, logits: Tensor, features: Tensor) -> Tensor:
-        patterns = self.statistic("patterns")
+    def call(  # type: ignore[override]
+        self, logits: Tensor, features: Tensor, *, patterns: Tensor
+    ) -> Tensor:
         winner = nearest_class(-full_precision(logits)[:, : patterns.shape[0]])
         pattern = ops.take(patterns, winner, axis=0)
         return -ops.sum(full_precision(features) * pattern, axis=-1)

@@ -6,11 +6,12 @@ from typing import Any
 import keras
 import numpy as np
 from keras import ops
+from numpy.typing import ArrayLike
 
 from cac_tf.annotations import Tensor
 from cac_tf.layers.precision import full_precision
 from cac_tf.scores.registry import register
-from cac_tf.scores.score import Known
+from cac_tf.scores.score import Context
 from cac_tf.scores.score import KnownBatch
 from cac_tf.scores.score import Score
 from cac_tf.scores.statistics import ClassMoments
@@ -40,8 +41,9 @@ class TwoHeads(Score):
 
     >>> first = np.float32([[8, 0], [0, 12]])
     >>> score = TwoHeads()
-    >>> score.fit([0, 1], logits=first, second_logits=first / 2)
-    >>> np.asarray(score(np.float32([[8, 0]]), np.float32([[0, 4]])))
+    >>> statistics = score.fit([0, 1], logits=first, second_logits=first / 2)
+    >>> logits, second = np.float32([[8, 0]]), np.float32([[0, 4]])
+    >>> np.asarray(score(logits, second, **statistics))
     array([2.], dtype=float32)
     """
 
@@ -49,23 +51,30 @@ class TwoHeads(Score):
     IS_FITTED_TO_DATA = True
     WANTS_HELD_OUT_DATA = True
 
-    def start_fit(self, num_classes: int) -> Any:
+    def start(self, context: Context) -> Any:
         return ClassMoments(1, with_variances=True)
 
-    def add_batch(self, kept: Any, batch: KnownBatch) -> None:
+    def update(self, kept: Any, batch: KnownBatch) -> None:
         largest = [batch[name].max(axis=-1) for name in self.READS]
         kept.add(np.stack(largest, axis=-1), np.zeros_like(batch.labels))
 
-    def finish_fit(self, kept: Any, known: Known) -> None:
+    def finish(self, kept: Any, context: Context) -> dict[str, ArrayLike]:
         deviation = np.sqrt(kept.variances[0])
         if not kept.has_spread.all():
             raise ValueError(
                 "The score of two heads needs at least two examples whose "
                 "largest logits differ."
             )
-        self.set_statistics(mean=kept.means[0], deviation=deviation)
+        return {"mean": kept.means[0], "deviation": deviation}
 
-    def call(self, logits: Tensor, second_logits: Tensor) -> Tensor:
+    def call(  # type: ignore[override]
+        self,
+        logits: Tensor,
+        second_logits: Tensor,
+        *,
+        mean: Tensor,
+        deviation: Tensor,
+    ) -> Tensor:
         largest = ops.stack(
             [
                 ops.max(full_precision(one), axis=-1)
@@ -73,5 +82,5 @@ class TwoHeads(Score):
             ],
             axis=-1,
         )
-        apart = self.statistic("mean") - largest
-        return ops.sum(apart / self.statistic("deviation"), axis=-1)
+        apart = mean - largest
+        return ops.sum(apart / deviation, axis=-1)

@@ -47,7 +47,7 @@ class UnknownClassOpenMax(OpenMax):
     Args:
         tail_size, rank, shift: as of `OpenMax`; ranks are those of the N known
             classes.
-        **kwargs: passed to `keras.layers.Layer`.
+        **kwargs: `name` of the score.
 
     Raises:
         ValueError: as in `OpenMax`.
@@ -58,9 +58,9 @@ class UnknownClassOpenMax(OpenMax):
     >>> labels = np.arange(300) % 3
     >>> logits = 12 * np.eye(3)[labels] - 6 + rng.standard_normal((300, 3))
     >>> score = UnknownClassOpenMax()
-    >>> score.fit(labels, logits=logits)
+    >>> statistics = score.fit(labels, logits=logits)
     >>> inputs = np.float32([[6, -6, -6], [-6, -6, -6], [6, 6, 6]])
-    >>> np.round(np.asarray(score(inputs)))
+    >>> np.round(np.asarray(score(inputs, **statistics)))
     array([-6., -1., -1.], dtype=float32)
     """
 

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 from keras import ops
+from numpy.typing import ArrayLike
 
 from cac_tf import lazy
 from cac_tf.annotations import Config
@@ -14,7 +15,7 @@ from cac_tf.annotations import Tensor
 from cac_tf.arguments import whole_number
 from cac_tf.layers.precision import full_precision
 from cac_tf.scores.registry import register
-from cac_tf.scores.score import Known
+from cac_tf.scores.score import Context
 from cac_tf.scores.score import KnownBatch
 from cac_tf.scores.score import Score
 from cac_tf.scores.statistics import Sample
@@ -53,7 +54,7 @@ class ViM(Score):
             None: as the authors choose, 1000 for 2048 or more features, 512
             for 768 or more, else half of the features; at most half the
             number of examples, with a warning.
-        **kwargs: passed to `keras.layers.Layer`.
+        **kwargs: `name` of the score.
 
     Raises:
         ValueError: fewer than one principal dimension; in `fit`, no direction
@@ -65,9 +66,9 @@ class ViM(Score):
     >>> features = np.float32(rng.standard_normal((400, 4)) * [9, 9, 1, 1])
     >>> logits = np.abs(features[:, :2])
     >>> score = ViM(principal_dimensions=2)
-    >>> score.fit(np.zeros(400), logits=logits, features=features)
-    >>> near, far = np.asarray(score(logits[:2], np.float32([
-    ...     [9, 9, 1, 1], [9, 9, 9, 9]])))
+    >>> statistics = score.fit(np.zeros(400), logits=logits, features=features)
+    >>> inputs = np.float32([[9, 9, 1, 1], [9, 9, 9, 9]])
+    >>> near, far = np.asarray(score(logits[:2], inputs, **statistics))
     >>> bool(far > near)
     True
     """
@@ -85,23 +86,23 @@ class ViM(Score):
             )
         self.principal_dimensions = principal_dimensions
 
-    def start_fit(self, num_classes: int) -> Any:
+    def start(self, context: Context) -> Any:
         return SecondMoment(), Sample(_SAMPLE_SIZE)
 
-    def add_batch(self, kept: Any, batch: KnownBatch) -> None:
+    def update(self, kept: Any, batch: KnownBatch) -> None:
         moment, sample = kept
         moment.add(batch["features"])
         largest = batch["logits"].max(axis=-1)
         together = np.zeros_like(batch.labels)
         sample.add(batch.keys, together, batch["features"], largest)
 
-    def finish_fit(self, kept: Any, known: Known) -> None:
+    def finish(self, kept: Any, context: Context) -> dict[str, ArrayLike]:
         moment, sample = kept
         _, features, largest_logits = sample.arrays()
         origin = moment.sum / moment.count
-        if known.last_layer is not None:
-            kernel = np.float64(known.last_layer.kernel)
-            origin = -np.linalg.pinv(kernel.T) @ known.last_layer.bias
+        if context.last_layer is not None:
+            kernel = np.float64(context.last_layer.kernel)
+            origin = -np.linalg.pinv(kernel.T) @ context.last_layer.bias
         width = len(origin)
         principal = self._principal_dimensions(width, moment.count)
         about_origin = moment.about(origin)
@@ -126,9 +127,7 @@ class ViM(Score):
                 f"{largest_logits.mean():.3g}."
             )
         scale = largest_logits.mean(dtype="float64") / residuals.mean()
-        self.set_statistics(
-            origin=origin, residual_space=scale * residual_space
-        )
+        return {"origin": origin, "residual_space": scale * residual_space}
 
     def _principal_dimensions(self, width, count):
         principal = self.principal_dimensions
@@ -157,10 +156,17 @@ class ViM(Score):
             )
         return principal
 
-    def call(self, logits: Tensor, features: Tensor) -> Tensor:
-        offsets = full_precision(features) - self.statistic("origin")
+    def call(  # type: ignore[override]
+        self,
+        logits: Tensor,
+        features: Tensor,
+        *,
+        origin: Tensor,
+        residual_space: Tensor,
+    ) -> Tensor:
+        offsets = full_precision(features) - origin
         # This includes the scale.
-        residual = ops.matmul(offsets, self.statistic("residual_space"))
+        residual = ops.matmul(offsets, residual_space)
         length = ops.sqrt(ops.sum(ops.square(residual), axis=-1))
         return length - ops.logsumexp(full_precision(logits), axis=-1)
 

@@ -168,21 +168,22 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):
         )
         with _seeded(int(seed)):
             build = self.network or dense_network
-            model = models.OpenSetClassifier(
-                build(X.shape[1:], len(classes)),
-                [str(name) for name in classes],
-                score=self.rejection_score,
-            )
-            model.compile(
+            classifier = build(X.shape[1:], len(classes))
+            classifier.compile(
                 keras.optimizers.Adam(self.learning_rate), losses.CACLoss()
             )
-            model.fit(
+            classifier.fit(
                 *(x_train, y_train),
                 batch_size=self.batch_size,
                 epochs=self.epochs,
                 verbose=self.verbose,
             )
-        model.fit_centers(x_train, y_train)
+        model = models.OpenSetClassifier.from_classifier(
+            classifier,
+            (x_train, y_train),
+            class_names=[str(name) for name in classes],
+            score=self.rejection_score,
+        )
         model.calibrate(x_held_back, true_positive_rate=self.true_positive_rate)
         self.classes_, self.model_ = classes, model
         return self

@@ -6,6 +6,7 @@ from cac_tf import lazy
 lazy.package(
     __name__,
     {
+        "classifier_training": ["ClassifierTraining", "StopOnNonFiniteLoss"],
         "loop": ["TrainingRecord", "fit_resumable"],
         "pictures": ["PICTURES_IN_A_ROW", "add_rows", "read_rows"],
         "processes": ["ProcessLostError", "Processes"],

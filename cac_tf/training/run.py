@@ -43,9 +43,6 @@ class TrainingRun:
         runtime: `Runtime`: seed and determinism.
         checkpoints: folder of the checkpoints; it is made when needed, in a
             folder that exists.
-        score: the wanted score, as in `OpenSetClassifier`; None: the
-            method's own.
-        tta: test-time augmentation, as in `OpenSetClassifier`.
         callbacks: a function that returns fresh Keras callbacks for a
             training, from its name, its number of epochs and its number of
             steps per epoch.
@@ -72,8 +69,6 @@ class TrainingRun:
 
     runtime: Runtime
     checkpoints: str
-    score: typing.Any = None
-    tta: str | None = None
     callbacks: typing.Callable | None = None
     after_epoch: typing.Callable | None = None
     pictures: str | None = None

@@ -28,7 +28,6 @@ import dataclasses
 from cac_tf import lazy
 from cac_tf import losses
 from cac_tf import metrics
-from cac_tf.methods.known_data import fit_to_known_data
 from cac_tf.methods.method import register
 from cac_tf.methods.published_recipe import PublishedRecipe
 from cac_tf.methods.recipe import field
@@ -117,8 +116,8 @@ class C2AE(SupervisedMethod):
     def loss(self, recipe):
         return losses.CrossEntropyLoss()
 
-    def monitor(self):
-        return metrics.CrossEntropy()
+    def watched(self, recipe):
+        return [metrics.CrossEntropy(), *super().watched(recipe)]
 
     def backbone(self, dataset, recipe, run):
         return conditioned.with_reconstructions(
@@ -131,10 +130,11 @@ class C2AE(SupervisedMethod):
     def train(self, dataset, recipe, run):
         if recipe.threshold == "extreme_values":
             extreme_values.check_enough(dataset.validation.size)
-        model = self.build_model(dataset, recipe, run)
-        self.fit_classifier(model, dataset, recipe, run)
+        parts = self.parts(dataset, recipe, run)
+        classifier = parts.classifier()
+        self.fit_classifier(classifier, dataset, recipe, run)
         training = conditioned.DecoderTraining(
-            model, recipe.match_weight, seed=run.seed
+            parts, recipe.match_weight, seed=run.seed
         )
         shown, _ = dataset.train.evenly_spaced(PICTURES_IN_A_ROW)
         run.keep_pictures("decoder", {"training images": shown})
@@ -146,10 +146,9 @@ class C2AE(SupervisedMethod):
                 stages=[Stage(recipe.decoder_epochs)],
                 batch_size=recipe.decoder_batch_size,
                 name="decoder",
-                samples=training.samples_of(model, shown),
+                samples=training.samples_of(classifier, shown),
             )
-        fit_to_known_data(model, dataset)
-        return model
+        return classifier
 
     def calibrate(self, model, dataset, recipe, true_positive_rate):
         if recipe.threshold == "accepted_share":

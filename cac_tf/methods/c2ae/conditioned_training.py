@@ -86,7 +86,7 @@ class DecoderTraining(ImageTraining):
     image in a batch without another class has only the first term.
 
     Args:
-        model: `OpenSetClassifier`, built.
+        parts: `models.ImageParts` of the classifier.
         match_weight: alpha, in [0, 1].
         seed: seed of the choice of images of other classes.
 
@@ -96,14 +96,14 @@ class DecoderTraining(ImageTraining):
 
     RATE = "decoder_learning_rate"
 
-    def __init__(self, model, match_weight=0.9, seed=None):
-        super().__init__(model.preprocessing, None, name="decoder_training")
+    def __init__(self, parts, match_weight=0.9, seed=None):
+        super().__init__(parts, name="decoder_training")
         if not 0.0 <= match_weight <= 1.0:
             raise ValueError(
                 f"match_weight must be in [0, 1]; got {match_weight!r}."
             )
-        self.encoder = model.backbone.get_layer("encoder")
-        self.reconstruction = model.backbone.get_layer("reconstruction")
+        self.encoder = parts.network.get_layer("encoder")
+        self.reconstruction = parts.network.get_layer("reconstruction")
         self.choice = keras.random.SeedGenerator(seed, name="choice")
         self._match_weight = match_weight
 
@@ -124,11 +124,10 @@ class DecoderTraining(ImageTraining):
             self.reconstruction.trainable = False
 
     def call(self, images, training=False):
-        pixels = self.pixels(images, training)
+        # (Not augmented: see `c2ae`.)
+        pixels = self.parts.prepare(images)
         # The frozen encoder is in evaluation mode.
-        latents = self.encoder(
-            self.preprocessing.normalize(pixels), training=False
-        )
+        latents = self.encoder(self.parts.normalize(pixels), training=False)
         return {
             "pixels": pixels,
             "latents": ops.stop_gradient(ops.cast(latents, "float32")),

@@ -26,7 +26,6 @@ import dataclasses
 from cac_tf import lazy
 from cac_tf import losses
 from cac_tf import metrics
-from cac_tf.methods.known_data import fit_to_known_data
 from cac_tf.methods.method import register
 from cac_tf.methods.published_recipe import PublishedRecipe
 from cac_tf.methods.recipe import field
@@ -78,8 +77,8 @@ class CROSR(SupervisedMethod):
     def loss(self, recipe):
         return losses.ReconstructionLoss(recipe.reconstruction_weight)
 
-    def monitor(self):
-        return metrics.CrossEntropy()
+    def watched(self, recipe):
+        return [metrics.CrossEntropy(), *super().watched(recipe)]
 
     def backbone(self, dataset, recipe, run):
         return hierarchy.with_hierarchical_reconstruction(
@@ -91,13 +90,12 @@ class CROSR(SupervisedMethod):
         )
 
     def train(self, dataset, recipe, run):
-        model = self.build_model(dataset, recipe, run)
+        classifier = self.parts(dataset, recipe, run).classifier()
         shown, _ = dataset.train.evenly_spaced(PICTURES_IN_A_ROW)
         run.keep_pictures("classifier", {"training images": shown})
-        samples = training.ImageTraining.samples_of(model, shown)
-        self.fit_classifier(model, dataset, recipe, run, samples)
-        fit_to_known_data(model, dataset)
-        return model
+        samples = training.ImageTraining.samples_of(classifier, shown)
+        self.fit_classifier(classifier, dataset, recipe, run, samples)
+        return classifier
 
 
 register(CROSR())

@@ -129,7 +129,7 @@ class GOpenMax(GeneratedUnknowns):
         gan.check_not_collapsed(images, labels, dataset.class_names)
         return gan
 
-    def unknowns(self, model, generator, dataset, recipe, rng):
+    def unknowns(self, parts, generator, dataset, recipe, rng):
         largest = recipe.largest_known_probability
         if recipe.generator == "interpolation":
             seen = f"a known class has a probability of {largest:g} or more"
@@ -155,8 +155,8 @@ class GOpenMax(GeneratedUnknowns):
 
         classified = generated_images.ClassifiedImages(
             generator.generator,
-            model.preprocessing,
-            model.backbone,
+            parts.normalize,
+            parts.network,
             in_training_mode=recipe.generation_mode == "training",
         )
         wanted, drawn, kept = recipe.generated_unknowns, 0, []

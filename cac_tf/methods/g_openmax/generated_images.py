@@ -95,8 +95,9 @@ class ClassifiedImages(keras.Model):
 
     Args:
         generator: Keras model from its inputs to (B, H, W, C) images in [0, 1].
-        preprocessing: `ImagePreprocessing` before the classifier, or None.
-        classifier: Keras model from images to (B, N) logits.
+        normalize: layer from images in [0, 1] to what the classifier takes,
+            or None.
+        classifier: Keras model, to (B, N) logits.
         in_training_mode: whether both behave as in training: dropout, and
             statistics of the batch. They stay as they are.
 
@@ -108,11 +109,11 @@ class ClassifiedImages(keras.Model):
     """
 
     def __init__(
-        self, generator, preprocessing, classifier, in_training_mode=False
+        self, generator, normalize, classifier, in_training_mode=False
     ):
         super().__init__(name="classified_images", dtype="float32")
         self.generator, self.classifier = generator, classifier
-        self.preprocessing = preprocessing
+        self.normalize = normalize
         self._in_training = in_training_mode
 
     def build(self, input_shape):
@@ -123,7 +124,7 @@ class ClassifiedImages(keras.Model):
         # In training mode, a plain call would change running means.
         images = with_frozen(self.generator, inputs, training=self._in_training)
         seen = images
-        if self.preprocessing is not None:
-            seen = self.preprocessing.normalize(images)
+        if self.normalize is not None:
+            seen = self.normalize(images)
         logits = with_frozen(self.classifier, seen, training=self._in_training)
         return images, ops.cast(logits, "float32")

@@ -5,7 +5,7 @@ import keras
 from keras import ops
 
 from cac_tf.methods.generated_unknowns.gradients import all_gradients_first
-from cac_tf.models.training_checks import StopOnNonFiniteLoss
+from cac_tf.training.classifier_training import StopOnNonFiniteLoss
 
 
 class AdversarialTraining(keras.Model):

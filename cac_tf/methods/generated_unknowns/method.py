@@ -14,11 +14,13 @@ from cac_tf.data import Examples
 from cac_tf.data.streamed_images import StreamedImages
 from cac_tf.labels import UNKNOWN
 from cac_tf.methods.generated_unknowns.recipe import GeneratedUnknownsRecipe
-from cac_tf.methods.known_data import fit_to_known_data
 from cac_tf.methods.supervised import SupervisedMethod
 from cac_tf.training import PICTURES_IN_A_ROW
 from cac_tf.training import Stage
 
+keras = lazy.module("keras")
+outputs = lazy.module("cac_tf.methods.generated_unknowns.outputs")
+trainings = lazy.module("cac_tf.training.classifier_training")
 networks = lazy.module(
     "cac_tf.methods.generated_unknowns.adversarial_auto_encoder"
 )
@@ -65,14 +67,15 @@ class GeneratedUnknowns(SupervisedMethod):
     def loss(self, recipe):
         return losses.OneVsAllLoss()
 
-    def monitor(self):
-        return metrics.CrossEntropy()
+    def watched(self, recipe):
+        return [metrics.CrossEntropy(), *super().watched(recipe)]
 
-    def unknowns(self, model, generator, dataset, recipe, rng):
+    def unknowns(self, parts, generator, dataset, recipe, rng):
         """Generates images of no known class.
 
         Args:
-            model: `OpenSetClassifier`, trained on known classes.
+            parts: `models.ImageParts` of the classifier, trained on known
+                classes.
             generator: what `train_generator` returned.
             dataset: `OpenSetDataset`.
             recipe: of this method's recipe class.
@@ -88,17 +91,19 @@ class GeneratedUnknowns(SupervisedMethod):
         raise NotImplementedError
 
     def train(self, dataset, recipe, run):
-        model = self.build_model(dataset, recipe, run)
-        self.fit_classifier(model, dataset, recipe, run)
+        parts = self.parts(dataset, recipe, run)
+        classifier = parts.classifier()
+        self.fit_classifier(classifier, dataset, recipe, run)
         generator = self.train_generator(dataset, recipe, run)
-        images = self.kept_unknowns(model, generator, dataset, recipe, run)
-        model.compile(
+        images = self.kept_unknowns(parts, generator, dataset, recipe, run)
+        training = trainings.ClassifierTraining(classifier)
+        training.compile(
             recipe.adam(recipe.unknown_class_learning_rate),
-            loss=losses.UnknownClassLoss(),
-            metrics=["accuracy"],
+            losses.UnknownClassLoss(),
+            [self.accuracy()],
         )
         run.fit(
-            model,
+            training,
             _with_unknowns(dataset.train, images),
             dataset.validation,
             stages=[Stage(recipe.unknown_class_epochs)],
@@ -107,10 +112,9 @@ class GeneratedUnknowns(SupervisedMethod):
             batch_size=2 * recipe.batch_size,
             name="unknown_class",
         )
-        fit_to_known_data(model, dataset)
-        return model
+        return classifier
 
-    def kept_unknowns(self, model, generator, dataset, recipe, run):
+    def kept_unknowns(self, parts, generator, dataset, recipe, run):
         """What `unknowns` gave, now or before an interruption.
 
         Raises:
@@ -123,11 +127,11 @@ class GeneratedUnknowns(SupervisedMethod):
         # The classifier would see no more than these.
         count = min(recipe.generated_unknowns, dataset.train.size)
         recipe = dataclasses.replace(recipe, generated_unknowns=count)
-        images, origins = self.unknowns(model, generator, dataset, recipe, rng)
+        images, origins = self.unknowns(parts, generator, dataset, recipe, rng)
         check_finite(images)
         run.keep_pictures(
             "generated_unknowns",
-            _taken_for(images, model)
+            _taken_for(images, parts, dataset.class_names)
             if origins is None
             else _beside_origins(images, origins, dataset),
         )
@@ -185,11 +189,15 @@ def check_finite(images):
         )
 
 
-def logits_of(model, images):
-    """(n, N) logits of a classifier, for images in [0, 1]."""
-    # The score has no statistics yet.
-    parts = model.iterate_outputs(255.0 * images, names=["logits"])
-    return np.concatenate([outputs["logits"] for outputs, *_ in parts])
+def logits_of(parts, images):
+    """(n, N) logits of a classifier, for images in [0, 1].
+
+    Args:
+        parts: `models.ImageParts`.
+        images: (n, H, W, C).
+    """
+    network = keras.Sequential([parts.normalize, parts.network])
+    return np.float32(outputs.outputs_of(network, images))
 
 
 def _beside_origins(images, origins, dataset):
@@ -204,13 +212,13 @@ def _beside_origins(images, origins, dataset):
     return rows
 
 
-def _taken_for(images, model):
+def _taken_for(images, parts, class_names):
     """Some images of each class whose logit is the largest."""
-    class_id = logits_of(model, images).argmax(axis=-1)
+    class_id = logits_of(parts, images).argmax(axis=-1)
     pixels = 255.0 * images
     return {
         f"taken for {name}": pixels[class_id == index][:PICTURES_IN_A_ROW]
-        for index, name in enumerate(model.class_names)
+        for index, name in enumerate(class_names)
         if (class_id == index).any()
     }
 

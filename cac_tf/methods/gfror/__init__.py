@@ -26,7 +26,6 @@ import dataclasses
 from cac_tf import lazy
 from cac_tf import losses
 from cac_tf import metrics
-from cac_tf.methods.known_data import fit_to_known_data
 from cac_tf.methods.method import register
 from cac_tf.methods.published_recipe import PublishedRecipe
 from cac_tf.methods.recipe import field
@@ -100,8 +99,8 @@ class GFROR(SupervisedMethod):
     def loss(self, recipe):
         return losses.SymmetryLoss(recipe.symmetry_weight)
 
-    def monitor(self):
-        return metrics.CrossEntropy()
+    def watched(self, recipe):
+        return [metrics.CrossEntropy(), *super().watched(recipe)]
 
     def backbone(self, dataset, recipe, run):
         height, width, channels = dataset.image_shape
@@ -117,9 +116,10 @@ class GFROR(SupervisedMethod):
         )
 
     def train(self, dataset, recipe, run):
-        model = self.build_model(dataset, recipe, run)
+        parts = self.parts(dataset, recipe, run)
+        classifier = parts.classifier()
         training = augmented.AutoEncoderTraining(
-            model, dropout=0.2, seed=run.seed
+            parts, dropout=0.2, seed=run.seed
         )
         shown, _ = dataset.train.evenly_spaced(PICTURES_IN_A_ROW)
         run.keep_pictures("auto_encoder", {"training images": shown})
@@ -132,11 +132,10 @@ class GFROR(SupervisedMethod):
                 stages=[Stage(recipe.auto_encoder_epochs)],
                 batch_size=recipe.auto_encoder_batch_size,
                 name="auto_encoder",
-                samples=training.samples_of(model, shown),
+                samples=training.samples_of(classifier, shown),
             )
-        self.fit_classifier(model, dataset, recipe, run)
-        fit_to_known_data(model, dataset)
-        return model
+        self.fit_classifier(classifier, dataset, recipe, run)
+        return classifier
 
 
 register(GFROR())

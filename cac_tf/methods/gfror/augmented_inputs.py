@@ -94,20 +94,19 @@ class AutoEncoderTraining(ImageTraining):
     several.
 
     Args:
-        model: `OpenSetClassifier`, whose augmentation is used.
+        parts: `models.ImageParts` of the classifier, whose augmentation is
+            used.
         dropout: share of dropped channels, in [0, 1).
         seed: seed of the dropout.
     """
 
     RATE = "auto_encoder_learning_rate"
 
-    def __init__(self, model, dropout=0.2, seed=None):
-        super().__init__(
-            model.preprocessing,
-            model.augmentation,
-            name="auto_encoder_training",
-        )
-        self.auto_encoder = model.backbone.get_layer("auto_encoder")
+    def __init__(self, parts, dropout=0.2, seed=None):
+        super().__init__(parts, name="auto_encoder_training")
+        # (It has the state of a random generator.)
+        self.augment = parts.augment
+        self.auto_encoder = parts.network.get_layer("auto_encoder")
         has_one_channel = self.auto_encoder.input.shape[-1] == 1
         self.dropout = layers.SpatialDropout2D(
             0.0 if has_one_channel else dropout, seed=seed, dtype="float32"
@@ -123,7 +122,7 @@ class AutoEncoderTraining(ImageTraining):
             self.auto_encoder.trainable = False
 
     def call(self, images, training=False):
-        pixels = self.pixels(images, training)
+        pixels = self.parts.pixels(images, training)
         dropped = self.dropout(pixels, training=training)
         return {
             "pixels": pixels,

@@ -94,15 +94,15 @@ class OSRCI(GeneratedUnknowns):
     digits = _DIGITS
     scores = ("unknown_class", "energy", "max_softmax")
 
-    def unknowns(self, model, auto_encoder, dataset, recipe, rng):
+    def unknowns(self, parts, auto_encoder, dataset, recipe, rng):
         rows = np.resize(
             rng.permutation(dataset.train.size), recipe.generated_unknowns
         )
         search = counterfactuals.CounterfactualSearch(
             auto_encoder.encoder,
             auto_encoder.generator,
-            model.preprocessing,
-            model.backbone,
+            parts.normalize,
+            parts.network,
             steps=recipe.search_steps,
             speed=recipe.search_speed,
             distance_weight=recipe.distance_weight,
@@ -115,7 +115,7 @@ class OSRCI(GeneratedUnknowns):
         )
         check_finite(images)
         # The logit of "unknown" is 0.
-        known = int((logits_of(model, images).max(axis=-1) > 0.0).sum())
+        known = int((logits_of(parts, images).max(axis=-1) > 0.0).sum())
         if 2 * known > len(images):
             warnings.warn(
                 f"{known} of {len(images)} counterfactual images still show a "

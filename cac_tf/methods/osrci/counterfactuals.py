@@ -71,8 +71,9 @@ class CounterfactualSearch(keras.Model):
 
     Args:
         encoder, generator: trained networks, see `image_networks`.
-        preprocessing: `ImagePreprocessing` before the classifier, or None.
-        classifier: Keras model from images to (B, N) logits.
+        normalize: layer from images in [0, 1] to what the classifier takes,
+            or None.
+        classifier: Keras model, to (B, N) logits.
         steps, speed: number of the steps, and the factor of the gradient.
         distance_weight, distance: see `search_loss`.
         step: "image" or "batch".
@@ -91,7 +92,7 @@ class CounterfactualSearch(keras.Model):
         self,
         encoder,
         generator,
-        preprocessing,
+        normalize,
         classifier,
         *,
         steps=100,
@@ -112,7 +113,7 @@ class CounterfactualSearch(keras.Model):
                     f"{value!r}."
                 )
         self.encoder, self.generator = encoder, generator
-        self.preprocessing, self.classifier = preprocessing, classifier
+        self.normalize, self.classifier = normalize, classifier
         width = encoder.output_shape[-1]
         self.unit = UnitChunks(
             width // _QUARTERS if step == "batch" else CHUNK,
@@ -178,8 +179,8 @@ class CounterfactualSearch(keras.Model):
     def losses_at(self, latents, start):
         """(B,) values of `search_loss` for latents."""
         images = self.generator(latents, training=self._in_training)
-        if self.preprocessing is not None:
-            images = self.preprocessing.normalize(images)
+        if self.normalize is not None:
+            images = self.normalize(images)
         logits = self.classifier(images, training=self._in_training)
         return search_loss(
             ops.cast(logits, "float32"), latents, start, *self._loss

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What trainings of reconstructions have in common."""
 
+import types
+
 import keras
 import numpy as np
 from keras import ops
 
-from cac_tf.models import compilation
-from cac_tf.models.training_checks import StopOnNonFiniteLoss
+from cac_tf.training.classifier_training import StopOnNonFiniteLoss
+from cac_tf.training.classifier_training import part_of_whole
 
 
 class ImageTraining(keras.Model):
@@ -18,28 +20,25 @@ class ImageTraining(keras.Model):
     weighted means are added. `RATE` is the recipe's field of its learning rate.
 
     Args:
-        preprocessing: `ImagePreprocessing`.
-        augmentation: layer or None.
+        parts: `models.ImageParts` of the classifier.
         **kwargs: passed to `keras.Model`.
     """
 
     RATE = "learning_rate"
 
-    def __init__(self, preprocessing, augmentation, **kwargs):
+    def __init__(self, parts, **kwargs):
         super().__init__(dtype="float32", **kwargs)
-        self.preprocessing = preprocessing
-        self.augmentation = augmentation
+        # In a namespace: the networks that learn are attributes of subclasses.
+        self._own = types.SimpleNamespace(parts=parts)
+
+    @property
+    def parts(self):
+        """The layers of the classifier."""
+        return self._own.parts
 
     def build(self, input_shape):
         """The networks are built when they are made."""
         self.built = True
-
-    def pixels(self, images, training):
-        """(B, H, W, C) in [0, 1], augmented in training."""
-        pixels = self.preprocessing.to_unit_range(images)
-        if self.augmentation is not None:
-            pixels = self.augmentation(pixels, training=training)
-        return pixels
 
     def losses_of(self, images, labels, outputs, training):
         raise NotImplementedError
@@ -61,15 +60,15 @@ class ImageTraining(keras.Model):
             total = ops.sum(weights)
             mean = ops.divide_no_nan(ops.sum(values * weights), total)
             pairs.append((mean, total))
-        return compilation.part_of_whole(pairs)
+        return part_of_whole(pairs)
 
     @staticmethod
-    def samples_of(model, images):
-        """A function that gives a model's reconstructions of images.
+    def samples_of(classifier, images):
+        """A function that gives a classifier's reconstructions of images.
 
         Args:
-            model: `OpenSetClassifier` with an output `reconstruction`, [0, 1].
-            images: (n, H, W, C), 0...255.
+            classifier: Keras model with an output `reconstruction`, [0, 1].
+            images: (n, H, W, C), 0...255; few.
 
         Returns:
             Function that returns a row of n images, 0...255, by its name.
@@ -77,9 +76,7 @@ class ImageTraining(keras.Model):
         images = np.asarray(images)
 
         def samples():
-            ((outputs, *_),) = model.iterate_outputs(
-                images, names=["reconstruction"], single_view=True
-            )
+            outputs = classifier.predict_on_batch(images)
             return {"reconstructed": 255.0 * outputs["reconstruction"]}
 
         return samples

@@ -5,16 +5,31 @@ Kinds of models that take anything else are refused when a classifier is made;
 data of another kind, when they come.
 """
 
+import typing
 import warnings
 
 import keras
 import numpy as np
 
+from cac_tf.layers.image_preprocessing import ImagePreprocessing
 from cac_tf.models import input_checks
 from cac_tf.models.backbone_checks import has_graph
 
 _TAKE_TEXTS = (keras.layers.TextVectorization, keras.layers.StringLookup)
 _BRIGHTEST = 255
+# Of a first layer that takes pixels to [0, 1] or [-1, 1].
+_SCALES_OF_PIXELS = (1 / 255, 1 / 127.5)
+# What may stand before that layer without changing the range of pixels.
+_BEFORE_SCALING = (
+    keras.layers.InputLayer,
+    keras.layers.Identity,
+    keras.layers.RandomFlip,
+    keras.layers.RandomCrop,
+    keras.layers.RandomRotation,
+    keras.layers.RandomTranslation,
+    keras.layers.RandomZoom,
+    keras.layers.CenterCrop,
+)
 
 
 def check_takes_one_array(layer, what):
@@ -80,18 +95,91 @@ def _first_layer(layer):
     return layer
 
 
+class InputKind(typing.NamedTuple):
+    """What a classifier takes."""
+
+    # Of one raw input; None where any size will do.
+    shape: tuple
+    # "float32", or e.g. "int32" for token ids. (Floats, and whole numbers in
+    # 0...255 where the classifier scales pixels itself, count as float32.)
+    dtype: str
+    # Whether values are pixels in 0...255, which the classifier scales itself.
+    are_pixels: bool
+    # (height, width) that images are resized to, or None.
+    size: tuple | None = None
+
+    @property
+    def fixed_shape(self):
+        """`shape`, with the size that images are resized to where any will do.
+
+        Example:
+
+        >>> InputKind((None, None, 3), "float32", True, (32, 32)).fixed_shape
+        (32, 32, 3)
+        """
+        if self.size is None or len(self.shape) != 3:
+            return self.shape
+        height, width, channels = self.shape
+        return (height or self.size[0], width or self.size[1], channels)
+
+
+def kind_of_inputs(classifier, shape=None):
+    """What a classifier takes, as far as its layers tell.
+
+    Args:
+        classifier: built Keras model.
+        shape: of one raw input; None: that of the model's own `Input`.
+
+    Returns:
+        `InputKind`.
+
+    Example:
+
+    >>> kind_of_inputs(keras.Sequential([
+    ...     keras.Input([8, 8, 1]), keras.layers.Rescaling(1 / 255)]))
+    InputKind(shape=(8, 8, 1), dtype='float32', are_pixels=True, size=None)
+    """
+    if shape is None:
+        shape = classifier.input_shape[1:]
+    are_pixels, size = False, None
+    for layer in _first_layers(classifier):
+        if isinstance(layer, ImagePreprocessing):
+            are_pixels, size = True, size or (layer.height, layer.width)
+        elif isinstance(layer, keras.layers.Resizing):
+            size = size or (layer.height, layer.width)
+            continue
+        elif isinstance(layer, keras.layers.Rescaling):
+            are_pixels = (
+                np.size(layer.scale) == 1
+                and np.isclose(layer.scale, _SCALES_OF_PIXELS).any()
+            )
+        elif isinstance(layer, _BEFORE_SCALING):
+            continue
+        break
+    return InputKind(
+        tuple(shape), dtype_taken_by(classifier), bool(are_pixels), size
+    )
+
+
+def _first_layers(model):
+    """The layers that an input passes, one after another, as far as seen."""
+    if isinstance(model, keras.Sequential) or has_graph(model):
+        for layer in model.layers:
+            if isinstance(layer, keras.Model):
+                yield from _first_layers(layer)
+                return
+            yield layer
+
+
 class RawInputs:
     """Checks the raw inputs of one call, batch by batch.
 
     Args:
-        network: `Network`, built or not.
+        kind: `InputKind`.
     """
 
-    def __init__(self, network):
-        self._network = network
-        # Layers with this method take pixels in 0...255.
-        self._are_pixels = hasattr(network.preprocessing, "to_unit_range")
-        self._allowed_shapes = set()
+    def __init__(self, kind):
+        self._kind = kind
         self._largest = None
 
     def check(self, inputs, where="", what="Inputs"):
@@ -115,39 +203,13 @@ class RawInputs:
                 f"{inputs.dtype}."
             )
         input_checks.check_finite(inputs, what, where)
-        if inputs.shape[1:] not in self._allowed_shapes:
-            self._check_shape(inputs.shape[1:])
-            self._allowed_shapes.add(inputs.shape[1:])
-        if self._are_pixels and inputs.dtype != np.uint8:
+        check_shape(inputs.shape[1:], self._kind.shape)
+        if self._kind.are_pixels and inputs.dtype != np.uint8:
             self._check_pixels(inputs, where, what)
-        dtype = self._network.raw_input_dtype
+        dtype = self._kind.dtype
         if dtype == "float32" or str(inputs.dtype) == dtype:
             return inputs
         return _whole(inputs, dtype, where, what)
-
-    def _check_shape(self, shape):
-        network = self._network
-        if network.built:
-            input_checks.check_shape(shape, network.raw_input_shape)
-        if not has_graph(network.backbone):
-            return
-        layer, given = network.preprocessing, shape
-        if layer is not None:
-            try:
-                given = layer.compute_output_shape((None, *shape))[1:]
-            except NotImplementedError:
-                return  # Of a layer of one's own.
-        taken = network.backbone.inputs[0].shape[1:]
-        if len(taken) != len(given) or any(
-            size not in (None, other)
-            for size, other in zip(taken, given, strict=True)
-        ):
-            hint = "" if layer is None else ", after preprocessing"
-            raise ValueError(
-                f"The model takes inputs of shape {tuple(taken)}{hint}; got "
-                f"{tuple(given)}. (The first axis is that of the batch; a "
-                "model whose preprocessing is ImagePreprocessing resizes.)"
-            )
 
     def _check_pixels(self, images, where, what):
         if not images.size:
@@ -175,6 +237,21 @@ class RawInputs:
                 stacklevel=4,
             )
         self._largest = None
+
+
+def check_shape(shape, expected):
+    """Raises ValueError for an input of another shape than `expected`."""
+    fits = len(shape) == len(expected) and all(
+        wanted in (None, size)
+        for size, wanted in zip(shape, expected, strict=True)
+    )
+    if not fits:
+        is_single = tuple(shape) == tuple(expected)[1:]
+        hint = " A single input needs an axis for the batch: x[np.newaxis]."
+        raise ValueError(
+            f"The model takes inputs of shape {tuple(expected)}; got "
+            f"{tuple(shape)}.{hint if is_single else ''}"
+        )
 
 
 def _whole(inputs, dtype, where, what):

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A classifier of images, put together from its parts."""
+
+import typing
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from cac_tf.layers.affine_augmentation import AffineAugmentation
+from cac_tf.layers.image_preprocessing import ImagePreprocessing
+from cac_tf.layers.image_preprocessing import normalization
+from cac_tf.models.backbone_checks import by_name
+
+
+class ImageParts(typing.NamedTuple):
+    """The layers that an image passes, in this order.
+
+    Example:
+
+    >>> network = keras.Sequential([
+    ...     keras.Input([8, 8, 1]), keras.layers.Flatten(),
+    ...     keras.layers.Dense(3)])
+    >>> parts = image_parts((8, 8, 1), [0.5], [0.25], network)
+    >>> parts.classifier().output_shape
+    (None, 3)
+    """
+
+    channels: int
+    prepare: keras.Layer  # images of 0...255 to one size, in [0, 1]
+    augment: keras.Layer | None  # in training only
+    normalize: keras.Layer
+    network: keras.Model
+
+    def pixels(self, images: Any, training: bool = False) -> Any:
+        """(B, H, W, C) in [0, 1], augmented in training."""
+        pixels = self.prepare(images)
+        if self.augment is None:
+            return pixels
+        return self.augment(pixels, training=training)
+
+    def classifier(self) -> keras.Model:
+        """All of them as a functional Keras model, of images of any size."""
+        images = keras.Input((None, None, self.channels), name="images")
+        # (No argument: each call of the model says whether it is training.)
+        x = self.prepare(images)
+        if self.augment is not None:
+            x = self.augment(x)
+        outputs = self.network(self.normalize(x))
+        if isinstance(outputs, dict):
+            outputs = by_name(outputs, self.network.name)
+        return keras.Model(images, outputs, name="classifier")
+
+
+def image_parts(
+    image_shape: Sequence[int],
+    mean: Sequence[float],
+    std: Sequence[float],
+    network: keras.Model,
+    augment: keras.Layer | None = None,
+) -> ImageParts:
+    """The parts of a classifier of images of 0...255.
+
+    Args:
+        image_shape: (height, width, channels) that the network takes.
+        mean, std: of each channel, for images in [0, 1].
+        network: Keras model of normalized images.
+        augment: layer that heeds the argument `training`, on images in [0, 1].
+    """
+    height, width, channels = image_shape
+    return ImageParts(
+        channels,
+        ImagePreprocessing(height, width, name="prepare"),
+        augment,
+        normalization(mean, std),
+        network,
+    )
+
+
+def share_of_mirrored(classifier: keras.Model) -> float | None:
+    """The share of training images that a classifier mirrors at random.
+
+    None where it has no augmentation of ours: it is then not known.
+    """
+    for layer in classifier.layers:
+        if isinstance(layer, AffineAugmentation):
+            return layer.flip
+    return None

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How an open-set classifier is made of a trained one and known data."""
+
+import keras
+import numpy as np
+
+from cac_tf import scores as score_rules
+from cac_tf.labels import UNKNOWN_NAME
+from cac_tf.layers.class_distances import ClassDistances
+from cac_tf.layers.class_distances import starting_centers
+from cac_tf.models import known_data
+from cac_tf.models.backbone_checks import check_class_names
+from cac_tf.models.backbone_checks import check_logits
+from cac_tf.models.classifier_ends import ending_in_logits
+from cac_tf.models.copying import copied
+from cac_tf.models.input_checks import first_batch
+from cac_tf.models.inputs import check_takes_one_array
+from cac_tf.models.network import Network
+from cac_tf.models.prediction import Predictor
+from cac_tf.scores.fitting import Fitting
+from cac_tf.scores.score import Context
+
+# Both reject what is far from all known inputs; scores that look only at the
+# size of the logits accept it (docs/scores.md). The first does better on near
+# unknowns, but needs features.
+_SCORE_OF_FEATURES, _SCORE_OF_LOGITS = "vim", "min_distance"
+# Of the known validation inputs, so many are accepted.
+_TRUE_POSITIVE_RATE = 0.95
+
+
+def from_classifier(
+    cls,
+    classifier,
+    data,
+    *,
+    class_names,
+    score,
+    validation_data,
+    score_data,
+    centers,
+    magnitude,
+    features_layer,
+    tta,
+    copy,
+    batch_size,
+):
+    """Implements `OpenSetClassifier.from_classifier`; see there.
+
+    Args:
+        cls: `OpenSetClassifier` or a subclass.
+        data: pair of inputs and labels, the latter None for a data set.
+        (The others are those of the method.)
+    """
+    if not isinstance(classifier, keras.Model):
+        raise ValueError(
+            "The classifier must be a Keras model; got "
+            f"{type(classifier).__name__}."
+        )
+    check_takes_one_array(classifier, "The classifier")
+    if class_names is not None:
+        class_names = check_class_names(class_names, reserved=UNKNOWN_NAME)
+    shape = _build(classifier, data[0])
+    classifier = ending_in_logits(
+        classifier, None if class_names is None else len(class_names)
+    )
+    made = copied(classifier) if copy else None
+    network = Network(made or classifier, features_layer, tta, shape)
+    width = _number_of_classes(network)
+    if class_names is None:
+        class_names = [str(index) for index in range(width)]
+    takes_centers = centers is not None and not isinstance(centers, str)
+    if not takes_centers:
+        check_logits(network, len(class_names), width)
+    score = default_score(network) if score is None else score
+    score = score_rules.get(score)
+    for name in score.READS:
+        if name not in ("distances", "gamma"):
+            network.require_output(name, f"The score {score.name!r}")
+    context = Context(tuple(class_names), network.last_layer)
+    of_score = score_data
+    if of_score is None and score.WANTS_HELD_OUT_DATA:
+        of_score = validation_data
+    predictor = Predictor(network, network.inputs_taken)
+    found = _learn(
+        predictor,
+        data,
+        context,
+        [score] if of_score is None else [],
+        batch_size,
+    )
+    fitted = found
+    if of_score is not None:
+        fitted = _learn(
+            predictor, _pair(of_score), context, [score], batch_size
+        )
+    if fitted.problems:
+        raise fitted.problems[score.name]
+    if centers is None:
+        start = _centers_at_start(network, len(class_names), magnitude)
+        centers = found.means.centers(otherwise=start)
+    elif not takes_centers:
+        if centers != "anchors":
+            raise ValueError(
+                'centers must be None (class means), "anchors" or an array; '
+                f"got {centers!r}."
+            )
+        centers = magnitude
+    model = cls(
+        network.classifier,
+        class_names,
+        score,
+        centers=centers,
+        statistics=fitted.statistics[score.name],
+        features_layer=features_layer,
+        tta=tta,
+        input_shape=shape,
+        is_shared=made is None,
+    )
+    if validation_data is not None:
+        known, y = _pair(validation_data)
+        model.calibrate(known, y, true_positive_rate=_TRUE_POSITIVE_RATE)
+    return model
+
+
+def fit_scores(model, scores, data, batch_size):
+    """Implements `OpenSetClassifier.fit_scores`; see there."""
+    context = Context(model.class_names, model.network.last_layer)
+    predictor = Predictor(model.network, model.inputs_taken)
+    found = _learn(predictor, data, context, scores, batch_size)
+    return found.statistics, found.problems
+
+
+def _learn(predictor, data, context, scores, batch_size):
+    reads = Fitting(scores, context).reads
+    has_own = "class_distances" in predictor.names
+    batches = predictor.batches(
+        *data,
+        batch_size,
+        (*reads, *(("class_distances",) if has_own else ())),
+        # Images as they are, without test-time augmentation: the outputs with
+        # it are compared with these statistics.
+        single_view=True,
+    )
+    return known_data.learn(batches, context, scores)
+
+
+def _pair(data):
+    return data if isinstance(data, tuple) else (data, None)
+
+
+def _build(classifier, data):
+    """Builds a classifier that learns its input's shape from data.
+
+    Returns:
+        The shape of one raw input; None where the classifier knows it.
+    """
+    if getattr(classifier, "inputs", None):
+        return None
+    shape = first_batch(data).shape[1:]
+    if not classifier.built:
+        classifier(keras.Input(shape))
+    return shape
+
+
+def _number_of_classes(network):
+    if network.width_of_class_distances is not None:
+        return network.width_of_class_distances
+    return network.width
+
+
+def _centers_at_start(network, num_classes, magnitude):
+    """The centers of a class whose mean is not known."""
+    for layer in network.classifier.layers:
+        if isinstance(layer, ClassDistances):
+            return np.asarray(keras.ops.convert_to_numpy(layer.centers))
+    return starting_centers(num_classes, network.width, magnitude)
+
+
+def default_score(network):
+    """Name of a score that rejects whatever is far from all known inputs.
+
+    Args:
+        network: `Network`.
+    """
+    # A single feature has no residual.
+    has_several = (network.width_of_features or 1) > 1
+    return _SCORE_OF_FEATURES if has_several else _SCORE_OF_LOGITS
