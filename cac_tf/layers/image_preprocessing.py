@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """From raw pixels to images of one size in [0, 1], and their statistics."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
+from numpy.typing import ArrayLike
 
 from cac_tf.annotations import Config
 from cac_tf.annotations import Shape
@@ -99,9 +99,7 @@ class ImagePreprocessing(keras.layers.Layer):
         }
 
 
-def normalization(
-    mean: Sequence[float], std: Sequence[float]
-) -> keras.layers.Rescaling:
+def normalization(mean: ArrayLike, std: ArrayLike) -> keras.layers.Rescaling:
     """A layer that makes images about zero mean and unit variance.
 
     Args:
@@ -121,20 +119,21 @@ def normalization(
     >>> np.asarray(layer(np.ones((1, 1, 1, 1), "float32"))).item()
     2.0
     """
-    mean = np.atleast_1d(np.asarray(mean, "float32"))
-    std = np.atleast_1d(np.asarray(std, "float32"))
-    if not np.isfinite(mean).all():
-        raise ValueError(f"mean must be finite; got {mean.tolist()}.")
-    if not (np.isfinite(std).all() and np.all(std > 0)):
-        raise ValueError(f"std must be finite and > 0; got {std.tolist()}.")
-    if mean.shape != std.shape or mean.ndim != 1:
+    means, deviations = (
+        np.atleast_1d(np.asarray(one, "float32")) for one in (mean, std)
+    )
+    if not np.isfinite(means).all():
+        raise ValueError(f"mean must be finite; got {mean!r}.")
+    if not (np.isfinite(deviations) & (deviations > 0)).all():
+        raise ValueError(f"std must be finite and > 0; got {std!r}.")
+    if means.shape != deviations.shape or means.ndim != 1:
         raise ValueError(
-            f"mean has {mean.size} entries and std {std.size}: both must have "
-            "one for each channel."
+            f"mean has {means.size} entries and std {deviations.size}: both "
+            "must have one for each channel."
         )
     return keras.layers.Rescaling(
-        scale=(1.0 / std).tolist(),
-        offset=(-mean / std).tolist(),
+        scale=(1.0 / deviations).tolist(),
+        offset=(-means / deviations).tolist(),
         dtype="float32",
         name="normalization",
     )

@@ -1,22 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # Written by tools/stubs.py.
-from cac_tf.losses import anchor as anchor
 from cac_tf.losses import cac as cac
-from cac_tf.losses import center as center
 from cac_tf.losses import entropic_open_set as entropic_open_set
 from cac_tf.losses import loss as loss
 from cac_tf.losses import objectosphere as objectosphere
 from cac_tf.losses import reconstruction as reconstruction
 from cac_tf.losses import symmetry as symmetry
-from cac_tf.losses import tuplet as tuplet
 from cac_tf.losses import unknown_class as unknown_class
-from cac_tf.losses.anchor import AnchorLoss as AnchorLoss
+from cac_tf.losses.cac import AnchorLoss as AnchorLoss
 from cac_tf.losses.cac import CACLoss as CACLoss
+from cac_tf.losses.cac import CenterLoss as CenterLoss
+from cac_tf.losses.cac import TupletLoss as TupletLoss
 from cac_tf.losses.cac import anchor_loss as anchor_loss
 from cac_tf.losses.cac import cac_loss as cac_loss
 from cac_tf.losses.cac import cac_loss_from_logits as cac_loss_from_logits
 from cac_tf.losses.cac import tuplet_loss as tuplet_loss
-from cac_tf.losses.center import CenterLoss as CenterLoss
 from cac_tf.losses.cross_entropy import CrossEntropyLoss as CrossEntropyLoss
 from cac_tf.losses.cross_entropy import cross_entropy as cross_entropy
 from cac_tf.losses.entropic_open_set import EntropicOpenSetLoss as EntropicOpenSetLoss
@@ -30,6 +28,5 @@ from cac_tf.losses.one_vs_all import OneVsAllLoss as OneVsAllLoss
 from cac_tf.losses.one_vs_all import one_vs_all as one_vs_all
 from cac_tf.losses.reconstruction import ReconstructionLoss as ReconstructionLoss
 from cac_tf.losses.symmetry import SymmetryLoss as SymmetryLoss
-from cac_tf.losses.tuplet import TupletLoss as TupletLoss
 from cac_tf.losses.unknown_class import UnknownClassLoss as UnknownClassLoss
 from cac_tf.losses.unknown_class import unknown_class_loss as unknown_class_loss

@@ -50,14 +50,15 @@ def open_set_classifier(
         tta, features_layer: as of `OpenSetClassifier`.
     """
     score = scores.get(score)
-    known, of_score = dataset.train, None
+    known: Any
+    of_score = None
     if score.WANTS_HELD_OUT_DATA:
         of_score = tuple(dataset.validation)
     if image_classifier.share_of_mirrored(classifier):
         of_score = of_score or tuple(dataset.train)
         known = _with_mirror_images(dataset.train)
     else:
-        known = tuple(known)
+        known = tuple(dataset.train)
     return models.OpenSetClassifier.from_classifier(
         classifier,
         known,

@@ -18,7 +18,6 @@ from cac_tf.metrics.open_set import roc_curve as roc_curve
 from cac_tf.metrics.paired import auroc_difference_interval as auroc_difference_interval
 from cac_tf.metrics.streaming import AnchorLoss as AnchorLoss
 from cac_tf.metrics.streaming import CrossEntropy as CrossEntropy
-from cac_tf.metrics.streaming import LargestLogitAccuracy as LargestLogitAccuracy
-from cac_tf.metrics.streaming import NearestCenterAccuracy as NearestCenterAccuracy
+from cac_tf.metrics.streaming import KnownAccuracy as KnownAccuracy
 from cac_tf.metrics.streaming import OpenSetAUROC as OpenSetAUROC
 from cac_tf.metrics.streaming import TupletLoss as TupletLoss

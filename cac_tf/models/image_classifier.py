@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+from numpy.typing import ArrayLike
 
 from cac_tf.layers.affine_augmentation import AffineAugmentation
 from cac_tf.layers.image_preprocessing import ImagePreprocessing
@@ -54,8 +55,8 @@ class ImageParts(typing.NamedTuple):
 
 def image_parts(
     image_shape: Sequence[int],
-    mean: Sequence[float],
-    std: Sequence[float],
+    mean: ArrayLike,
+    std: ArrayLike,
     network: keras.Model,
     augment: keras.Layer | None = None,
 ) -> ImageParts:

@@ -26,7 +26,7 @@ from cac_tf.scores.registry import find as find
 from cac_tf.scores.registry import names as names
 from cac_tf.scores.registry import register as register
 from cac_tf.scores.relative_mahalanobis import RelativeMahalanobis as RelativeMahalanobis
-from cac_tf.scores.score import Known as Known
+from cac_tf.scores.score import Context as Context
 from cac_tf.scores.score import KnownBatch as KnownBatch
 from cac_tf.scores.score import LastLayer as LastLayer
 from cac_tf.scores.score import Score as Score

@@ -73,7 +73,7 @@ class ClassZScore(Score):
                 )
         return {"mean": kept.means[:, 0], "deviation": deviation}
 
-    def call(  # type: ignore[override]
+    def call(
         self, logits: Tensor, *, mean: Tensor, deviation: Tensor
     ) -> Tensor:
         logits = full_precision(logits)[:, : mean.shape[0]]

@@ -52,7 +52,7 @@ class Energy(Score):
             )
         self.temperature = float(temperature)
 
-    def call(self, logits: Tensor) -> Tensor:  # type: ignore[override]
+    def call(self, logits: Tensor) -> Tensor:
         scaled = full_precision(logits) / self.temperature
         return -self.temperature * ops.logsumexp(scaled, axis=-1)
 

@@ -32,6 +32,6 @@ class Entropy(Score):
     NAME, READS = "entropy", ("logits",)
     IS_NON_NEGATIVE = True
 
-    def call(self, logits: Tensor) -> Tensor:  # type: ignore[override]
+    def call(self, logits: Tensor) -> Tensor:
         logs = ops.log_softmax(full_precision(logits), axis=-1)
         return ops.sum(-ops.exp(logs) * logs, axis=-1)

@@ -35,5 +35,5 @@ class Gamma(Score):
     NAME, READS = "gamma", ("gamma",)
     IS_NON_NEGATIVE = True
 
-    def call(self, gamma: Tensor) -> Tensor:  # type: ignore[override]
+    def call(self, gamma: Tensor) -> Tensor:
         return ops.min(gamma, axis=-1)

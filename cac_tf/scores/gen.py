@@ -61,7 +61,7 @@ class GEN(Score):
         self.exponent = float(exponent)
         self.classes = whole_number("classes", classes)
 
-    def call(self, logits: Tensor) -> Tensor:  # type: ignore[override]
+    def call(self, logits: Tensor) -> Tensor:
         logits = full_precision(logits)
         # 1 - p would round to 0 where the prediction is confident.
         others = ops.log(share_of_others(-logits))

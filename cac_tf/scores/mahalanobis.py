@@ -153,7 +153,7 @@ class Mahalanobis(Score):
             statistics["background"] = _whitening(shrunk + of_means, sizes)
         return statistics
 
-    def call(  # type: ignore[override]
+    def call(
         self,
         features: Tensor,
         *,

@@ -31,5 +31,5 @@ class MaxLogit(Score):
 
     NAME, READS = "max_logit", ("logits",)
 
-    def call(self, logits: Tensor) -> Tensor:  # type: ignore[override]
+    def call(self, logits: Tensor) -> Tensor:
         return -ops.max(full_precision(logits), axis=-1)

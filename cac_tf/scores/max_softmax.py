@@ -36,5 +36,5 @@ class MaxSoftmax(Score):
     NAME, READS = "max_softmax", ("logits",)
     IS_NON_NEGATIVE = True
 
-    def call(self, logits: Tensor) -> Tensor:  # type: ignore[override]
+    def call(self, logits: Tensor) -> Tensor:
         return ops.min(share_of_others(-logits), axis=-1)

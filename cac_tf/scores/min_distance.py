@@ -32,5 +32,5 @@ class MinDistance(Score):
     NAME, READS = "min_distance", ("distances",)
     IS_NON_NEGATIVE = True
 
-    def call(self, distances: Tensor) -> Tensor:  # type: ignore[override]
+    def call(self, distances: Tensor) -> Tensor:
         return ops.min(distances, axis=-1)

@@ -41,5 +41,5 @@ class MinReconstructionError(Score):
     NAME, READS = "min_reconstruction_error", ("reconstruction_errors",)
     IS_NON_NEGATIVE = True
 
-    def call(self, reconstruction_errors: Tensor) -> Tensor:  # type: ignore[override]
+    def call(self, reconstruction_errors: Tensor) -> Tensor:
         return ops.min(full_precision(reconstruction_errors), axis=-1)

@@ -64,6 +64,10 @@ class NearestExamplesScore(Score):
             )
         return Sample(self.bank_size, context.num_classes)
 
+    def from_similarities(self, nearest: Tensor, *others: Tensor) -> Tensor:
+        """(B,) unknown scores, for a subclass to define."""
+        raise NotImplementedError
+
     def bank_weights(self, batch: KnownBatch) -> np.ndarray | None:
         """(n,) weights of the examples of a `KnownBatch`; None: all are 1."""
 
@@ -102,7 +106,7 @@ class NearestExamplesScore(Score):
         bank *= (factor / scale)[:, None]
         return {"bank": bank}
 
-    def call(self, *values: Tensor, bank: Tensor) -> Tensor:  # type: ignore[override]
+    def call(self, *values: Tensor, bank: Tensor) -> Tensor:
         *others, features = values
         unit = full_precision(features)
         length = ops.sqrt(ops.sum(ops.square(unit), axis=-1, keepdims=True))
@@ -114,9 +118,7 @@ class NearestExamplesScore(Score):
             nearest, _ = ops.top_k(similarities, self.neighbours)
         return self.from_similarities(nearest, *others)
 
-    def of_arrays(  # type: ignore[override]
-        self, *values: np.ndarray, bank: np.ndarray
-    ) -> np.ndarray:
+    def of_arrays(self, *values: np.ndarray, bank: np.ndarray) -> np.ndarray:
         """By NumPy, part by part: never holds all similarities at once."""
         *others, features = values
         bank = ops.convert_to_numpy(bank)

@@ -35,7 +35,7 @@ class Objectosphere(Score):
 
     NAME, READS = "objectosphere", ("logits", "features")
 
-    def call(self, logits: Tensor, features: Tensor) -> Tensor:  # type: ignore[override]
+    def call(self, logits: Tensor, features: Tensor) -> Tensor:
         largest = ops.max(ops.softmax(full_precision(logits)), axis=-1)
         squares = ops.square(full_precision(features))
         return -largest * ops.sqrt(ops.sum(squares, axis=-1))

@@ -72,7 +72,7 @@ class SHE(Score):
             )
         return {"patterns": kept.means}
 
-    def call(  # type: ignore[override]
+    def call(
         self, logits: Tensor, features: Tensor, *, patterns: Tensor
     ) -> Tensor:
         winner = nearest_class(-full_precision(logits)[:, : patterns.shape[0]])

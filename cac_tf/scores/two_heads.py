@@ -67,7 +67,7 @@ class TwoHeads(Score):
             )
         return {"mean": kept.means[0], "deviation": deviation}
 
-    def call(  # type: ignore[override]
+    def call(
         self,
         logits: Tensor,
         second_logits: Tensor,

@@ -38,7 +38,7 @@ class UnknownClass(Score):
 
     NAME, READS = "unknown_class", ("logits",)
 
-    def call(self, logits: Tensor) -> Tensor:  # type: ignore[override]
+    def call(self, logits: Tensor) -> Tensor:
         with_unknown = ops.pad(full_precision(logits), ((0, 0), (0, 1)))
         probabilities = ops.softmax(with_unknown, axis=-1)
         return probabilities[:, -1] - ops.max(probabilities[:, :-1], axis=-1)

@@ -156,7 +156,7 @@ class ViM(Score):
             )
         return principal
 
-    def call(  # type: ignore[override]
+    def call(
         self,
         logits: Tensor,
         features: Tensor,
