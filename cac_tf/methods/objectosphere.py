@@ -3,6 +3,7 @@
 
 import dataclasses
 
+from cac_tf import lazy
 from cac_tf import losses
 from cac_tf import metrics
 from cac_tf.hyperparameters import FEATURE_LENGTH
@@ -10,6 +11,8 @@ from cac_tf.hyperparameters import LENGTH_WEIGHT
 from cac_tf.methods import recipe as recipes
 from cac_tf.methods.method import register
 from cac_tf.methods.supervised import SupervisedMethod
+
+features = lazy.module("cac_tf.models.features")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +44,15 @@ class Objectosphere(SupervisedMethod):
     trains_on_negatives = True
     recipe = Recipe
     scores = ("objectosphere", "max_softmax", "max_logit")
+
+    def backbone(self, dataset, recipe, run, input_shape=None):
+        network = super().backbone(dataset, recipe, run, input_shape)
+        both, _ = features.with_features(network)
+        return features.model_like(
+            network,
+            dict(zip(("features", "logits"), both.outputs, strict=True)),
+            name="objectosphere",
+        )
 
     def loss(self, recipe):
         return losses.ObjectosphereLoss(

@@ -59,9 +59,14 @@ def ending_in_logits(classifier, num_classes):
     last = operation_behind(tensor)
     is_one = num_classes in (2, None) and end.shape[-1] == 1
     if isinstance(last, keras.Model) and has_graph(last):
-        inner = _inner(last, num_classes)
+        inner = ending_in_logits(last, num_classes)
         if inner is last:
             return classifier
+        if len(last.outputs) > 1:
+            raise ValueError(
+                f"The classifier ends in the model {last.name!r}, which gives "
+                f"{len(last.outputs)} outputs: make a model that ends in one."
+            )
         _require_end(tensor, end, last)
         return _with_end(classifier, inner(one_or_all(sources_of(tensor))))
     kind = bounded_activation(last)
@@ -75,15 +80,6 @@ def ending_in_logits(classifier, num_classes):
     if is_one and end.shape[-1] == 1:
         end = _two_of_one(end)
     return _with_end(classifier, end)
-
-
-def _inner(model, num_classes):
-    if len(model.outputs) > 1:
-        raise ValueError(
-            f"The classifier ends in the model {model.name!r}, which gives "
-            f"{len(model.outputs)} outputs: make a model that ends in one."
-        )
-    return ending_in_logits(model, num_classes)
 
 
 def _refusal(kind, width):

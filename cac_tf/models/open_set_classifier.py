@@ -125,8 +125,8 @@ class OpenSetClassifier(keras.Model):
                 f"The score {self._score.name!r} has no statistics: "
                 "from_classifier and with_score fit it to known data."
             )
-        for name, values in (statistics or {}).items():
-            # Each an attribute of its own: TensorFlow's checkpoints do not
+        for name, values in sorted((statistics or {}).items()):
+            # In an order of their own, which files keep. Each an attribute of its own: TensorFlow's checkpoints do not
             # hold weights that are kept in a dict.
             setattr(
                 self, f"statistic_{name}", self._weight(f"score_{name}", values)

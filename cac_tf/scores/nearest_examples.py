@@ -118,7 +118,9 @@ class NearestExamplesScore(Score):
             nearest, _ = ops.top_k(similarities, self.neighbours)
         return self.from_similarities(nearest, *others)
 
-    def of_arrays(self, *values: np.ndarray, bank: np.ndarray) -> np.ndarray:
+    def of_arrays(  # type: ignore[override]
+        self, *values: np.ndarray, bank: np.ndarray
+    ) -> np.ndarray:
         """By NumPy, part by part: never holds all similarities at once."""
         *others, features = values
         bank = ops.convert_to_numpy(bank)
