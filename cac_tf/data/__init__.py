@@ -19,6 +19,7 @@ lazy.package(
             "make_open_set_dataset",
             "stratified_split",
         ],
+        "options": ["DataOptions"],
         "sources": ["DataSource", "LabelledParts"],
         "sources.benchmark_sets": ["BENCHMARK_SETS", "BenchmarkImages"],
         "sources.digits": ["load_digits"],

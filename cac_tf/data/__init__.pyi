@@ -3,6 +3,7 @@
 from cac_tf.data import class_splits as class_splits
 from cac_tf.data import load as load
 from cac_tf.data import open_set_dataset as open_set_dataset
+from cac_tf.data import options as options
 from cac_tf.data import sources as sources
 from cac_tf.data import streamed_images as streamed_images
 from cac_tf.data import unknown_data as unknown_data
@@ -15,6 +16,7 @@ from cac_tf.data.open_set_dataset import Examples as Examples
 from cac_tf.data.open_set_dataset import OpenSetDataset as OpenSetDataset
 from cac_tf.data.open_set_dataset import make_open_set_dataset as make_open_set_dataset
 from cac_tf.data.open_set_dataset import stratified_split as stratified_split
+from cac_tf.data.options import DataOptions as DataOptions
 from cac_tf.data.sources import DataSource as DataSource
 from cac_tf.data.sources import LabelledParts as LabelledParts
 from cac_tf.data.sources.benchmark_sets import BENCHMARK_SETS as BENCHMARK_SETS

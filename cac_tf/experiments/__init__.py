@@ -9,7 +9,7 @@ lazy.package(
         "benchmark": ["State", "arrays_of", "run_benchmark", "state_of"],
         "benchmark_plan": ["BenchmarkRun", "configurations", "plan"],
         "compare": ["compare_runs"],
-        "config": ["ExperimentConfig", "data_in_force", "scores_named"],
+        "config": ["ExperimentConfig", "scores_named"],
         "environment": ["environment"],
         "evaluate": [
             "SAME",

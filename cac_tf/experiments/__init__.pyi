@@ -19,7 +19,6 @@ from cac_tf.experiments.benchmark_plan import configurations as configurations
 from cac_tf.experiments.benchmark_plan import plan as plan
 from cac_tf.experiments.compare import compare_runs as compare_runs
 from cac_tf.experiments.config import ExperimentConfig as ExperimentConfig
-from cac_tf.experiments.config import data_in_force as data_in_force
 from cac_tf.experiments.config import scores_named as scores_named
 from cac_tf.experiments.environment import environment as environment
 from cac_tf.experiments.evaluate import EvaluationConfig as EvaluationConfig

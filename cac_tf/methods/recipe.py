@@ -81,18 +81,6 @@ def choices_of(field):
 # Larger values are taken for typing errors.
 _MOST, _LARGEST_RATE = 10**6, 1000
 
-# What the flags and an experiment's other settings are called.
-RESERVED = (
-    *("config", "dataset", "devices", "coordinator", "num_processes"),
-    *("process_id", "dump_arrays", "evaluate_every"),
-    *("method", "output_dir", "overwrite", "precision", "score", "scores"),
-    *("seed", "tensorboard", "true_positive_rate", "tta", "data_dir"),
-    *("known_classes", "unknown_classes", "negative_classes"),
-    *("split_family", "trial", "image_size", "strict", "stream"),
-    *("split_seed", "test_fraction", "validation_fraction"),
-    "validation_split",
-)
-
 # By the type of a field's default: the types that it takes, also in words.
 _KINDS = {
     bool: (bool, "True or False"),

@@ -93,6 +93,7 @@ ROOMS = [
         "keras_private",
         "labels",
         "ops",
+        "options",
         "registry",
     },
     {"decision"},
