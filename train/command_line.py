@@ -13,12 +13,12 @@ from absl import flags
 from absl import logging as absl_logging
 
 from cac_tf import methods
+from cac_tf import options
 from cac_tf import scores
 from cac_tf.data import DataOptions
 from cac_tf.data import sources as data_sources
 from cac_tf.experiments.config import ALL
 from cac_tf.experiments.config import AUTO
-from cac_tf.methods import recipe as recipes
 from cac_tf.registry import did_you_mean
 from cac_tf.train import flag_kinds
 from cac_tf.train import quiet
@@ -162,7 +162,7 @@ def define_data_flags(values):
         if one.name == "dataset":
             text = f"{data_sources.what_is_taken()}."
         default = None if one.default is dataclasses.MISSING else one.default
-        choices = recipes.choices_of(one)
+        choices = options.choices_of(one)
         if choices is not None:
             flag_kinds.define_choice(values, one.name, default, choices, text)
             continue
@@ -225,7 +225,7 @@ def define_recipe_flags(values):
             text += f" Of the methods {', '.join(methods_of)}."
         if name != "preset":
             text += " Default: as --preset says."
-        choices = [recipes.choices_of(field) for field in fields]
+        choices = [options.choices_of(field) for field in fields]
         if all(choices):
             allowed = list(dict.fromkeys(c for some in choices for c in some))
             flag_kinds.define_choice(
