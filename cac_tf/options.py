@@ -71,7 +71,7 @@ def field(
 
 def choices_of(field: dataclasses.Field) -> Sequence[Any] | None:
     """The allowed values of a field, or None where any is."""
-    choices = field.metadata["choices"]
+    choices = field.metadata.get("choices")
     return tuple(choices()) if callable(choices) else choices
 
 
