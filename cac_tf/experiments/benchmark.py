@@ -18,9 +18,9 @@ from cac_tf.annotations import Path
 from cac_tf.data import DataOptions
 from cac_tf.experiments import own_process
 from cac_tf.experiments.config import compared_scores
-from cac_tf.experiments.evaluate import EvaluationConfig
-from cac_tf.experiments.evaluate import evaluate_saved
-from cac_tf.experiments.evaluate import file_sha256
+from cac_tf.experiments.evaluate_saved import EvaluationConfig
+from cac_tf.experiments.evaluate_saved import evaluate_saved
+from cac_tf.experiments.evaluate_saved import file_sha256
 from cac_tf.experiments.released_weights import import_weights
 from cac_tf.experiments.results_csv import collect_results
 from cac_tf.experiments.results_csv import differences_among_trials

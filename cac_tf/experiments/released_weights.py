@@ -16,7 +16,7 @@ from cac_tf import methods
 from cac_tf import models
 from cac_tf.annotations import Path
 from cac_tf.data.class_splits import SPLIT_NAMES
-from cac_tf.experiments.evaluate import file_sha256
+from cac_tf.experiments.evaluate_saved import file_sha256
 from cac_tf.experiments.run_folder import RunFolder
 from cac_tf.experiments.run_folder import data_summary
 

@@ -12,7 +12,7 @@ from cac_tf.annotations import Tensor
 from cac_tf.labels import UNKNOWN
 from cac_tf.registry import Registry
 
-_LOSSES = Registry("loss", "cac_tf.losses")
+_LOSSES = Registry("loss", "cac_tf.losses", but=("loss",))
 register = _LOSSES.register
 names, find = _LOSSES.names, _LOSSES.get
 

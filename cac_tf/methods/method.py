@@ -17,7 +17,23 @@ if TYPE_CHECKING:
     from cac_tf.models.open_set_classifier import OpenSetClassifier
     from cac_tf.training.run import TrainingRun
 
-_METHODS = Registry("method", "cac_tf.methods")
+# What several methods share registers nothing.
+_METHODS = Registry(
+    "method",
+    "cac_tf.methods",
+    but=(
+        "around_centers",
+        "generated_unknowns",
+        "image_maps",
+        "known_data",
+        "method",
+        "presets",
+        "published_recipe",
+        "recipe",
+        "reconstruction",
+        "supervised",
+    ),
+)
 names, get = _METHODS.names, _METHODS.get
 
 

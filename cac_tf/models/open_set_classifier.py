@@ -33,6 +33,7 @@ from cac_tf.layers.open_set_decision import OpenSetDecision
 from cac_tf.layers.rejection_score import RejectionScore
 from cac_tf.models import compilation
 from cac_tf.models import input_checks
+from cac_tf.models import keras_classes  # noqa: F401
 from cac_tf.models import known_data
 from cac_tf.models import prediction
 from cac_tf.models import training_checks

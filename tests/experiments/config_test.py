@@ -268,7 +268,8 @@ def test_a_model_may_be_a_path():
 
 
 def test_tfds_sets_are_not_looked_for_among_photos():
-    folder = importlib.import_module("cac_tf.experiments.evaluate")._tfds_folder
+    module = importlib.import_module("cac_tf.experiments.evaluate_saved")
+    folder = module._tfds_folder
     for dataset in ("folder", "records"):
         assert folder(DataOptions(dataset, data_dir="photos")) is None
     for dataset in ("mnist", "beans"):

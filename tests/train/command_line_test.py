@@ -1094,7 +1094,7 @@ def test_a_folder_of_others_is_refused_before_the_work(
     finished, tmp_path, monkeypatch
 ):
     (tmp_path / "thesis.tex").touch()
-    evaluate = importlib.import_module("cac_tf.experiments.evaluate")
+    evaluate = importlib.import_module("cac_tf.experiments.evaluate_saved")
     monkeypatch.setattr(evaluate, "load_model", None)
     model = str(finished / "model.keras")
     for overwrite in (False, True):

@@ -16,7 +16,9 @@ from cac_tf.labels import check_class_names
 from cac_tf.registry import Registry
 from cac_tf.registry import did_you_mean
 
-_SOURCES = Registry("data source", "cac_tf.data.sources", named_by_files=False)
+_SOURCES = Registry(
+    "data source", "cac_tf.data.sources", but=("source",), named_by_files=False
+)
 register = _SOURCES.register
 names, find = _SOURCES.names, _SOURCES.get
 
