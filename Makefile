@@ -16,7 +16,7 @@ KERAS_LOWEST := $(shell sed -n 's/^ *"keras>=\([0-9.]*\).*/\1/p' pyproject.toml)
 # Tests go to two processes: many use one core. Each takes half of them, in
 # their order, and the one that is ready first takes over from the other.
 TEST := $(BIN)/python -m pytest -n 2 --dist worksteal
-TESTED := tests --doctest-modules --doctest-ignore-import-errors cac_tf ops/loader.py train
+TESTED := tests --doctest-modules --doctest-ignore-import-errors cac_tf
 
 .PHONY: demo docs test test-slow test-jax test-all test-keras-lowest ops wheels lint format clean
 

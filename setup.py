@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packages and version; all other metadata is in pyproject.toml.
 
-`ops/` and `train/` of the repository are installed as `cac_tf.ops` and
-`cac_tf.train`, and nothing else than `cac_tf` gets into site-packages. The
-fused operations go along as sources: `python -m cac_tf.ops.build` compiles
-them against the TensorFlow that is installed.
+`cac_tf/ops` and `cac_tf/train` are links to `ops/` and `train/`: installed,
+they are folders. Nothing else than `cac_tf` gets into site-packages. The fused
+operations go along as sources: `python -m cac_tf.ops.build` compiles them
+against the TensorFlow that is installed.
 
 `make wheels` builds the other kind of wheel: with `CAC_TF_WHEEL_WITH_OPS=1` the
 libraries in `ops/` go along. Such a wheel is for one platform, for any Python,
@@ -18,13 +18,28 @@ import sys
 
 import setuptools
 from setuptools.command import bdist_wheel
+from setuptools.command import sdist
 
 ROOT = pathlib.Path(__file__).parent
+LINKS = {"cac_tf/ops": "../ops", "cac_tf/train": "../train"}
 VERSION = re.search(
     r'__version__ = "(.+)"', (ROOT / "cac_tf" / "version.py").read_text()
 ).group(1)
 
 WITH_OPS = os.environ.get("CAC_TF_WHEEL_WITH_OPS") == "1"
+
+
+class SourceDistribution(sdist.sdist):
+    """One with links where the repository has them, not the files again."""
+
+    def make_release_tree(self, base_dir, files):
+        files = {os.path.normpath(file) for file in files}
+        behind = tuple(f"{link}/" for link in LINKS)
+        super().make_release_tree(
+            base_dir, sorted(f for f in files if not f.startswith(behind))
+        )
+        for link, target in LINKS.items():
+            pathlib.Path(base_dir, link).symlink_to(target)
 
 
 class BinaryDistribution(setuptools.Distribution):
@@ -55,20 +70,21 @@ def build_tag():
 binary = (
     {
         "distclass": BinaryDistribution,
-        "cmdclass": {"bdist_wheel": BinaryWheel},
         "options": {"bdist_wheel": {"build_number": build_tag()}},
     }
     if WITH_OPS
     else {}
 )
+commands = {"sdist": SourceDistribution}
+if WITH_OPS:
+    commands["bdist_wheel"] = BinaryWheel
 setuptools.setup(
     version=VERSION,
-    packages=[
-        *setuptools.find_packages(include=["cac_tf", "cac_tf.*"]),
-        "cac_tf.ops",
-        "cac_tf.train",
-    ],
-    package_dir={"cac_tf.ops": "ops", "cac_tf.train": "train"},
+    cmdclass=commands,
+    packages=setuptools.find_packages(include=["cac_tf", "cac_tf.*"]),
+    # Said like this, an editable install is a line in a .pth file, which
+    # editors and type checkers read; otherwise it is a program.
+    package_dir={"": "."},
     # Otherwise all that MANIFEST.in names: it is for the source distribution.
     include_package_data=False,
     package_data={

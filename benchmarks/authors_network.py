@@ -175,7 +175,7 @@ def main():
                 given.weights, name, "cac", trial
             )
             dataset = data.load_open_set_dataset(
-                **experiments.data_of_released_weights(name, trial)
+                experiments.data_of_released_weights(name, trial)
             )
             found[key] = measure_dataset(path, name, dataset)
             result = {

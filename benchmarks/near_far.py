@@ -45,7 +45,7 @@ def measure(weights, dataset_name, method, sources):
     with tempfile.TemporaryDirectory() as folder:
         _, path = experiments.import_weights(checkpoint, options, folder)
         model = load_model(path)
-    dataset = load_open_set_dataset(**options)
+    dataset = load_open_set_dataset(options)
     fit_to_known_data(model, dataset)
     model.calibrate(dataset.validation.images, true_positive_rate=0.95)
     evaluation = experiments.evaluate(

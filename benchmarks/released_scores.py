@@ -71,7 +71,7 @@ def imported(path, dataset, folder, trial=0):
     """The released model of a data set, and the data set."""
     options = experiments.data_of_released_weights(dataset, trial)
     _, model = experiments.import_weights(path, options, folder)
-    return load_model(model), load_open_set_dataset(**options)
+    return load_model(model), load_open_set_dataset(options)
 
 
 def score_rules():
@@ -229,7 +229,7 @@ def measured_columns(name, training, trial, missing):
         dataset_name = column.removesuffix(_TWO_VIEWS)
         if dataset_name != name:
             options = experiments.data_of_released_weights(dataset_name, trial)
-            dataset = load_open_set_dataset(**options)
+            dataset = load_open_set_dataset(options)
         columns[column] = measure(
             model,
             [one for one in rules if one.name in names],

@@ -5,9 +5,7 @@ import difflib
 import functools
 import importlib
 import importlib.metadata
-import importlib.util
 import pkgutil
-import re
 
 # Modules that other packages name under this entry point are imported before
 # anything is looked up, so that they can register what is theirs.
@@ -19,12 +17,14 @@ class Registry:
 
     A module of our own folder registers what it defines, under its own name:
     so the names are known before it is imported, and it is imported when it is
-    looked up. Every module that an installed package names under the entry
-    point `cac_tf.plugins` is imported before either.
+    looked up. Modules that begin with "_", and those that are said not to,
+    register nothing. Every module that an installed package names under the
+    entry point `cac_tf.plugins` is imported before either.
 
     Args:
         kind: the word for one of them in messages, e.g. "score".
         package: name of the folder with the modules.
+        but: names of modules of the folder that register nothing.
         named_by_files: whether what our own modules register has their names;
             otherwise they are all imported for their names.
 
@@ -41,8 +41,8 @@ class Registry:
 circle.
     """
 
-    def __init__(self, kind, package, named_by_files=True):
-        self._kind, self._package = kind, package
+    def __init__(self, kind, package, but=(), named_by_files=True):
+        self._kind, self._package, self._but = kind, package, but
         self._named_by_files = named_by_files
         self._entries = {}
 
@@ -112,7 +112,7 @@ circle.
         return tuple(
             module.name
             for module in pkgutil.iter_modules(getattr(package, "__path__", ()))
-            if _registers(f"{self._package}.{module.name}")
+            if not module.name.startswith("_") and module.name not in self._but
         )
 
     def _import(self, names):
@@ -137,13 +137,6 @@ def load_plugins():
     """Imports the modules that installed packages name, once."""
     for entry in importlib.metadata.entry_points(group=PLUGINS):
         entry.load()
-
-
-def _registers(module):
-    """Whether a module that may not be imported yet registers something."""
-    source = importlib.util.find_spec(module).loader.get_source(module)
-    pattern = r"^@?(\w+\.)*register(\(|$)"
-    return bool(re.search(pattern, source, re.MULTILINE))
 
 
 def _is_same(one, other):

@@ -15,7 +15,6 @@ import sys
 import cac_tf
 from cac_tf import methods
 from cac_tf import reporting
-from cac_tf import scores
 
 ROOT = pathlib.Path(__file__).parent.parent
 # Written at each build, and not kept.
@@ -121,11 +120,12 @@ _GALLERY = (
 def _public(room):
     """The public names of a room, with the module that each stands in."""
     package = importlib.import_module(f"cac_tf.{room}")
-    names = dict.fromkeys(package.__all__, package.__name__)
-    if package is scores:
-        classes = [scores.find(name).__name__ for name in scores.names()]
-        names |= dict.fromkeys(classes, package.__name__)
-    elif package is methods:
+    names = {
+        name: package.__name__
+        for name in package.__all__
+        if not inspect.ismodule(getattr(package, name))
+    }
+    if package is methods:
         classes = [type(methods.get(name)) for name in methods.names()]
         names |= {one.__name__: one.__module__ for one in classes}
     return [f"{module}.{name}" for name, module in sorted(names.items())]

@@ -14,6 +14,7 @@ import math
 from absl import flags
 
 from cac_tf import experiments
+from cac_tf.data import DataOptions
 from cac_tf.train import command_line
 from cac_tf.train import flag_kinds
 from cac_tf.train import quiet
@@ -82,7 +83,7 @@ def _numbers(texts):
 def main(values):
     """Reads checkpoint and data, writes the model."""
     statistics = _given_statistics(values)
-    options = command_line.data_settings(values)
+    options = DataOptions.of(command_line.data_settings(values))
     quiet.load_keras()
     method, path = experiments.import_weights(
         values.checkpoint,

@@ -279,7 +279,9 @@ def _write_parts(values, shard, blocks, classifier, work):
 
 
 def _write_with_beam(values, parts, positions):
-    batch.beam.write_parts(
+    from cac_tf.batch import beam
+
+    beam.write_parts(
         parts,
         positions,
         os.path.abspath(values.model),

@@ -39,7 +39,6 @@ _WITH_CONFIG = (
 def define_flags(values):
     """Defines the flags of `cac-train`."""
     command_line.define_data_flags(values)
-    command_line.define_recipe_flags(values)
     flag_kinds.define_choice(
         values,
         "method",
@@ -148,6 +147,7 @@ def define_flags(values):
         "Delete what an earlier run left in --output_dir and start again.",
         flag_values=values,
     )
+    command_line.define_recipe_flags(values)
 
 
 def _names_of_flags():
@@ -165,7 +165,7 @@ def _refuse_others(values, own, why):
         raise ValueError(f"--{ignored[0]} has no effect {why}; leave it out.")
 
 
-def _dump(values, settings):
+def _dump(values):
     _refuse_others(
         values,
         {*command_line.DATA_FLAGS, "dump_arrays"},
@@ -178,7 +178,7 @@ def _dump(values, settings):
     folder = os.path.dirname(values.dump_arrays) or "."
     if not os.path.isdir(folder):  # Known only after the images are read.
         raise ValueError(f"--dump_arrays: there is no folder {folder}.")
-    dataset = data.load_open_set_dataset(**settings)
+    dataset = data.load_open_set_dataset(**command_line.data_settings(values))
     for note in dataset.notes:
         terminal.tell("note", note)
     data.dump_arrays(values.dump_arrays, dataset)
@@ -187,12 +187,12 @@ def _dump(values, settings):
 
 def _default_folder(config):
     """E.g. runs/cifar10_trial0 or runs/digits_trial2_cross_entropy."""
-    given = config.data
-    name = os.path.basename(given["dataset"]).removesuffix(".npz")
-    parts = [name, given.get("split_family")]
-    has_split = data.has_class_split(given["dataset"])
-    if has_split and given.get("known_classes") is None:
-        parts.append(f"trial{given.get('trial') or 0}")
+    options = config.data
+    name = os.path.basename(options.dataset).removesuffix(".npz")
+    parts = [name, options.split_family]
+    has_split = data.has_class_split(options.dataset)
+    if has_split and options.known_classes is None:
+        parts.append(f"trial{options.value_of('trial')}")
     if config.method != "cac":
         parts.append(config.method)
     return os.path.join("runs", "_".join(filter(None, parts)))
@@ -265,7 +265,7 @@ def main(values):
     if values.dump_arrays is not None:
         if not values.dataset:
             raise ValueError("--dump_arrays needs --dataset.")
-        _dump(values, command_line.data_settings(values))
+        _dump(values)
         return
     if values.devices > 1:
         # On a CPU, its kernels fail where one of the devices has no row.

@@ -13,12 +13,12 @@ from absl import flags
 from absl import logging as absl_logging
 
 from cac_tf import methods
+from cac_tf import options
 from cac_tf import scores
+from cac_tf.data import DataOptions
 from cac_tf.data import sources as data_sources
 from cac_tf.experiments.config import ALL
 from cac_tf.experiments.config import AUTO
-from cac_tf.experiments.config import DATA_OPTIONS
-from cac_tf.methods import recipe as recipes
 from cac_tf.registry import did_you_mean
 from cac_tf.train import flag_kinds
 from cac_tf.train import quiet
@@ -156,129 +156,25 @@ def _with_flags(message, names):
 
 
 def define_data_flags(values):
-    """The flags that name a data set and its known classes."""
-    flag_kinds.define_text(
-        values,
-        "dataset",
-        None,
-        f"{data_sources.what_is_taken()}.",
-    )
-    flag_kinds.define_text(
-        values,
-        "data_dir",
-        None,
-        "For folder: the folder, with one sub-folder per class, or with "
-        "train/, test/ and optionally validation/ and the classes inside. "
-        "For records: the folder with the TFRecord or Parquet files, whose "
-        "names begin with train, validation or test. For TFDS: its data "
-        "directory.",
-    )
-    flags.DEFINE_list(
-        "known_classes",
-        None,
-        "Names of the known classes, separated by commas; the others are "
-        "unknown. Default: the benchmark's split, if there is one.",
-        flag_values=values,
-    )
-    flags.DEFINE_list(
-        "unknown_classes",
-        None,
-        "Names of the unknown classes. Default: those of the benchmark's "
-        "split, else all that are neither known nor negative "
-        "(cifar10_vs_cifar100: those without a counterpart in CIFAR10).",
-        flag_values=values,
-    )
-    flags.DEFINE_list(
-        "negative_classes",
-        None,
-        "Names of further classes of the data set that has the known ones "
-        "(cifar10_vs_svhn, cifar10_vs_cifar100: of CIFAR100): their training "
-        "images are negatives, on which a method may train as unknown; they "
-        "are not among the unknown classes. Default: none.",
-        flag_values=values,
-    )
-    flag_kinds.define_text(
-        values,
-        "split_family",
-        None,
-        "Family of the benchmark's class splits: neal, miller2020, or "
-        "random<n>, which draws n known and n unknown classes. Default: neal.",
-    )
-    flag_kinds.define_whole(
-        values,
-        "trial",
-        None,
-        "Which of the family's five splits, 0 to 4. Default: 0.",
-        at_least=0,
-        at_most=4,
-    )
-    flag_kinds.define_whole(
-        values,
-        "image_size",
-        None,
-        "Height and width to resample images to. Default: 32, tinyimagenet "
-        "64; for TFDS sets outside the benchmark, their own.",
-        at_least=1,
-        at_most=2**13,
-    )
-    flags.DEFINE_bool(
-        "stream",
-        None,
-        "Decode images when they are used, instead of keeping them in memory. "
-        "Default: if they would need more than 1 GiB.",
-        flag_values=values,
-    )
-    flags.DEFINE_bool(
-        "strict",
-        False,
-        "For folder: an unreadable file is an error; else it is skipped and "
-        "named.",
-        flag_values=values,
-    )
-    flag_kinds.define_whole(
-        values,
-        "split_seed",
-        0,
-        "Seed of the choice of validation (and test) images.",
-        at_least=0,
-        at_most=2**32 - 1,
-    )
-    flag_kinds.define_number(
-        values,
-        "test_fraction",
-        None,
-        "Share of each known class set apart for testing, where the data "
-        "have no test part. Default: 0.3.",
-        above=0,
-        below=1,
-    )
-    flag_kinds.define_number(
-        values,
-        "validation_fraction",
-        None,
-        "Share of each known class's training images set apart for "
-        "validation, where the data have no such part. Default: 0.2, "
-        "tinyimagenet 0.1.",
-        above=0,
-        below=1,
-    )
-    flag_kinds.define_choice(
-        values,
-        "validation_split",
-        None,
-        ["authors"],
-        "authors: set apart the validation images that the paper's authors "
-        "did, which their released weights have not seen (cifar10, cifar+10, "
-        "cifar+50). Default: chosen by --split_seed.",
-    )
+    """One flag for each field of `DataOptions`."""
+    for one in dataclasses.fields(DataOptions):
+        text = one.metadata["help"]
+        if one.name == "dataset":
+            text = f"{data_sources.what_is_taken()}."
+        default = None if one.default is dataclasses.MISSING else one.default
+        choices = options.choices_of(one)
+        if choices is not None:
+            flag_kinds.define_choice(values, one.name, default, choices, text)
+            continue
+        define = flag_kinds.DEFINE[one.metadata["kind"]]
+        define(values, one.name, default, text)
 
 
-# They are the arguments of `load_open_set_dataset`.
-DATA_FLAGS = DATA_OPTIONS
+DATA_FLAGS = tuple(one.name for one in dataclasses.fields(DataOptions))
 
 
 def data_settings(values):
-    """The data flags as a dict, as `config.json` keeps them."""
+    """The data flags as a dict of fields of `DataOptions`."""
     return {name: values[name].value for name in DATA_FLAGS}
 
 
@@ -309,21 +205,27 @@ def model_file(values):
 
 
 def define_recipe_flags(values):
-    """One flag for each field of all methods' recipes, without a default."""
-    define = {
-        int: flag_kinds.define_whole,
-        float: flag_kinds.define_number,
-        bool: _define_bool,
-        str: flag_kinds.define_text,
-    }
+    """One flag for each field of all methods' recipes, without a default.
+
+    To be called when all other flags are defined.
+
+    Raises:
+        ValueError: a field is called like one of them.
+    """
     for name, found in recipe_fields().items():
         methods_of, fields = zip(*found, strict=True)
+        if name in values:
+            raise ValueError(
+                f"The recipe of the method {methods_of[0]!r} has a field "
+                f"{name!r}, which is a setting of every experiment. Choose "
+                "another name."
+            )
         text = fields[0].metadata.get("help", name)
         if len(found) < len(methods.names()):
             text += f" Of the methods {', '.join(methods_of)}."
         if name != "preset":
             text += " Default: as --preset says."
-        choices = [recipes.choices_of(field) for field in fields]
+        choices = [options.choices_of(field) for field in fields]
         if all(choices):
             allowed = list(dict.fromkeys(c for some in choices for c in some))
             flag_kinds.define_choice(
@@ -337,11 +239,7 @@ def define_recipe_flags(values):
         kinds = {type(field.default) for field in fields}
         # Where methods disagree, each one's recipe checks its own.
         kind = float if kinds == {int, float} else min(kinds, key=str)
-        define[kind](values, name, None, text)
-
-
-def _define_bool(values, name, default, help):
-    flags.DEFINE_bool(name, default, help, flag_values=values)
+        flag_kinds.DEFINE[kind](values, name, None, text)
 
 
 def recipe_fields():

@@ -2,6 +2,7 @@
 """Kinds of flags whose errors are sentences: numbers, texts, choices."""
 
 import math
+import os
 
 from absl import flags
 
@@ -110,6 +111,14 @@ def define_choices(values, name, default, choices, help):
     _define(_Choices(choices), values, name, default, text, serializer)
 
 
+def _define_bool(values, name, default, help):
+    flags.DEFINE_bool(name, default, help, flag_values=values)
+
+
+def _define_texts(values, name, default, help):
+    flags.DEFINE_list(name, default, help, flag_values=values)
+
+
 def _define(parser, values, name, default, help, serializer=None):
     flags.DEFINE(
         parser,
@@ -119,3 +128,14 @@ def _define(parser, values, name, default, help, serializer=None):
         flag_values=values,
         serializer=serializer or flags.ArgumentSerializer(),
     )
+
+
+# By the kind of an option.
+DEFINE = {
+    bool: _define_bool,
+    int: define_whole,
+    float: define_number,
+    str: define_text,
+    os.PathLike: define_text,
+    tuple: _define_texts,
+}

@@ -1,32 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Class splits, data sources, and the open-set experiment's data."""
 
-from cac_tf import lazy
+import lazy_loader
 
-lazy.package(
-    __name__,
-    {
-        "class_splits": [
-            "ClassSplit",
-            "class_split",
-            "has_class_split",
-            "split_families",
-        ],
-        "load": ["load_open_set_dataset"],
-        "open_set_dataset": [
-            "Examples",
-            "OpenSetDataset",
-            "make_open_set_dataset",
-            "stratified_split",
-        ],
-        "sources": ["DataSource", "LabelledParts"],
-        "sources.benchmark_sets": ["BENCHMARK_SETS", "BenchmarkImages"],
-        "sources.digits": ["load_digits"],
-        "sources.image_folder": ["load_image_folder"],
-        "sources.npz_arrays": ["dump_arrays", "load_npz_arrays", "origin_of"],
-        "sources.record_folder": ["load_record_folder"],
-        "sources.tfds": ["load_tfds_images"],
-        "streamed_images": ["StreamedImages"],
-        "unknown_data": ["load_unknown_images"],
-    },
-)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,16 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A page on which a trained classifier is tried, with drawings and photos."""
 
-from cac_tf import lazy
+import lazy_loader
 
-lazy.package(
-    __name__,
-    {
-        "drawing": ["image_of_drawing", "ink_of_strokes", "takes_drawings"],
-        "inspection": ["Inspection", "Inspector"],
-        # Needs the extra `demo`.
-        "page": ["build_page", "serve"],
-        "photo": ["check_takes_photos", "image_of_photo"],
-        "score_scale": ["ScoreScale"],
-    },
-)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,47 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-# Written by tools/stubs.py.
-from cac_tf.experiments import benchmark as benchmark
-from cac_tf.experiments import benchmark_plan as benchmark_plan
-from cac_tf.experiments import compare as compare
-from cac_tf.experiments import config as config
-from cac_tf.experiments import evaluation as evaluation
-from cac_tf.experiments import released_weights as released_weights
-from cac_tf.experiments import results_csv as results_csv
-from cac_tf.experiments import run_folder as run_folder
-from cac_tf.experiments import score_choice as score_choice
-from cac_tf.experiments import speed as speed
-from cac_tf.experiments.benchmark import State as State
-from cac_tf.experiments.benchmark import arrays_of as arrays_of
-from cac_tf.experiments.benchmark import run_benchmark as run_benchmark
-from cac_tf.experiments.benchmark import state_of as state_of
-from cac_tf.experiments.benchmark_plan import BenchmarkRun as BenchmarkRun
-from cac_tf.experiments.benchmark_plan import configurations as configurations
-from cac_tf.experiments.benchmark_plan import plan as plan
-from cac_tf.experiments.compare import compare_runs as compare_runs
-from cac_tf.experiments.config import ExperimentConfig as ExperimentConfig
-from cac_tf.experiments.config import data_in_force as data_in_force
-from cac_tf.experiments.config import scores_named as scores_named
-from cac_tf.experiments.environment import environment as environment
-from cac_tf.experiments.evaluate import EvaluationConfig as EvaluationConfig
-from cac_tf.experiments.evaluate import SAME as SAME
-from cac_tf.experiments.evaluate import evaluate_saved as evaluate_saved
-from cac_tf.experiments.evaluate import file_sha256 as file_sha256
-from cac_tf.experiments.evaluation import Evaluation as Evaluation
-from cac_tf.experiments.evaluation import evaluate as evaluate
-from cac_tf.experiments.released_weights import data_of_released_weights as data_of_released_weights
-from cac_tf.experiments.released_weights import find_released_weights as find_released_weights
-from cac_tf.experiments.released_weights import import_weights as import_weights
-from cac_tf.experiments.released_weights import parts_with_released_weights as parts_with_released_weights
-from cac_tf.experiments.results_csv import collect_results as collect_results
-from cac_tf.experiments.results_csv import read_results as read_results
-from cac_tf.experiments.results_csv import write_results as write_results
-from cac_tf.experiments.run_folder import FORMAT as FORMAT
-from cac_tf.experiments.run_folder import RunFolder as RunFolder
-from cac_tf.experiments.run_folder import RunFolderError as RunFolderError
-from cac_tf.experiments.run_folder import data_summary as data_summary
-from cac_tf.experiments.run_folder import read_config as read_config
-from cac_tf.experiments.run_folder import read_metrics as read_metrics
-from cac_tf.experiments.score_choice import choose_score as choose_score
-from cac_tf.experiments.speed import estimated_seconds as estimated_seconds
-from cac_tf.experiments.speed import images_per_second as images_per_second
-from cac_tf.experiments.train import train as train
+from .benchmark import State as State
+from .benchmark import arrays_of as arrays_of
+from .benchmark import run_benchmark as run_benchmark
+from .benchmark import state_of as state_of
+from .benchmark_plan import BenchmarkRun as BenchmarkRun
+from .benchmark_plan import configurations as configurations
+from .benchmark_plan import plan as plan
+from .compare import compare_runs as compare_runs
+from .config import ExperimentConfig as ExperimentConfig
+from .config import scores_named as scores_named
+from .environment import environment as environment
+from .evaluate_saved import SAME as SAME
+from .evaluate_saved import EvaluationConfig as EvaluationConfig
+from .evaluate_saved import evaluate_saved as evaluate_saved
+from .evaluate_saved import file_sha256 as file_sha256
+from .evaluation import Evaluation as Evaluation
+from .evaluation import evaluate as evaluate
+from .released_weights import (
+    data_of_released_weights as data_of_released_weights,
+)
+from .released_weights import find_released_weights as find_released_weights
+from .released_weights import import_weights as import_weights
+from .released_weights import (
+    parts_with_released_weights as parts_with_released_weights,
+)
+from .results_csv import collect_results as collect_results
+from .results_csv import read_results as read_results
+from .results_csv import write_results as write_results
+from .run_folder import FORMAT as FORMAT
+from .run_folder import RunFolder as RunFolder
+from .run_folder import RunFolderError as RunFolderError
+from .run_folder import data_summary as data_summary
+from .run_folder import read_config as read_config
+from .run_folder import read_metrics as read_metrics
+from .score_choice import choose_score as choose_score
+from .speed import estimated_seconds as estimated_seconds
+from .speed import images_per_second as images_per_second
+from .train import train as train

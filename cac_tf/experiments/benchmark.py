@@ -15,11 +15,12 @@ import numpy as np
 
 from cac_tf import methods
 from cac_tf.annotations import Path
+from cac_tf.data import DataOptions
 from cac_tf.experiments import own_process
 from cac_tf.experiments.config import compared_scores
-from cac_tf.experiments.evaluate import EvaluationConfig
-from cac_tf.experiments.evaluate import evaluate_saved
-from cac_tf.experiments.evaluate import file_sha256
+from cac_tf.experiments.evaluate_saved import EvaluationConfig
+from cac_tf.experiments.evaluate_saved import evaluate_saved
+from cac_tf.experiments.evaluate_saved import file_sha256
 from cac_tf.experiments.released_weights import import_weights
 from cac_tf.experiments.results_csv import collect_results
 from cac_tf.experiments.results_csv import differences_among_trials
@@ -243,9 +244,8 @@ def evaluate_again(run, output_dir, scores, tell=None):
         What went wrong, as text, or None.
     """
     trained = read_config((run.shares_model_of or run).path)["settings"]
-    config = EvaluationConfig(
-        run.model, data={**trained["data"], **run.data}, scores=scores
-    )
+    options = DataOptions.of({**trained["data"], **run.data})
+    config = EvaluationConfig(run.model, data=options, scores=scores)
     return own_process.call(
         _evaluate, (config, output_dir, tell), f"{output_dir}.log"
     )

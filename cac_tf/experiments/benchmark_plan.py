@@ -10,6 +10,7 @@ from typing import Any
 
 from cac_tf import data
 from cac_tf.annotations import Path
+from cac_tf.data import DataOptions
 from cac_tf.experiments.config import ExperimentConfig
 from cac_tf.experiments.released_weights import data_of_released_weights
 from cac_tf.experiments.released_weights import find_released_weights
@@ -35,9 +36,9 @@ class BenchmarkRun:
 
     @property
     def data(self) -> dict[str, Any]:
-        """Arguments of `data.load_open_set_dataset` that the plan decides."""
+        """Fields of `data.DataOptions` that the plan decides."""
         if self.checkpoint is not None:
-            return data_of_released_weights(self.dataset, self.trial)
+            return data_of_released_weights(self.dataset, self.trial).in_force
         own: dict[str, Any] = {"dataset": self.dataset}
         if self.split_family != "custom":
             own |= {"split_family": self.split_family, "trial": self.trial}
@@ -265,7 +266,7 @@ def configurations(
 
     Args:
         runs: of `plan`.
-        data: options of `data.load_open_set_dataset` for all of them.
+        data: fields of `data.DataOptions` for all of them.
         recipe: values of the recipe for all of them.
         **settings: further arguments of `ExperimentConfig`.
 
@@ -280,12 +281,12 @@ def configurations(
 
     >>> runs = plan("runs", ["mnist"], ["cac"], [3], "neal")
     >>> (config,) = configurations(runs, recipe={"epochs": 2}).values()
-    >>> config.data, config.recipe_in_force.epochs
-    ({'dataset': 'mnist', 'split_family': 'neal', 'trial': 3}, 2)
+    >>> config.data.in_force, config.recipe_in_force.epochs
+    ({'dataset': 'mnist', 'trial': 3}, 2)
     """
     return {
         run: ExperimentConfig(
-            {**(data or {}), **run.data},
+            DataOptions.of({**(data or {}), **run.data}),
             method=run.method,
             recipe={**(recipe or {}), **dict(run.variant)},
             **settings,
@@ -294,33 +295,28 @@ def configurations(
     }
 
 
-def training_images(options: Mapping[str, Any]) -> int:
+def training_images(options: DataOptions) -> int:
     """The number of images that a run trains on.
 
     Those of the benchmark's data sets are not read.
 
-    Args:
-        options: of `data.load_open_set_dataset`.
-
     Example:
 
-    >>> training_images({"dataset": "cifar10", "validation_fraction": 0.1})
+    >>> training_images(DataOptions("cifar10", validation_fraction=0.1))
     27000
     """
-    dataset = options["dataset"]
+    dataset = options.dataset
     if dataset not in data.BENCHMARK_SETS:
-        return data.load_open_set_dataset(**options).counts["train"]
+        return data.load_open_set_dataset(options).counts["train"]
     benchmark_set = data.BENCHMARK_SETS[dataset]
     known = benchmark_set.known_names
     if data.has_class_split(dataset):
-        family, trial = options.get("split_family"), options.get("trial", 0)
-        known = data.class_split(dataset, family or "neal", trial).known
+        family, trial = map(options.value_of, ("split_family", "trial"))
+        known = data.class_split(dataset, family, trial).known
     counts = benchmark_set.known.train_counts
     if isinstance(counts, int):
         total = counts * (10 if known is None else len(known))
     else:
         total = sum(counts[i] for i in known or ())
-    fraction = options.get("validation_fraction")
-    if fraction is None:
-        fraction = benchmark_set.validation_fraction
+    fraction = options.validation_fraction or benchmark_set.validation_fraction
     return round(total * (1.0 - fraction))

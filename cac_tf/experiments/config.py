@@ -2,8 +2,6 @@
 """What makes up an experiment: data, method, recipe, score, seed."""
 
 import dataclasses
-import inspect
-import os
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +10,7 @@ from typing import Self
 from cac_tf import lazy
 from cac_tf import methods
 from cac_tf import scores as score_rules
-from cac_tf.data import load_open_set_dataset
+from cac_tf.data import DataOptions
 from cac_tf.data import origin_of
 from cac_tf.registry import did_you_mean
 
@@ -22,15 +20,6 @@ keras = lazy.module("keras")
 # As `score`: the one chosen on known data. As `scores`: all of them.
 AUTO, ALL = "auto", "all"
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
-_PARAMETERS = inspect.signature(load_open_set_dataset).parameters
-DATA_OPTIONS = tuple(_PARAMETERS)
-# What an option that is left out means. For a set without splits these two are
-# refused, so they are left out there as well.
-_LEFT_OUT = {
-    **{name: one.default for name, one in _PARAMETERS.items()},
-    "split_family": "neal",
-    "trial": 0,
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +27,7 @@ class ExperimentConfig:
     """Everything that decides the result of a training run.
 
     Args:
-        data: arguments of `data.load_open_set_dataset`, `dataset` among them.
+        data: `data.DataOptions`, or a dict of its fields.
         method: name of the method.
         recipe: values of the method's recipe that replace those of the data
             set's preset.
@@ -68,7 +57,7 @@ class ExperimentConfig:
     True
     """
 
-    data: dict
+    data: DataOptions
     method: str = "cac"
     recipe: dict = dataclasses.field(default_factory=dict)
     score: str | None = None
@@ -80,14 +69,7 @@ class ExperimentConfig:
     precision: str = "float32"
 
     def __post_init__(self):
-        unknown = sorted(set(self.data) - set(DATA_OPTIONS))
-        if unknown or not self.data.get("dataset"):
-            raise ValueError(
-                f"data must hold 'dataset', and may hold "
-                f"{', '.join(DATA_OPTIONS[1:])}; got "
-                f"{', '.join(unknown) or 'no dataset'}."
-            )
-        object.__setattr__(self, "data", _plain(self.data))
+        object.__setattr__(self, "data", DataOptions.of(self.data))
         method = methods.get(self.method)
         recipe = self._recipe(method)
         object.__setattr__(self, "score", self.score or method.scores[0])
@@ -130,8 +112,7 @@ class ExperimentConfig:
     @property
     def dataset_name(self) -> str:
         """Name of the data set; for dumped arrays, of the original one."""
-        name = self.data["dataset"]
-        return origin_of(name) or name
+        return origin_of(self.data.dataset) or self.data.dataset
 
     def _recipe(self, method):
         fields = {field.name for field in dataclasses.fields(method.recipe)}
@@ -165,7 +146,7 @@ class ExperimentConfig:
         """
         return {
             **dataclasses.asdict(self),
-            "data": data_in_force(self.data),
+            "data": self.data.in_force,
             "recipe": self.recipe_in_force.in_force,
             "scores": list(self.scores or ()),
             "backend": keras.backend.backend(),
@@ -211,35 +192,6 @@ class ExperimentConfig:
         )
 
     __hash__ = None  # type: ignore[assignment]
-
-
-def data_in_force(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of `load_open_set_dataset` that change something.
-
-    Example:
-
-    >>> data_in_force({"dataset": "digits", "trial": 0, "stream": None})
-    {'dataset': 'digits'}
-    >>> data_in_force({"dataset": "mnist", "stream": False})
-    {'dataset': 'mnist', 'stream': False}
-    """
-    return {
-        name: value
-        for name, value in _plain(data).items()
-        if value is not None and value != _LEFT_OUT[name]
-    }
-
-
-def _plain(data):
-    """Options in the form of JSON: texts for paths, lists for tuples."""
-    return {
-        name: os.fspath(value)
-        if isinstance(value, os.PathLike)
-        else list(value)
-        if isinstance(value, tuple)
-        else value
-        for name, value in data.items()
-    }
 
 
 def _is_whole(value):

@@ -5,7 +5,6 @@ import itertools
 import os
 import pathlib
 from collections.abc import Callable
-from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,8 +16,7 @@ from cac_tf import methods
 from cac_tf import models
 from cac_tf.annotations import Path
 from cac_tf.data.class_splits import SPLIT_NAMES
-from cac_tf.experiments.config import data_in_force
-from cac_tf.experiments.evaluate import file_sha256
+from cac_tf.experiments.evaluate_saved import file_sha256
 from cac_tf.experiments.run_folder import RunFolder
 from cac_tf.experiments.run_folder import data_summary
 
@@ -112,30 +110,29 @@ def parts_with_released_weights(
     )
 
 
-def data_of_released_weights(dataset: str, trial: int) -> dict[str, Any]:
-    """Arguments of `data.load_open_set_dataset` for a trial's weights.
+def data_of_released_weights(dataset: str, trial: int) -> data.DataOptions:
+    """The data that a trial's weights belong to.
 
     The images that the weights were trained on, and no others: of the sets
     whose validation images the authors' code drew, those.
 
     Example:
 
-    >>> data_of_released_weights("mnist", 3)
+    >>> data_of_released_weights("mnist", 3).in_force
     {'dataset': 'mnist', 'split_family': 'miller2020', 'trial': 3}
     """
-    options = {
-        "dataset": dataset,
-        "split_family": "miller2020",
-        "trial": trial,
-    }
-    if dataset in ("cifar10", "cifar+10", "cifar+50"):
-        options["validation_split"] = "authors"
-    return options
+    has_authors_split = dataset in ("cifar10", "cifar+10", "cifar+50")
+    return data.DataOptions(
+        dataset,
+        split_family="miller2020",
+        trial=trial,
+        validation_split="authors" if has_authors_split else None,
+    )
 
 
 def import_weights(
     checkpoint: Path,
-    options: Mapping[str, Any],
+    options: data.DataOptions,
     output_dir: Path,
     *,
     statistics: Any = None,
@@ -148,8 +145,7 @@ def import_weights(
 
     Args:
         checkpoint: the .pth file.
-        options: arguments of `data.load_open_set_dataset`: the data that the
-            weights belong to.
+        options: the data that the weights belong to.
         output_dir: folder of the model.
         statistics: mean and std of the normalization that the weights were
             trained with, one number per channel each. None: as the authors
@@ -168,7 +164,7 @@ def import_weights(
     # The data may take long, so the files are looked at before.
     RunFolder(os.fspath(output_dir)).holds_a_run()
     models.read_authors_weights(checkpoint)
-    dataset = data.load_open_set_dataset(**options)
+    dataset = data.load_open_set_dataset(options)
     for note in dataset.notes:
         if tell is not None:
             tell("note", note)
@@ -192,7 +188,7 @@ def import_weights(
     method = "cac" if model.score.name == "gamma" else "cross_entropy"
     _check_accuracy(model, dataset, checkpoint)
     settings = {
-        "data": data_in_force(options),
+        "data": options.in_force,
         "method": method,
         "score": model.score.name,
         "checkpoint": os.path.basename(checkpoint),
@@ -209,9 +205,9 @@ def import_weights(
 
 def _statistics(options, dataset):
     """Mean and std of the data."""
-    name = options["dataset"]
-    if name in data.BENCHMARK_SETS and options.get("image_size") is None:
-        images = data.BenchmarkImages(name, options.get("data_dir"))
+    name = options.dataset
+    if name in data.BENCHMARK_SETS and options.image_size is None:
+        images = data.BenchmarkImages(name, options.data_dir)
         return images.source_statistics(dataset.class_ids)
     return layers.channel_statistics(
         np.concatenate([dataset.train.images[:], dataset.validation.images[:]])

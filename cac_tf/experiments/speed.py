@@ -53,7 +53,7 @@ def estimated_seconds(
             found[run] = None
             continue
         benchmark_set = data.BENCHMARK_SETS.get(run.dataset)
-        size = config.data.get("image_size") or (
+        size = config.data.image_size or (
             benchmark_set.image_size if benchmark_set else 8
         )
         kind = (recipe.network, size, recipe.batch_size, config.precision)

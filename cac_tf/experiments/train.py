@@ -122,7 +122,7 @@ def train(
         if config.precision == "mixed_bfloat16" and bfloat16_is_slow():
             tell("note", SLOW_PRECISION)
         # Errors in the data are found before anything is written.
-        dataset = load_open_set_dataset(**config.data)
+        dataset = load_open_set_dataset(config.data)
         for note in dataset.notes:
             tell("note", note)
         summary = data_summary(dataset)

@@ -15,7 +15,7 @@ from cac_tf.arguments import as_float
 from cac_tf.labels import UNKNOWN
 from cac_tf.registry import Registry
 
-_LOSSES = Registry("loss", "cac_tf.losses")
+_LOSSES = Registry("loss", "cac_tf.losses", but=("loss",), named_by_files=False)
 register = _LOSSES.register
 names, find = _LOSSES.names, _LOSSES.get
 

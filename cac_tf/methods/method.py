@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from typing import Any
 
 from cac_tf.methods import presets
-from cac_tf.methods.recipe import RESERVED
 from cac_tf.methods.recipe import Recipe
 from cac_tf.registry import Registry
 
@@ -20,7 +19,23 @@ if TYPE_CHECKING:
     from cac_tf.models.open_set_classifier import OpenSetClassifier
     from cac_tf.training.run import TrainingRun
 
-_METHODS = Registry("method", "cac_tf.methods")
+# What several methods share registers nothing.
+_METHODS = Registry(
+    "method",
+    "cac_tf.methods",
+    but=(
+        "around_centers",
+        "generated_unknowns",
+        "image_maps",
+        "known_data",
+        "method",
+        "presets",
+        "published_recipe",
+        "recipe",
+        "reconstruction",
+        "supervised",
+    ),
+)
 names, get = _METHODS.names, _METHODS.get
 
 
@@ -32,17 +47,10 @@ def register(method: Method) -> Method:
 
     Raises:
         ValueError: the name belongs to another method; a field of its recipe
-            is called like another setting, or has another type than the
-            field of that name has elsewhere.
+            has another type than the field of that name has elsewhere.
     """
     elsewhere = _fields()
     for field in dataclasses.fields(method.recipe):
-        if field.name in RESERVED:
-            raise ValueError(
-                f"The recipe of the method {method.name!r} has a field "
-                f"{field.name!r}, which is a setting of every experiment. "
-                "Choose another name."
-            )
         kind, owner = elsewhere.get(field.name, (type(field.default), None))
         if {kind, type(field.default)} not in ({kind}, {int, float}):
             raise ValueError(

@@ -4,10 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Callable
 from collections.abc import Mapping
-from collections.abc import Sequence
 from typing import Any
 from typing import Self
 
@@ -15,36 +12,22 @@ from cac_tf import lazy
 from cac_tf import training
 from cac_tf.methods import presets
 from cac_tf.models import networks
+from cac_tf.options import Options
+from cac_tf.options import field
 
 keras = lazy.module("keras")
 
 
-def field(
-    default: bool | int | float | str,
-    help: str,
-    *,
-    choices: Sequence[Any] | Callable[[], Sequence[Any]] | None = None,
-    at_least: float | None = None,
-    above: float | None = None,
-    at_most: float | None = None,
-    below: float | None = None,
-) -> Any:
-    """A field of a recipe: its default, its help, and what is allowed.
+# Larger values are taken for typing errors.
+_MOST, _LARGEST_RATE = 10**6, 1000
 
-    Its type is that of the default: bool, int, float or str. The flag of the
-    command line and the check of the recipe are made from it.
 
-    Args:
-        default: value if neither a preset nor the user gives another.
-        help: one sentence for `--help`.
-        choices: the allowed values, or a function that gives them.
-        at_least, above, at_most, below: limits of a number.
-
-    Returns:
-        A field for a dataclass.
+@dataclasses.dataclass(frozen=True)
+class BaseRecipe(Options):
+    """Fields that say their help and what is allowed; see `field`.
 
     Raises:
-        ValueError: a default of another type.
+        ValueError: a value that is not allowed.
 
     Example:
 
@@ -55,91 +38,6 @@ def field(
     Traceback (most recent call last):
     ValueError: width must be at least 1; got 0.
     """
-    if type(default) not in _KINDS:
-        raise ValueError(
-            "The default of a recipe's field must be a bool, an int, a float "
-            f"or a str; got {default!r}."
-        )
-    limits = {
-        "at_least": at_least,
-        "above": above,
-        "at_most": at_most,
-        "below": below,
-    }
-    return dataclasses.field(
-        default=default,
-        metadata={"help": help, "choices": choices, **limits},
-    )
-
-
-def choices_of(field):
-    """The allowed values of a recipe's field, or None where any is."""
-    choices = field.metadata.get("choices")
-    return tuple(choices()) if callable(choices) else choices
-
-
-# Larger values are taken for typing errors.
-_MOST, _LARGEST_RATE = 10**6, 1000
-
-# What the flags and an experiment's other settings are called.
-RESERVED = (
-    *("config", "dataset", "devices", "coordinator", "num_processes"),
-    *("process_id", "dump_arrays", "evaluate_every"),
-    *("method", "output_dir", "overwrite", "precision", "score", "scores"),
-    *("seed", "tensorboard", "true_positive_rate", "tta", "data_dir"),
-    *("known_classes", "unknown_classes", "negative_classes"),
-    *("split_family", "trial", "image_size", "strict", "stream"),
-    *("split_seed", "test_fraction", "validation_fraction"),
-    "validation_split",
-)
-
-# By the type of a field's default: the types that it takes, also in words.
-_KINDS = {
-    bool: (bool, "True or False"),
-    int: (int, "a whole number (int)"),
-    float: ((int, float), "a finite number (float or int)"),
-    str: (str, "a text"),
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class BaseRecipe:
-    """Fields that say their help and what is allowed; see `field`.
-
-    Raises:
-        ValueError: a value that is not allowed.
-    """
-
-    def __post_init__(self):
-        for one in dataclasses.fields(self):
-            self._check(one, getattr(self, one.name))
-
-    def _check(self, one, value):
-        choices, limits = choices_of(one), one.metadata
-        if choices is not None and value not in choices:
-            raise ValueError(
-                f"{one.name} must be one of {', '.join(map(str, choices))}; "
-                f"got {value!r}."
-            )
-        allowed, words = _KINDS[type(one.default)]
-        is_of_kind = isinstance(value, allowed) and (
-            isinstance(value, bool) == isinstance(one.default, bool)
-        )
-        if not is_of_kind or (
-            isinstance(value, float) and not math.isfinite(value)
-        ):
-            raise ValueError(f"{one.name} must be {words}; got {value!r}.")
-        for limit, is_kept, words in (
-            ("at_least", lambda v, x: v >= x, "at least"),
-            ("above", lambda v, x: v > x, "above"),
-            ("at_most", lambda v, x: v <= x, "at most"),
-            ("below", lambda v, x: v < x, "below"),
-        ):
-            bound = limits.get(limit)
-            if bound is not None and not is_kept(value, bound):
-                raise ValueError(
-                    f"{one.name} must be {words} {bound}; got {value}."
-                )
 
     @classmethod
     def published(cls) -> dict[str, Any]:

@@ -1,31 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exact open-set measures on arrays, and streaming Keras metrics."""
 
-from cac_tf import lazy
+import lazy_loader
 
-lazy.package(
-    __name__,
-    {
-        "bootstrap": ["bootstrap_intervals"],
-        "open_set": [
-            "accuracy",
-            "aupr",
-            "auroc",
-            "bhattacharyya",
-            "ccr_at_fpr",
-            "fpr_at_tpr",
-            "openness",
-            "oscr",
-            "oscr_curve",
-            "roc_curve",
-        ],
-        "paired": ["auroc_difference_interval"],
-        "streaming": [
-            "AnchorLoss",
-            "CrossEntropy",
-            "KnownAccuracy",
-            "OpenSetAUROC",
-            "TupletLoss",
-        ],
-    },
-)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

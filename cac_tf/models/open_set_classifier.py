@@ -32,6 +32,7 @@ from cac_tf.layers import anchored_distance
 from cac_tf.layers.open_set_decision import OpenSetDecision
 from cac_tf.layers.precision import full_precision
 from cac_tf.layers.rejection_score import rejection_scores
+from cac_tf.models import keras_classes  # noqa: F401
 from cac_tf.models import making
 from cac_tf.models import prediction
 from cac_tf.models.backbone_checks import check_class_names
@@ -126,8 +127,8 @@ class OpenSetClassifier(keras.Model):
                 "from_classifier and with_score fit it to known data."
             )
         for name, values in sorted((statistics or {}).items()):
-            # In an order of their own, which files keep. Each an attribute of its own: TensorFlow's checkpoints do not
-            # hold weights that are kept in a dict.
+            # In an order of their own, which files keep; and each an attribute
+            # of its own, as TensorFlow's checkpoints hold no dict of weights.
             setattr(
                 self, f"statistic_{name}", self._weight(f"score_{name}", values)
             )

@@ -21,6 +21,10 @@ _ALWAYS_ALLOWED = 2**26
 def load_model(path: Path) -> OpenSetClassifier:
     """Loads an `OpenSetClassifier` from the file that `save` wrote.
 
+    `keras.saving.load_model` does so too, without these checks, after
+    `from cac_tf import OpenSetClassifier`: it knows only classes that were
+    imported, and `import cac_tf` imports none.
+
     Args:
         path: a `.keras` file.
 

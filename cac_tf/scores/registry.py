@@ -3,7 +3,11 @@
 
 from cac_tf.registry import Registry
 
-_SCORES = Registry("score", "cac_tf.scores")
+_SCORES = Registry(
+    "score",
+    "cac_tf.scores",
+    but=("fitting", "nearest_examples", "registry", "score", "statistics"),
+)
 register = _SCORES.register
 names, check, find = _SCORES.names, _SCORES.check, _SCORES.get
 

@@ -54,7 +54,7 @@ class RelativeMahalanobis(Mahalanobis):
 
     NAME, IS_NON_NEGATIVE, _IS_RELATIVE = "relative_mahalanobis", False, True
 
-    def call(
+    def call(  # type: ignore[override]
         self, features: Tensor, *, background: Tensor, **others: Tensor
     ) -> Tensor:
         offsets = full_precision(features) - others["center"]

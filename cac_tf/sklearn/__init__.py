@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The open-set classifier with the interface of scikit-learn."""
 
-from cac_tf import lazy
+import lazy_loader
 
-lazy.package(
-    __name__,
-    {"open_set_classifier": ["OpenSetClassifier"]},
-)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

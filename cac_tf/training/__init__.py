@@ -1,17 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training that can be killed at any moment and resumed exactly."""
 
-from cac_tf import lazy
+import lazy_loader
 
-lazy.package(
-    __name__,
-    {
-        "classifier_training": ["ClassifierTraining", "StopOnNonFiniteLoss"],
-        "loop": ["TrainingRecord", "fit_resumable"],
-        "pictures": ["PICTURES_IN_A_ROW", "add_rows", "read_rows"],
-        "processes": ["ProcessLostError", "Processes"],
-        "run": ["TrainingRun"],
-        "runtime": ["Runtime"],
-        "stage": ["Stage"],
-    },
-)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

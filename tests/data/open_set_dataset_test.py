@@ -290,11 +290,11 @@ def test_bad_input():
             "^split_family has no effect",
         ),
         ({"known_classes": ["0", "x"]}, "no class 'x'. Its classes: 0, 1"),
-        ({"trial": 7}, "from 0 to 4"),
+        ({"trial": 7}, "trial must be at most 4; got 7"),
         ({"known_classes": ["0", "11"]}, "no class '11'; did you mean '1'"),
         ({"known_classes": "01"}, "must be a list of texts; got '01'"),
-        ({"split_seed": 2**40}, r"whole number in 0\.\.\.4294967295"),
-        ({"test_fraction": 1.5}, r"test_fraction must be in \(0, 1\)"),
+        ({"split_seed": 2**40}, "split_seed must be at most 4294967295; got"),
+        ({"test_fraction": 1.5}, "test_fraction must be below 1; got 1.5"),
     ],
 )
 def test_options_without_effect_are_refused(options, message):

@@ -13,6 +13,7 @@ import pytest
 
 from cac_tf import experiments
 from cac_tf import methods
+from cac_tf.data import DataOptions
 from cac_tf.experiments import benchmark
 from cac_tf.experiments import benchmark_plan
 from cac_tf.experiments import own_process
@@ -198,7 +199,7 @@ def test_a_shared_model_is_evaluated_on_the_other_set(tmp_path, monkeypatch):
     assert log == f"{shared.path}.log"
     assert evaluation.model == os.path.join(own.path, "model.keras")
     assert evaluation.scores == config.scores
-    assert experiments.config.data_in_force(evaluation.data) == {
+    assert evaluation.data.in_force == {
         "dataset": "cifar+50",
         "trial": 2,
         "image_size": 16,
@@ -480,10 +481,8 @@ def test_bad_plans():
     ],
 )
 def test_training_images_of_the_estimate(dataset, trial, expected):
-    options = {"dataset": dataset}
-    if trial:
-        options |= {"split_family": "neal", "trial": trial}
-    found = benchmark_plan.training_images(options)
+    options = {"split_family": "neal", "trial": trial} if trial else {}
+    found = benchmark_plan.training_images(DataOptions(dataset, **options))
     assert found == pytest.approx(expected, abs=1)
 
 

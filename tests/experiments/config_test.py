@@ -9,6 +9,7 @@ import pathlib
 import pytest
 
 from cac_tf import methods
+from cac_tf.data import DataOptions
 from cac_tf.data import load_open_set_dataset
 from cac_tf.experiments import EvaluationConfig
 from cac_tf.experiments import ExperimentConfig
@@ -40,7 +41,7 @@ def test_the_fast_preset_trains_on_fewer_images(dataset, most_images, method):
     recipe = config.recipe_in_force
     assert (recipe.schedule, recipe.dropout) == ("cosine", 0.0)
     assert recipe.flip == methods.get(method).preset(dataset)["flip"]
-    images = benchmark_plan.training_images({"dataset": dataset})
+    images = benchmark_plan.training_images(DataOptions(dataset))
     assert 0.9 * most_images < recipe.epochs * images <= most_images
     assert (recipe.preset, recipe.most_epochs) == ("fast", recipe.epochs)
     # Also where another schedule was asked for.
@@ -94,7 +95,7 @@ def test_every_preset_survives_the_file(dataset, method):
                 "data_dir": pathlib.Path("a") / "b",
                 "known_classes": ("a, b", "c"),
                 "stream": False,
-                "validation_fraction": 0.0,
+                "validation_fraction": 0.1,
             },
             "tta": "flip",
         },
@@ -132,7 +133,7 @@ def test_what_is_said_and_what_is_left_out_are_one_run(tmp_path):
         {"trial": 1},
         {"split_family": "miller2020"},
         {"stream": False},
-        {"validation_fraction": 0.0},
+        {"validation_fraction": 0.1},
         {"image_size": 8},
     ):
         other = ExperimentConfig({**DIGITS, **data})
@@ -165,9 +166,14 @@ def test_a_configuration_does_not_change_with_its_arguments():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"data": {}}, "must hold 'dataset'.*got no dataset"),
-        ({"data": {"trial": 1}}, "got no dataset"),
-        ({"data": {**DIGITS, "trail": 1}}, "data_dir, known.*; got trail"),
+        ({"data": {}}, "dataset must name a data set"),
+        ({"data": {"trial": 1}}, "dataset must name a data set"),
+        ({"data": {"dataset": ""}}, "dataset must name a data set"),
+        (
+            {"data": {**DIGITS, "trail": 1}},
+            "no option of data 'trail'; did you mean 'trial'.*: dataset, data_",
+        ),
+        ({"data": {**DIGITS, "trial": 5}}, "trial must be at most 4; got 5"),
         ({"method": "cak"}, "There is no method 'cak'; did you mean 'cac'"),
         ({"recipe": {"epoch": 3}}, "epoch=3 has no effect with method=cac"),
         (
@@ -262,12 +268,13 @@ def test_a_model_may_be_a_path():
 
 
 def test_tfds_sets_are_not_looked_for_among_photos():
-    folder = importlib.import_module("cac_tf.experiments.evaluate")._tfds_folder
+    module = importlib.import_module("cac_tf.experiments.evaluate_saved")
+    folder = module._tfds_folder
     for dataset in ("folder", "records"):
-        assert folder({"dataset": dataset, "data_dir": "photos"}) is None
+        assert folder(DataOptions(dataset, data_dir="photos")) is None
     for dataset in ("mnist", "beans"):
-        assert folder({"dataset": dataset, "data_dir": "tfds"}) == "tfds"
-    assert folder({"dataset": "made.npz"}) is None
+        assert folder(DataOptions(dataset, data_dir="tfds")) == "tfds"
+    assert folder(DataOptions("made.npz")) is None
 
 
 def test_names_of_scores():

@@ -61,7 +61,7 @@ def copy_of_the_tree(folder):
         *(".git", ".venv", "runs", "build", "dist", "*.egg-info", "bazel-*"),
         ".*_cache",
     )
-    return shutil.copytree(ROOT, folder, ignore=ignore)
+    return shutil.copytree(ROOT, folder, symlinks=True, ignore=ignore)
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,7 @@ def git_files(*options):
 
 def files_of_sdist(path):
     with tarfile.open(path) as archive:
-        names = [entry.name for entry in archive if entry.isfile()]
+        names = [entry.name for entry in archive if not entry.isdir()]
     return {name.split("/", 1)[1] for name in names}
 
 
@@ -69,7 +69,11 @@ def test_the_wheel_holds_the_package_and_its_data(distributions):
             ".typed",
         ),
     }
-    for folder, there in (("cac_tf", "cac_tf"), ("ops", "cac_tf/ops")):
+    for folder, there in (
+        ("cac_tf", "cac_tf"),
+        ("ops", "cac_tf/ops"),
+        ("train", "cac_tf/train"),
+    ):
         for path in (ROOT / folder).rglob("*"):
             if path.suffix in kinds:
                 relative = path.relative_to(ROOT / folder)

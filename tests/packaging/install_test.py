@@ -2,13 +2,16 @@
 """The package in every place it can be imported from."""
 
 import ast
+import importlib
 import pathlib
+import pkgutil
 import re
 import subprocess
 import sysconfig
 
 import pytest
 
+import cac_tf
 from tests.conftest import ROOT
 from tests.packaging.conftest import python
 
@@ -59,7 +62,7 @@ def test_repository_root_hides_an_installed_package(installed):
     files = python("-c", code, cwd=ROOT)
     assert files == [
         str(ROOT / "cac_tf" / "__init__.py"),
-        str(ROOT / "train" / "__init__.py"),
+        str(ROOT / "cac_tf" / "train" / "__init__.py"),
     ]
 
 
@@ -71,7 +74,7 @@ def test_repository_root_with_nothing_installed():
         f"[{str(ROOT)!r}, {dependencies!r}]; {IMPORT}"
     )
     files = python("-I", "-S", "-c", code, cwd="/")
-    assert files[1] == str(ROOT / "train" / "__init__.py")
+    assert files[1] == str(ROOT / "cac_tf" / "train" / "__init__.py")
 
 
 def test_editable_install(tmp_path):
@@ -79,20 +82,34 @@ def test_editable_install(tmp_path):
     files = python("-c", IMPORT, cwd=tmp_path)
     assert files == [
         str(ROOT / "cac_tf" / "__init__.py"),
-        str(ROOT / "train" / "__init__.py"),
+        str(ROOT / "cac_tf" / "train" / "__init__.py"),
     ]
+
+
+def test_the_packages_are_what_there_is():
+    """`ops` and `train` are in the package, and what lies beside it is not."""
+    names = {
+        module.name
+        for module in pkgutil.walk_packages(cac_tf.__path__, "cac_tf.")
+    }
+    assert {"cac_tf.ops.loader", "cac_tf.train.cac_train"} < names
+    for name in ("tests", "setup", "cac_tf", "benchmarks"):
+        assert f"cac_tf.{name}" not in names
+        with pytest.raises(ModuleNotFoundError):
+            importlib.import_module(f"cac_tf.{name}")
 
 
 ROOMS = [
     # Lower rooms first; a room may import itself and those of lines before.
     {"annotations", "version"},
-    {"arguments", "beside_keras", "cores", "file_lock", "lazy"},
+    {"arguments", "cores", "file_lock", "lazy"},
     {
         "atomic_files",
         "hyperparameters",
         "keras_private",
         "labels",
         "ops",
+        "options",
         "registry",
     },
     {"decision"},
@@ -243,6 +260,8 @@ def test_every_source_is_a_bazel_target():
     for name in tracked.stdout.split():
         path = ROOT / name
         folder = path.parent
+        if folder.name in BESIDE and folder.parent == ROOT:
+            folder, path = ROOT / "cac_tf", ROOT / "cac_tf" / name
         while not (folder / "BUILD").exists():
             folder = folder.parent
         inside = path.relative_to(folder)

@@ -1,32 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What type checkers and editors see of the package."""
+"""The stubs: what type checkers and editors see, and `lazy_loader` imports."""
 
+import ast
 import importlib
-import runpy
+import types
+
+import pytest
 
 import cac_tf
 from cac_tf import scores
 from tests.conftest import ROOT
 
-
-def test_stubs_name_what_there_is():
-    stubs = runpy.run_path(str(ROOT / "tools" / "stubs.py"))["stubs"]()
-    assert len(stubs) > 10
-    for path, text in stubs.items():
-        assert path.read_text() == text, "run: python tools/stubs.py"
-        package = ".".join(path.parent.relative_to(ROOT).parts)
-        module = importlib.import_module(package)
-        for line in text.splitlines()[2:]:
-            if line == "from cac_tf.batch import beam as beam":
-                continue  # It needs Apache Beam.
-            names = {}
-            exec(line, names)
-            name = line.split()[-1]
-            assert getattr(module, name) is names[name], line
-    assert "MaxLogit" in stubs[ROOT / "cac_tf" / "scores" / "__init__.pyi"]
-    assert scores.MaxLogit.NAME == "max_logit"
+STUBS = sorted((ROOT / "cac_tf").rglob("*.pyi"))
 
 
-def test_nothing_of_others_is_in_the_package():
-    assert not hasattr(cac_tf, "os")
+@pytest.mark.parametrize(
+    "stub", STUBS, ids=lambda path: str(path.parent.relative_to(ROOT))
+)
+def test_stubs_name_what_there_is(stub):
+    name = ".".join(stub.parent.relative_to(ROOT).parts)
+    package = importlib.import_module(name)
+    found = set()
+    for node in ast.walk(ast.parse(stub.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            source = f"{name}.{node.module or ''}".rstrip(".")
+            module = importlib.import_module(source)
+            for alias in node.names:
+                value = getattr(package, alias.name)
+                assert value is getattr(module, alias.name)
+                # A function is not hidden by the module that it is in.
+                is_module = isinstance(value, types.ModuleType)
+                assert is_module == (node.module is None), alias.name
+                assert alias.asname == alias.name  # Else it is private.
+                found.add(alias.name)
+    assert found and sorted(found) == package.__all__ == dir(package)
+
+
+def test_the_class_of_every_score_is_an_attribute():
+    for name in scores.names():
+        own = scores.find(name)
+        if own.__module__.startswith("cac_tf."):
+            assert getattr(scores, own.__name__) is own
+
+
+def test_the_package_is_typed():
     assert (ROOT / "cac_tf" / "py.typed").exists()
+    assert "os" not in dir(cac_tf)

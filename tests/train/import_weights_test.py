@@ -65,7 +65,7 @@ def test_dumped_digits_are_not_mirrored(tmp_path, monkeypatch):
     monkeypatch.setattr(models, "import_authors_weights", imported)
     with pytest.raises(InterruptedError):
         experiments.import_weights(
-            "a.pth", {"dataset": str(path)}, tmp_path / "out"
+            "a.pth", data.DataOptions(str(path)), tmp_path / "out"
         )
     (augmentation,) = augmentations
     assert augmentation.flip == 0.0

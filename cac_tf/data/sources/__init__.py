@@ -6,21 +6,6 @@ another package that registers one (`sources.register`); no other file has to
 change.
 """
 
-from cac_tf import lazy
+import lazy_loader
 
-lazy.package(
-    __name__,
-    {
-        "source": [
-            "ClassChoice",
-            "ClassIds",
-            "DataSource",
-            "LabelledParts",
-            "find",
-            "names",
-            "register",
-            "source_of",
-            "what_is_taken",
-        ],
-    },
-)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -125,11 +125,6 @@ class BenchmarkSets(DataSource):
     def load(
         self, dataset, classes, data_dir, image_size, stream, validation_split
     ):
-        if validation_split not in (None, "authors"):
-            raise ValueError(
-                "validation_split must be 'authors' or None; got "
-                f"{validation_split!r}."
-            )
         images = BenchmarkImages(dataset, data_dir, image_size, stream)
         split = images.default_split
         # Read only if it is needed.

@@ -11,23 +11,16 @@ from cac_tf.data.open_set_dataset import Examples
 from cac_tf.data.open_set_dataset import check_disjoint
 from cac_tf.data.open_set_dataset import check_known
 from cac_tf.data.open_set_dataset import listed
+from cac_tf.data.options import SOURCE_OPTIONS
 from cac_tf.labels import check_class_names
 from cac_tf.registry import Registry
 from cac_tf.registry import did_you_mean
 
-_SOURCES = Registry("data source", "cac_tf.data.sources", named_by_files=False)
+_SOURCES = Registry(
+    "data source", "cac_tf.data.sources", but=("source",), named_by_files=False
+)
 register = _SOURCES.register
 names, find = _SOURCES.names, _SOURCES.get
-
-# Arguments of `load_open_set_dataset` that a source may use. All others say
-# which classes are known and how parts are set apart, for any source.
-SOURCE_OPTIONS = (
-    "data_dir",
-    "image_size",
-    "strict",
-    "stream",
-    "validation_split",
-)
 
 
 class LabelledParts(typing.NamedTuple):
@@ -185,7 +178,8 @@ class DataSource:
     NAME: str | None = None
     # For messages and --help: which data sets these are.
     TAKES = ""
-    # Those of `SOURCE_OPTIONS` that `load` takes; others are refused.
+    # Names of `DataOptions` that `load` takes; others of `SOURCE_OPTIONS` are
+    # refused.
     OPTIONS: tuple[str, ...] = ()
     # Names of data sets that it takes, for "did you mean"; as far as they can
     # be listed.
@@ -229,8 +223,7 @@ class DataSource:
         Args:
             dataset: its name or path, which this source `takes`.
             classes: `ClassChoice`; images of other classes may be left out.
-            **options: the arguments of `load_open_set_dataset` that are named
-                in `OPTIONS`.
+            **options: those of `DataOptions` that are named in `OPTIONS`.
 
         Returns:
             `LabelledParts`; images with values 0...255, or others whose scale
@@ -289,10 +282,6 @@ def class_ids(wanted, class_names, dataset):
     Raises:
         ValueError: a name that is not among them.
     """
-    if isinstance(wanted, str):
-        raise ValueError(
-            f"Names of classes must be a list of texts; got {wanted!r}."
-        )
     # (Looking each one up in the sequence would take N times as long.)
     positions = {name: i for i, name in enumerate(class_names)}
     missing = [name for name in wanted if name not in positions]

@@ -7,11 +7,6 @@ another package that registers one: `@networks.register` on a function of
 model ending in logits.
 """
 
-from cac_tf import lazy
+import lazy_loader
 
-lazy.package(
-    __name__,
-    {
-        "registry": ["find", "names", "register"],
-    },
-)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

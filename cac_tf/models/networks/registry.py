@@ -6,7 +6,9 @@ from typing import Any
 
 from cac_tf.registry import Registry
 
-_NETWORKS = Registry("network", "cac_tf.models.networks")
+_NETWORKS = Registry(
+    "network", "cac_tf.models.networks", but=("network_parts", "registry")
+)
 names, find = _NETWORKS.names, _NETWORKS.get
 
 

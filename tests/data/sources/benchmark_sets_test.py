@@ -267,7 +267,7 @@ def test_a_truncated_file(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dataset": "mnist", "trial": 5}, "trials go from 0 to 4"),
+        ({"dataset": "mnist", "trial": 5}, "trial must be at most 4; got 5"),
         ({"dataset": "mnist", "split_family": "x"}, "neal, miller2020"),
         (
             {"dataset": "mnst"},

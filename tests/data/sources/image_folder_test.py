@@ -402,9 +402,9 @@ def test_a_class_name_that_is_no_utf8(flat_folder, monkeypatch):
         ({"unknown_classes": ["blu"]}, "did you mean 'blue'"),
         ({"unknown_classes": ["red"]}, "both known and unknown: red"),
         ({"negative_classes": ["void"]}, "no training image: void"),
-        ({"image_size": 0}, "image_size must be a whole number"),
+        ({"image_size": 0}, "image_size must be at least 1; got 0"),
         ({"image_size": 16.5}, "image_size must be a whole number"),
-        ({"validation_fraction": 0.0}, "validation_fraction must be in"),
+        ({"validation_fraction": 0.0}, "validation_fraction must be above 0"),
         ({"split_seed": -1}, "split_seed must be"),
     ],
 )

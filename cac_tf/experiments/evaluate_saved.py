@@ -13,12 +13,12 @@ from cac_tf import lazy
 from cac_tf import methods
 from cac_tf import scores as score_rules
 from cac_tf.annotations import Path
+from cac_tf.data import DataOptions
 from cac_tf.data import load_open_set_dataset
 from cac_tf.data import load_unknown_images
 from cac_tf.data.sources import source_of
 from cac_tf.experiments.config import AUTO
 from cac_tf.experiments.config import compared_scores
-from cac_tf.experiments.config import data_in_force
 from cac_tf.experiments.config import scores_named
 from cac_tf.experiments.evaluation import Evaluation
 from cac_tf.experiments.evaluation import evaluate
@@ -46,7 +46,7 @@ class EvaluationConfig:
 
     Args:
         model: path of the .keras file.
-        data: arguments of `data.load_open_set_dataset`; None: those of the
+        data: `data.DataOptions`, or a dict of its fields; None: those of the
             run that the model belongs to.
         recenter: whether class means of the training images become the
             centers, as after training.
@@ -67,7 +67,7 @@ class EvaluationConfig:
     """
 
     model: Path
-    data: dict | None = None
+    data: DataOptions | None = None
     recenter: bool = False
     score: str | None = None
     tta: str | None = SAME
@@ -78,6 +78,8 @@ class EvaluationConfig:
 
     def __post_init__(self):
         object.__setattr__(self, "model", os.fspath(self.model))
+        if self.data is not None:
+            object.__setattr__(self, "data", DataOptions.of(self.data))
         rate = self.true_positive_rate
         if rate is not None and self.threshold is not None:
             raise ValueError(
@@ -148,11 +150,11 @@ def evaluate_saved(
             f"There is no run's config.json beside {config.model}, so the "
             "data must be named: give the dataset."
         )
-    options = trained["data"] if config.data is None else config.data
+    options = config.data or DataOptions.of(trained["data"])
     name_of_method = trained["method"] if trained else None
     method = methods.get(name_of_method) if name_of_method else None
     compared = compared_scores(config.scores or None, method)
-    dataset = load_open_set_dataset(**options)
+    dataset = load_open_set_dataset(options)
     for note in dataset.notes:
         tell("note", note)
     others = {}
@@ -171,7 +173,7 @@ def evaluate_saved(
         model, dataset, name_of_method, compared, unknown_data=others
     )
     settings = {
-        "data": data_in_force(options),
+        "data": options.in_force,
         "model": config.model,
         "model_sha256": sha256,
         "method": name_of_method,
@@ -196,8 +198,8 @@ def evaluate_saved(
 
 def _tfds_folder(options):
     """The folder of prepared TFDS sets, if the data themselves are of TFDS."""
-    is_of_tfds = source_of(options["dataset"]).DATA_DIR_IS_OF_TFDS
-    return options.get("data_dir") if is_of_tfds else None
+    is_of_tfds = source_of(options.dataset).DATA_DIR_IS_OF_TFDS
+    return options.data_dir if is_of_tfds else None
 
 
 def _prepared(config, model, dataset, tell):

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which data, and which of their classes are known: one object for both."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from cac_tf.data.open_set_dataset import TEST_FRACTION
+from cac_tf.options import Options
+from cac_tf.options import described
+from cac_tf.options import field
+from cac_tf.registry import did_you_mean
+
+
+@dataclasses.dataclass(frozen=True)
+class DataOptions(Options):
+    """The data of an experiment, and how their classes and parts are chosen.
+
+    All but `dataset` are given by name. `load_open_set_dataset` refuses those
+    that have no effect with this data set.
+
+    Raises:
+        ValueError: a value that is not allowed.
+
+    Example:
+
+    >>> options = DataOptions("mnist", trial=3, stream=False)
+    >>> options.split_family, options.value_of("split_family")
+    (None, 'neal')
+    >>> options.in_force
+    {'dataset': 'mnist', 'trial': 3, 'stream': False}
+    >>> DataOptions.of(options.in_force) == options
+    True
+    >>> DataOptions("mnist", trial=5)
+    Traceback (most recent call last):
+    ValueError: trial must be at most 4; got 5.
+    """
+
+    # `of_source`: an option that data sources may take; all others hold for
+    # any source. `means`: what it is to leave an option out, where this is the
+    # same for all data that it has an effect on.
+
+    dataset: str = field(help="Name or path of the data set.", kind=str)
+    _: dataclasses.KW_ONLY
+    data_dir: str | None = field(
+        None,
+        "For folder: the folder, with one sub-folder per class, or with "
+        "train/, test/ and optionally validation/ and the classes inside. "
+        "For records: the folder with the TFRecord or Parquet files, whose "
+        "names begin with train, validation or test. For TFDS: its data "
+        "directory.",
+        kind=os.PathLike,
+        of_source=True,
+    )
+    known_classes: tuple[str, ...] | None = field(
+        None,
+        "Names of the known classes; the others are unknown. Default: the "
+        "benchmark's split, if there is one, or that of the .npz file.",
+        kind=tuple,
+    )
+    unknown_classes: tuple[str, ...] | None = field(
+        None,
+        "Names of the unknown classes. Default: those of the benchmark's "
+        "split, else all that are neither known nor negative "
+        "(cifar10_vs_cifar100: those without a counterpart in CIFAR10).",
+        kind=tuple,
+    )
+    negative_classes: tuple[str, ...] | None = field(
+        None,
+        "Names of further classes of the data set that has the known ones "
+        "(cifar10_vs_svhn, cifar10_vs_cifar100: of CIFAR100): their training "
+        "images are negatives, on which a method may train as unknown; they "
+        "are not among the unknown classes. Default: none.",
+        kind=tuple,
+    )
+    split_family: str | None = field(
+        None,
+        "Family of the benchmark's class splits: neal, miller2020, or "
+        "random<n>, which draws n known and n unknown classes. Default: neal.",
+        kind=str,
+        means="neal",
+    )
+    trial: int | None = field(
+        None,
+        "Which of the family's five splits, 0 to 4. Default: 0.",
+        kind=int,
+        at_least=0,
+        at_most=4,
+        means=0,
+    )
+    image_size: int | None = field(
+        None,
+        "Height and width to resample images to. Default: 32, tinyimagenet "
+        "64; for TFDS sets outside the benchmark, their own.",
+        kind=int,
+        at_least=1,
+        at_most=2**13,
+        of_source=True,
+    )
+    stream: bool | None = field(
+        None,
+        "Decode images when they are used, instead of keeping them in memory. "
+        "Default: if they would need more than 1 GiB.",
+        kind=bool,
+        of_source=True,
+    )
+    strict: bool = field(
+        False,
+        "For folder: an unreadable file is an error; else it is skipped and "
+        "named.",
+        of_source=True,
+    )
+    split_seed: int = field(
+        0,
+        "Seed of the choice of validation (and test) images.",
+        at_least=0,
+        at_most=2**32 - 1,
+    )
+    test_fraction: float | None = field(
+        None,
+        "Share of each known class set apart for testing, where the data "
+        f"have no test part. Default: {TEST_FRACTION}.",
+        kind=float,
+        above=0,
+        below=1,
+        means=TEST_FRACTION,
+    )
+    validation_fraction: float | None = field(
+        None,
+        "Share of each known class's training images set apart for "
+        "validation, where the data have no such part. Default: 0.2, "
+        "tinyimagenet 0.1.",
+        kind=float,
+        above=0,
+        below=1,
+    )
+    validation_split: str | None = field(
+        None,
+        "authors: set apart the validation images that the paper's authors "
+        "did, which their released weights have not seen (cifar10, cifar+10, "
+        "cifar+50). Default: chosen by split_seed.",
+        kind=str,
+        choices=("authors",),
+        of_source=True,
+    )
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any] | DataOptions) -> DataOptions:
+        """The options that a dict holds, as `config.json` does.
+
+        Args:
+            options: dict from the names of fields to values; or an object of
+                this class, which is returned.
+
+        Raises:
+            ValueError: a name that is no option, a value that is not allowed,
+                or no `dataset`.
+        """
+        if isinstance(options, DataOptions):
+            return options
+        names = [one.name for one in dataclasses.fields(cls)]
+        for name in options:
+            if name not in names:
+                raise ValueError(
+                    f"There is no option of data {name!r}"
+                    f"{did_you_mean(name, names)} There are: "
+                    f"{', '.join(names)}."
+                )
+        if not options.get("dataset"):
+            raise ValueError("dataset must name a data set.")
+        return cls(**options)
+
+    @property
+    def in_force(self) -> dict[str, Any]:
+        """The options that change something, as `config.json` keeps them."""
+        return {
+            one.name: list(value) if isinstance(value, tuple) else value
+            for one in dataclasses.fields(self)
+            if (value := getattr(self, one.name)) is not None
+            and value not in (one.default, one.metadata.get("means"))
+        }
+
+    def value_of(self, name: str) -> Any:
+        """An option; if it is left out, what that means for any data set."""
+        value = getattr(self, name)
+        return _fields()[name].metadata.get("means") if value is None else value
+
+    def is_given(self, name: str) -> bool:
+        """Whether an option has another value than if it were left out."""
+        return getattr(self, name) != _fields()[name].default
+
+
+DataOptions.__doc__ = described(DataOptions)
+
+
+def _fields():
+    return {one.name: one for one in dataclasses.fields(DataOptions)}
+
+
+# Those that data sources may take.
+SOURCE_OPTIONS = tuple(
+    name for name, one in _fields().items() if one.metadata.get("of_source")
+)
