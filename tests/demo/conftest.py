@@ -20,29 +20,28 @@ def digits():
 def trained_digits(digits):
     """Trained for seconds: much worse than what `cac-train` makes."""
     keras.utils.set_random_seed(0)
-    network = keras.Sequential(
+    classifier = keras.Sequential(
         [
-            keras.Input([8, 8, 1]),
+            keras.Input([None, None, 1]),
+            cac_tf.layers.ImagePreprocessing(8, 8),
+            cac_tf.layers.normalization(*digits.channel_statistics),
             keras.layers.Conv2D(16, 3, activation="relu"),
             keras.layers.Flatten(),
             keras.layers.Dense(32, activation="relu"),
             keras.layers.Dense(6),
         ]
     )
-    model = cac_tf.OpenSetClassifier(
-        network,
-        digits.class_names,
-        preprocessing=cac_tf.layers.ImagePreprocessing(
-            8, 8, *digits.channel_statistics
-        ),
-    )
-    model.compile(
+    classifier.compile(
         keras.optimizers.SGD(0.02, momentum=0.9), cac_tf.losses.CACLoss()
     )
-    model.fit(*digits.train, epochs=10, verbose=0)
-    model.fit_centers(*digits.train)
-    model.calibrate(digits.validation.images, true_positive_rate=0.95)
-    return model
+    classifier.fit(*digits.train, epochs=10, verbose=0)
+    return cac_tf.OpenSetClassifier.from_classifier(
+        classifier,
+        tuple(digits.train),
+        class_names=digits.class_names,
+        score="gamma",
+        validation_data=tuple(digits.validation),
+    )
 
 
 @pytest.fixture(scope="session")
