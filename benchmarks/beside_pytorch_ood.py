@@ -210,7 +210,9 @@ def scores_of_both(pair, fitted_to, scored):
     if ours.IS_FITTED_TO_DATA:
         layer = LastLayer(fitted_to.kernel, fitted_to.bias)
         outputs = {n: getattr(fitted_to, n)[rows] for n in ours.READS}
-        ours.fit(fitted_to.labels[rows], last_layer=layer, **outputs)
+        statistics = ours.fit(
+            fitted_to.labels[rows], last_layer=layer, **outputs
+        )
         getattr(theirs, f"fit_{pair.takes}")(
             torch.tensor(getattr(fitted_to, pair.takes)[rows]),
             torch.tensor(fitted_to.labels[rows]),

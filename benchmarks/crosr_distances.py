@@ -42,9 +42,12 @@ RULES = {
 
 def by_openmax(score, labels, train, known, unknown):
     """AUROC of OpenMax, and the shares of images whose score is 0."""
-    score.fit(labels, **{name: train[name] for name in score.READS})
+    statistics = score.fit(
+        labels, **{name: train[name] for name in score.READS}
+    )
     values = [
-        score.of_arrays(*score.arguments_of(part)) for part in (known, unknown)
+        score.of_arrays(*score.arguments_of(part), **statistics)
+        for part in (known, unknown)
     ]
     zero = [round(float(np.mean(part < 1e-6)), 3) for part in values]
     return {

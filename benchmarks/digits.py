@@ -18,6 +18,7 @@ from cac_tf import methods
 from cac_tf.data import load_open_set_dataset
 from cac_tf.experiments.environment import environment
 from cac_tf.experiments.evaluation import evaluate
+from cac_tf.methods.known_data import open_set_classifier
 from cac_tf.training import Runtime
 from cac_tf.training import TrainingRun
 
@@ -38,7 +39,8 @@ def run_trial(trial, seed):
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         run = TrainingRun(Runtime(seed), folder)
-        model = method.train(dataset, recipe, run)
+        classifier = method.train(dataset, recipe, run)
+    model = open_set_classifier(classifier, dataset, "gamma")
     seconds = time.monotonic() - started
     model.calibrate(dataset.validation.images, true_positive_rate=0.95)
     return {

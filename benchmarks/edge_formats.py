@@ -22,6 +22,7 @@ from cac_tf.data import load_open_set_dataset
 from cac_tf.experiments.environment import environment
 from cac_tf.export import write_litert
 from cac_tf.export import write_onnx
+from cac_tf.methods.known_data import open_set_classifier
 from cac_tf.metrics import auroc
 from cac_tf.training import Runtime
 from cac_tf.training import TrainingRun
@@ -35,7 +36,8 @@ def train(dataset, folder):
     method = methods.get("cac")
     recipe = method.recipe(**method.preset("digits"))
     run = TrainingRun(Runtime(0), os.path.join(folder, "checkpoints"))
-    model = method.train(dataset, recipe, run)
+    classifier = method.train(dataset, recipe, run)
+    model = open_set_classifier(classifier, dataset, "gamma")
     model.calibrate(dataset.validation.images, true_positive_rate=0.95)
     return model
 

@@ -109,13 +109,13 @@ def start(kind, folder):
     method = methods.get("cac")
     recipe = method.recipe()
     with tempfile.TemporaryDirectory() as run:
-        model = method.build_model(
-            dataset, recipe, TrainingRun(Runtime(0), run)
-        )
+        parts = method.parts(dataset, recipe, TrainingRun(Runtime(0), run))
+    classifier = parts.classifier()
+    training = method.training(classifier, dataset, recipe)
     batches = Batches(dataset.train, recipe.batch_size, seed=0)
     first = batches[0]
     before_the_step = _peak_bytes()
-    model.train_on_batch(*first)
+    training.train_on_batch(*first)
     batches.close()
     first_step, peak = time.perf_counter() - started, _peak_bytes()
 

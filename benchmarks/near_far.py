@@ -22,7 +22,7 @@ from cac_tf import atomic_files
 from cac_tf import experiments
 from cac_tf.data import load_open_set_dataset
 from cac_tf.data import load_unknown_images
-from cac_tf.methods.known_data import fit_to_known_data
+from cac_tf.methods.known_data import open_set_classifier
 from cac_tf.models import load_model
 
 RESULT = pathlib.Path(__file__).parent / "results" / "near_far.json"
@@ -46,7 +46,12 @@ def measure(weights, dataset_name, method, sources):
         _, path = experiments.import_weights(checkpoint, options, folder)
         model = load_model(path)
     dataset = load_open_set_dataset(options)
-    fit_to_known_data(model, dataset)
+    model = open_set_classifier(
+        model.classifier,
+        dataset,
+        model.score,
+        magnitude=model.magnitude or 10.0,
+    )
     model.calibrate(dataset.validation.images, true_positive_rate=0.95)
     evaluation = experiments.evaluate(
         model,

@@ -96,7 +96,6 @@ def main():
             [keras.Input([_WIDTH]), keras.layers.Dense(10)]
         )
         model = OpenSetClassifier(network, list("abcdefghij"))
-        model.build((None, _WIDTH))
         model.set_threshold(5.0)
         model.export(f"{folder}/saved")
         for kind, write in KINDS.items():

@@ -125,7 +125,6 @@ def in_turns(bare, path, paths, at_once=_BATCH):
 def exported(backbone, shape, path):
     """Path of an export."""
     model = OpenSetClassifier(backbone, list("abcdef"))
-    model.build((None, *shape))
     model.set_threshold(5.0)
     model.export(path)
     return path

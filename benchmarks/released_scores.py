@@ -35,7 +35,7 @@ from cac_tf.experiments.evaluation import evaluate
 from cac_tf.experiments.evaluation import fitted_scores
 from cac_tf.layers import anchored_distances
 from cac_tf.layers import rejection_scores
-from cac_tf.methods.known_data import fit_to_known_data
+from cac_tf.methods.known_data import open_set_classifier
 from cac_tf.metrics import accuracy
 from cac_tf.metrics import aupr
 from cac_tf.metrics import auroc
@@ -111,7 +111,9 @@ def fitted(model, dataset, names=None):
         dataset: the data set.
         names: names of the scores; None for every one.
     """
-    fit_to_known_data(model, dataset)
+    model = open_set_classifier(
+        model.classifier, dataset, "gamma", magnitude=model.magnitude or 10.0
+    )
     rules = [one for one in score_rules() if names is None or one.name in names]
     return model, fitted_scores(model, dataset, rules)
 

@@ -57,19 +57,20 @@ def build(source, program):
 def classifier(num_classes):
     """The benchmark's network, untrained, with class means for centers."""
     keras.utils.set_random_seed(0)
-    model = cac_tf.OpenSetClassifier(
+    parts = cac_tf.models.image_parts(
+        (32, 32, 3),
+        [0.5] * 3,
+        [0.25] * 3,
         cac_tf.models.openset_cnn(num_classes),
-        [f"class {i}" for i in range(num_classes)],
-        preprocessing=cac_tf.layers.ImagePreprocessing(32, 32, 0.5, 0.25),
     )
-    model.build((None, 32, 32, 3))
     rng = np.random.default_rng(0)
     means = 10 * np.eye(num_classes)
-    model.distance_head.assign_class_means(
-        means + rng.normal(0, 0.5, means.shape)
+    return cac_tf.OpenSetClassifier(
+        parts.classifier(),
+        [f"class {i}" for i in range(num_classes)],
+        centers=means + rng.normal(0, 0.5, means.shape),
+        threshold=5.0,
     )
-    model.decision.threshold = 5.0
-    return model
 
 
 def export_bare(model, folder):

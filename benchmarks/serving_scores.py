@@ -38,11 +38,13 @@ def main():
     logits = 9.0 * np.eye(NUM_CLASSES)[labels]
     logits += rng.normal(0, 1, logits.shape)
     rules = [scores.get(name) for name in SCORES]
-    problems = model.fit_scores(rules, images, labels, batch_size=250)
+    statistics, problems = model.fit_scores(
+        rules, images, labels, batch_size=250
+    )
     for rule in rules:
         if rule.name in problems:
             # Those of the logits only; the statistics' values do not matter.
-            rule.fit(labels, logits=logits)
+            statistics[rule.name] = rule.fit(labels, logits=logits)
     with tempfile.TemporaryDirectory() as folder:
         program = os.path.join(folder, "serving_latency")
         serving.build(serving.SOURCE, program)
@@ -52,8 +54,8 @@ def main():
         serving.export_bare(model, bare)
         for rule in rules:
             served = os.path.join(folder, rule.name)
-            scored = model.with_score(rule)
-            scored.decision.threshold = 5.0
+            scored = model.with_score(rule, statistics=statistics[rule.name])
+            scored.set_threshold(5.0)
             scored.export(served)
             result["scores"][rule.name] = serving.compare(
                 program,

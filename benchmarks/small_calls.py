@@ -72,16 +72,19 @@ def one_image(backbone, size):
     """Milliseconds of one image: the whole answer, and the network alone."""
     import tensorflow as tf
 
-    model = cac_tf.OpenSetClassifier(
-        backbone,
-        list("abcdef"),
-        preprocessing=cac_tf.layers.ImagePreprocessing(size, size),
+    classifier = keras.Sequential(
+        [
+            keras.Input([size, size, 3]),
+            cac_tf.layers.ImagePreprocessing(size, size),
+            backbone,
+        ]
     )
+    model = cac_tf.OpenSetClassifier(classifier, list("abcdef"))
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (32, size, size, 3)).astype("float32")
     model.predict_scores(images)
     model.calibrate(images, true_positive_rate=0.9)
-    network = tf.function(lambda x: model.network(x, training=False))
+    network = tf.function(lambda x: model.network(x))
     network = network.get_concrete_function(
         tf.TensorSpec((None, size, size, 3), "float32")
     )

@@ -177,7 +177,7 @@ def queue():
 def chosen_by_known_data(trained):
     """Name of the score that is chosen for the model of a run."""
     _, known, model = read_run(trained.path)
-    score, _ = experiments.choose_score(model, known)
+    score, *_ = experiments.choose_score(model, known)
     return score.name
 
 

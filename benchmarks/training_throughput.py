@@ -81,12 +81,14 @@ def keras_step(precision, options):
     augmentation = None
     if "augmentation" in options:
         augmentation = cac_tf.layers.AffineAugmentation(0.8, 0.5, 10.0)
-    model = cac_tf.OpenSetClassifier(
+    parts = cac_tf.models.image_parts(
+        (SIZE, SIZE, 3),
+        [0.5] * 3,
+        [0.25] * 3,
         openset_cnn(NUM_CLASSES, weight_decay=5e-6),
-        [str(i) for i in range(NUM_CLASSES)],
-        preprocessing=cac_tf.layers.ImagePreprocessing(SIZE, SIZE, 0.5, 0.25),
-        augmentation=augmentation,
+        augmentation,
     )
+    model = parts.classifier()
     model.compile(
         keras.optimizers.SGD(0.01, momentum=0.9),
         cac_tf.losses.CACLoss(),

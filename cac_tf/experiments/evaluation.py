@@ -87,7 +87,7 @@ def evaluate(
     model: OpenSetClassifier,
     dataset: OpenSetDataset,
     method: str | None = "cac",
-    scores: Sequence[str] = (),
+    scores: Sequence[Any] | Mapping[Any, Any] = (),
     batch_size: int = 256,
     unknown_data: Mapping[str, Any] | None = None,
 ) -> Evaluation:
@@ -102,9 +102,9 @@ def evaluate(
         dataset: `OpenSetDataset`.
         method: name of the method, for the record; None if not known.
         scores: further scores to compare the model's own with: names, or
-            `scores.Score` objects, which are fitted to the known data. One
-            that cannot be used with this model or fitted to these data is left
-            out with a warning.
+            `scores.Score` objects, which are fitted to the known data; or what
+            `fitted_scores` gave. One that cannot be used with this model or
+            fitted to these data is left out with a warning.
         batch_size: batch size of the predictions.
         unknown_data: dict from a name to further unknown images. Each set is
             measured by itself against the known test data, as
@@ -134,10 +134,11 @@ def evaluate(
             "Scores that are compared must differ in their names (pass name= "
             f"to them); got {', '.join(names)}."
         )
-    rules = {
-        model.score: model.statistics,
-        **fitted_scores(model, dataset, others, batch_size),
-    }
+    fitted = scores
+    if not isinstance(scores, Mapping):
+        fitted = fitted_scores(model, dataset, others, batch_size)
+    rules = {model.score: model.statistics}
+    rules.update((one, fitted[one]) for one in fitted if one is not model.score)
     unknown_data = unknown_data or {}
     (known, unknown, *further), seconds = _outputs_of_parts(
         model,

@@ -4,6 +4,7 @@
 import keras
 import pytest
 
+from cac_tf import models
 from cac_tf.models import networks
 from cac_tf.models.networks import registry
 
@@ -36,6 +37,17 @@ def small_network(num_classes, input_shape, dropout, weight_decay, seed):
                 ),
             ),
         ]
+    )
+
+
+def parts_of(classifier, network):
+    """`ImageParts` of a trained classifier whose network has this name."""
+    return models.ImageParts(
+        classifier.input_shape[-1],
+        classifier.get_layer("prepare"),
+        None,
+        classifier.get_layer("normalization"),
+        classifier.get_layer(network),
     )
 
 

@@ -10,10 +10,10 @@ import pytest
 from keras import ops
 from scipy import special
 
-import cac_tf
 from cac_tf import experiments
 from cac_tf import losses
 from cac_tf import methods
+from cac_tf import models
 from cac_tf import scores
 from cac_tf.data import Examples
 from cac_tf.data import image_facts
@@ -599,25 +599,22 @@ def test_counterfactual_images_are_of_all_classes(digits, trained, monkeypatch):
     )
     monkeypatch.setattr(
         "cac_tf.methods.osrci.logits_of",
-        lambda model, images: np.full((len(images), 1), -1.0),
+        lambda parts, images: np.full((len(images), 1), -1.0),
     )
     osrci = methods.get("osrci")
-    model = cac_tf.OpenSetClassifier(
-        keras.Sequential(
-            [
-                keras.Input(digits.image_shape),
-                keras.layers.Flatten(),
-                keras.layers.Dense(6),
-            ]
-        ),
-        digits.class_names,
-        score="unknown_class",
+    network = keras.Sequential(
+        [
+            keras.Input(digits.image_shape),
+            keras.layers.Flatten(),
+            keras.layers.Dense(6),
+        ]
     )
+    parts = models.image_parts(digits.image_shape, [0.0], [1.0], network)
     size = by_class.train.size
     for count in (30, size + 3):
         recipe = osrci.recipe(generated_unknowns=count)
         _, rows = osrci.unknowns(
-            model, trained, by_class, recipe, np.random.default_rng(0)
+            parts, trained, by_class, recipe, np.random.default_rng(0)
         )
         assert len(rows) == count
         assert len(set(rows)) == min(count, size)
@@ -630,7 +627,7 @@ def test_counterfactual_images_are_of_all_classes(digits, trained, monkeypatch):
     )
     with pytest.raises(FloatingPointError, match="or search_speed and dist"):
         osrci.unknowns(
-            model, trained, by_class, recipe, np.random.default_rng(0)
+            parts, trained, by_class, recipe, np.random.default_rng(0)
         )
 
 
@@ -639,7 +636,7 @@ def test_no_more_images_are_generated_than_are_used(
 ):
     osrci, asked = methods.get("osrci"), []
 
-    def unknowns(model, generator, dataset, recipe, rng):
+    def unknowns(parts, generator, dataset, recipe, rng):
         asked.append(recipe.generated_unknowns)
         return np.zeros((2, 8, 8, 1), "float32"), np.arange(2)
 
@@ -701,20 +698,17 @@ def test_counterfactual_images_and_their_origins(digits, trained):
         **{**osrci.preset("digits"), "search_speed": 1e-9, "search_steps": 1},
     )
     recipe = dataclasses.replace(recipe, generated_unknowns=20)
-    model = cac_tf.OpenSetClassifier(
-        keras.Sequential(
-            [
-                keras.Input((8, 8, 1)),
-                keras.layers.Flatten(),
-                keras.layers.Dense(6, bias_initializer="ones"),
-            ]
-        ),
-        digits.class_names,
-        score="unknown_class",
+    network = keras.Sequential(
+        [
+            keras.Input((8, 8, 1)),
+            keras.layers.Flatten(),
+            keras.layers.Dense(6, bias_initializer="ones"),
+        ]
     )
+    parts = models.image_parts((8, 8, 1), [0.0], [1.0], network)
     with pytest.warns(UserWarning, match="of 20 counterfactual images still"):
         images, origins = osrci.unknowns(
-            model, trained, digits, recipe, np.random.default_rng(0)
+            parts, trained, digits, recipe, np.random.default_rng(0)
         )
     again = trained.predict(digits.train.images[origins], verbose=0)
     np.testing.assert_allclose(images, again, atol=1e-4)

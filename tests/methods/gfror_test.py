@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """GFROR: its loss by its equation, what its classifier sees, its resume."""
 
-import keras
 import numpy as np
 import pytest
 
-import cac_tf
 from cac_tf import losses
 from cac_tf import methods
 from cac_tf.data import load_open_set_dataset
 from cac_tf.methods.gfror import augmented_inputs
+from cac_tf.methods.known_data import open_set_classifier
 from cac_tf.training import Runtime
 from cac_tf.training import TrainingRun
+from tests.methods.conftest import parts_of
 from tests.methods.killed_training import check_resume
 
 pytestmark = pytest.mark.filterwarnings("ignore:Class .* keeps its anchor")
@@ -77,14 +77,16 @@ def test_loss_against_numpy(rng):
 
 
 def test_the_classifier_sees_image_and_reconstruction(finished, digits):
-    model, run = finished
+    classifier, run = finished
+    model = open_set_classifier(classifier, digits, "max_logit")
+    network = classifier.get_layer("gfror")
     names = [logs["training"] for logs in run.history]
     assert names == ["auto_encoder"] * 2 + ["classifier"] * 2
     images = digits.known_test.images[:20]
     outputs = next(
         model.iterate_outputs(images, names=["reconstruction", "logits"])
     )[0]
-    auto_encoder = model.backbone.get_layer("auto_encoder")
+    auto_encoder = network.get_layer("auto_encoder")
     pixels = np.float32(images) / 255
     reconstruction = np.asarray(auto_encoder(pixels, training=False))
     np.testing.assert_allclose(
@@ -93,7 +95,7 @@ def test_the_classifier_sees_image_and_reconstruction(finished, digits):
     mean, std = digits.channel_statistics
     both = np.concatenate([pixels, reconstruction], axis=-1)
     both = (both - mean[0]) / std[0]
-    features = model.backbone.get_layer("encoder")(both, training=False)
+    features = network.get_layer("encoder")(both, training=False)
     layer = model.network.last_layer
     np.testing.assert_allclose(
         outputs["logits"],
@@ -111,19 +113,21 @@ def test_the_classifier_sees_image_and_reconstruction(finished, digits):
 def test_the_auto_encoder_is_frozen_while_the_classifier_learns(
     finished, trained, tmp_path
 ):
-    model, _ = finished
     longer, _ = trained(tmp_path, epochs=3)
     one, other = (
-        m.backbone.get_layer("auto_encoder").get_weights()
-        for m in (model, longer)
+        m.get_layer("gfror").get_layer("auto_encoder")
+        for m in (finished[0], longer)
     )
+    assert not one.trainable_variables
+    one, other = one.get_weights(), other.get_weights()
     for mine, its in zip(one, other, strict=True):
         np.testing.assert_array_equal(mine, its)
-    assert not model.backbone.get_layer("auto_encoder").trainable_variables
 
 
 def test_the_loss_of_the_auto_encoder_against_numpy(finished, rng):
-    training = augmented_inputs.AutoEncoderTraining(finished[0])
+    training = augmented_inputs.AutoEncoderTraining(
+        parts_of(finished[0], "gfror")
+    )
     images = np.float32(rng.integers(0, 256, (5, 8, 8, 1)))
     outputs = training(images, training=False)
     loss = training.compute_loss(images, None, outputs, training=False)
@@ -138,31 +142,6 @@ def test_resumes_to_the_same_weights(trained, tmp_path):
 
     # Its second training, after one that has ended.
     check_resume(train, "classifier", 1, tmp_path)
-
-
-def test_saved_loaded_and_exported(finished, digits, tmp_path):
-    model, _ = finished
-    model.calibrate(digits.validation.images, true_positive_rate=0.9)
-    images = digits.unknown_test.images[:30]
-    expected = model.predict_open_set(images)
-    model.save(tmp_path / "model.keras")
-    again = cac_tf.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(
-        again.predict_scores(images).unknown_score, expected.unknown_score
-    )
-    # The auto-encoder stays frozen.
-    assert not again.backbone.get_layer("auto_encoder").trainable_variables
-    if keras.backend.backend() != "tensorflow":
-        return
-    import tensorflow as tf
-
-    model.export(tmp_path / "served")
-    served = tf.saved_model.load(str(tmp_path / "served")).signatures
-    answer = served["serving_default"](images=tf.constant(images, tf.float32))
-    np.testing.assert_array_equal(answer["class_id"], expected.class_id)
-    np.testing.assert_allclose(
-        answer["unknown_score"], expected.unknown_score, rtol=1e-4, atol=1e-5
-    )
 
 
 def test_published_values():
@@ -205,8 +184,10 @@ def test_what_is_refused(finished):
 
 
 def test_a_loss_that_is_no_number_ends_the_training(trained, digits, tmp_path):
-    model, _ = trained(tmp_path, epochs=1, auto_encoder_epochs=1)
-    training = augmented_inputs.AutoEncoderTraining(model)
+    classifier, _ = trained(tmp_path, epochs=1, auto_encoder_epochs=1)
+    training = augmented_inputs.AutoEncoderTraining(
+        parts_of(classifier, "gfror")
+    )
     with training.trainable_auto_encoder():
         training.compile(augmented_inputs.adam(1e-3))
         for weight in training.trainable_variables:

@@ -15,11 +15,12 @@ from scipy import special
 from cac_tf import data
 from cac_tf import experiments
 from cac_tf import methods
+from cac_tf import models
 from cac_tf import training
 from cac_tf.experiments.evaluation import evaluate
 from cac_tf.experiments.speed import images_per_second
 from cac_tf.methods import presets
-from cac_tf.methods.known_data import fit_to_known_data
+from cac_tf.methods.known_data import open_set_classifier
 from cac_tf.methods.recipe import Recipe
 from cac_tf.train import cac_train
 
@@ -171,8 +172,11 @@ def test_the_schedule_is_as_long_as_the_training(tmp_path, monkeypatch):
     twice = dataset.train.joined(dataset.train)
     monkeypatch.setattr(method, "training_examples", lambda _: twice)
     values = recipe_of(method, epochs=2, schedule="cosine", batch_size=128)
-    model = method.build_model(dataset, values, digits_run(tmp_path))
-    schedule = model.optimizer._learning_rate
+    classifier = method.parts(
+        dataset, values, digits_run(tmp_path)
+    ).classifier()
+    trained = method.training(classifier, dataset, values)
+    schedule = trained.optimizer._learning_rate
     assert schedule.decay_steps == 2 * -(-twice.size // 128)
 
 
@@ -181,16 +185,17 @@ def test_two_heads_share_features_and_add_their_losses(tmp_path, rng):
     dataset = data.load_open_set_dataset("digits")
     method = methods.get("two_heads")
     values = recipe_of(method, weight_decay=0.0, anchor_weight=0.3)
-    model = method.build_model(dataset, values, digits_run(tmp_path))
+    parts = method.parts(dataset, values, digits_run(tmp_path))
+    trained = method.training(parts.classifier(), dataset, values)
     heads = [
-        model.backbone.get_layer(name) for name in ("logits", "second_logits")
+        parts.network.get_layer(name) for name in ("logits", "second_logits")
     ]
     first, second = (np.array(head.kernel) for head in heads)
     assert first.shape == second.shape and not np.allclose(first, second)
     for head in heads:
         head.kernel.assign(rng.standard_normal(first.shape))
     images, labels = (part[:50] for part in dataset.train)
-    outputs = {k: np.float64(v) for k, v in model(images).items()}
+    outputs = {k: np.float64(v) for k, v in trained(images).items()}
     rows = np.arange(len(labels))
     anchors = 10.0 * np.eye(len(dataset.class_names))
     distances = np.linalg.norm(
@@ -202,7 +207,7 @@ def test_two_heads_share_features_and_add_their_losses(tmp_path, rng):
     cac = np.log1p(others.sum(axis=1)) + 0.3 * own
     logits = outputs["second_logits"]
     entropy = special.logsumexp(logits, axis=1) - logits[rows, labels]
-    actual = model.evaluate(
+    actual = trained.evaluate(
         images, labels, batch_size=50, verbose=0, return_dict=True
     )
     np.testing.assert_allclose(
@@ -214,9 +219,9 @@ TWO_TRAININGS = """
     import dataclasses
 
     from cac_tf import methods
+from cac_tf import models
     from cac_tf import training
     from cac_tf.methods import cac
-    from cac_tf.methods.known_data import fit_to_known_data
 
 
     @dataclasses.dataclass(frozen=True)
@@ -229,23 +234,16 @@ TWO_TRAININGS = """
         recipe = Recipe
 
         def train(self, dataset, recipe, run):
-            model = self.build_model(dataset, recipe, run)
+            classifier = self.parts(dataset, recipe, run).classifier()
             run.fit(
-                model,
+                self.training(classifier, dataset, recipe),
                 dataset.train,
                 stages=[training.Stage(recipe.warm_up_epochs)],
                 batch_size=recipe.batch_size,
                 name="warm_up",
             )
-            run.fit(
-                model,
-                dataset.train,
-                dataset.validation,
-                stages=recipe.stages,
-                batch_size=recipe.batch_size,
-            )
-            fit_to_known_data(model, dataset)
-            return model
+            self.fit_classifier(classifier, dataset, recipe, run)
+            return classifier
 
 
     methods.register(WarmedUp())
@@ -348,8 +346,9 @@ def test_cross_entropy_learns_the_digits(tmp_path):
     """All baselines reject; OpenMax is fitted by the training."""
     digits = data.load_open_set_dataset("digits", trial=0)
     method = methods.get("cross_entropy")
-    run = digits_run(tmp_path, score="openmax")
-    model = method.train(digits, recipe_of(method, epochs=8), run)
+    run = digits_run(tmp_path)
+    classifier = method.train(digits, recipe_of(method, epochs=8), run)
+    model = open_set_classifier(classifier, digits, "openmax")
     assert run.history[-1]["val_accuracy"] > 0.95
     assert (
         run.history[-1]["val_cross_entropy"]
@@ -376,8 +375,10 @@ def test_a_score_that_cannot_be_fitted_is_left_out(tmp_path):
     """Untrained, most classes have no correct example for OpenMax."""
     digits = data.load_open_set_dataset("digits", trial=0)
     method = methods.get("cross_entropy")
-    model = method.build_model(digits, method.recipe(), digits_run(tmp_path))
-    model.build((None, *digits.image_shape))
+    parts = method.parts(digits, method.recipe(), digits_run(tmp_path))
+    model = models.OpenSetClassifier(
+        parts.classifier(), digits.class_names, "max_softmax"
+    )
     with pytest.warns(UserWarning, match="'openmax.*' is left out"):
         metrics = evaluate(model, digits, scores=method.scores).metrics
     assert list(metrics["scores"]) == ["max_softmax", "max_logit"]
@@ -391,16 +392,17 @@ def test_class_means_with_mirror_images(tmp_path):
     method = methods.get("cac")
     for flip in (0.0, 0.5):
         recipe = recipe_of(method, flip=flip)
-        model = method.build_model(digits, recipe, digits_run(tmp_path))
+        parts = method.parts(digits, recipe, digits_run(tmp_path))
+        classifier = parts.classifier()
         images, labels = digits.train
         if flip:
             images = np.concatenate([images, images[:, :, ::-1]])
             labels = np.r_[labels, labels]
-        logits = np.float64(model.predict_scores(images).logits)
+        logits = np.float64(classifier.predict(images, verbose=0))
         is_correct = logits.argmax(axis=1) == labels
         present = np.unique(labels[is_correct])
-        with pytest.warns(UserWarning, match="keeps its anchor"):
-            fit_to_known_data(model, digits)
+        with pytest.warns(UserWarning, match="keep their anchors"):
+            model = open_set_classifier(classifier, digits, "gamma")
         for label in present:
             expected = logits[is_correct & (labels == label)].mean(axis=0)
             np.testing.assert_allclose(

@@ -888,7 +888,6 @@ def test_auto_is_a_score_of_known_data(finished, tmp_path, capsys):
     saved = cac_tf.load_model(out / "model.keras")
     assert saved.score.name == metrics["score"]
     assert saved.threshold == pytest.approx(metrics["threshold"])
-    assert saved.score.is_fitted
 
 
 def test_auto_does_not_need_the_methods_own_score(monkeypatch, tmp_path):
@@ -899,7 +898,7 @@ def test_auto_does_not_need_the_methods_own_score(monkeypatch, tmp_path):
 
     own = type(methods.get("cross_entropy"))
     monkeypatch.setattr(own, "scores", ("openmax", "max_softmax"))
-    monkeypatch.setattr(scores.OpenMax, "finish_fit", too_few)
+    monkeypatch.setattr(scores.OpenMax, "finish", too_few)
     config = experiments.ExperimentConfig(
         {"dataset": "digits"},
         method="cross_entropy",

@@ -121,7 +121,6 @@ def test_import_loads_next_to_nothing():
 def saved(tmp_path_factory):
     backbone = keras.Sequential([keras.Input([4]), keras.layers.Dense(2)])
     model = cac_tf.OpenSetClassifier(backbone, ["left", "right"])
-    model.build((None, 4))
     path = tmp_path_factory.mktemp("model") / "model.keras"
     model.save(path)
     return path
