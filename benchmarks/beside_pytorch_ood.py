@@ -16,6 +16,7 @@ Writes benchmarks/results/beside_pytorch_ood.json.
 """
 
 import argparse
+import functools
 import pathlib
 import time
 import typing
@@ -174,8 +175,9 @@ def compare(pair, fitted_to, scored, repeats):
     for _ in range(repeats):
         ours, theirs = pair.ours(), pair.theirs()
         outputs = {n: getattr(fitted_to, n) for n in ours.READS}
+        statistics = {}
         if ours.IS_FITTED_TO_DATA:
-            _, took = seconds(
+            statistics, took = seconds(
                 ours.fit, fitted_to.labels, last_layer=layer, **outputs
             )
             times["fit"][0].append(took)
@@ -183,7 +185,8 @@ def compare(pair, fitted_to, scored, repeats):
             _, took = seconds(fit, theirs_fit, labels)
             times["fit"][1].append(took)
         arguments = [getattr(scored, name) for name in ours.READS]
-        _, took = seconds(ours.of_arrays, *arguments)
+        of_arrays = functools.partial(ours.of_arrays, **statistics)
+        _, took = seconds(of_arrays, *arguments)
         times["score"][0].append(took)
         predict = getattr(theirs, f"predict_{pair.takes}")
         _, took = seconds(predict, theirs_scored)
@@ -206,7 +209,7 @@ def compare(pair, fitted_to, scored, repeats):
 def scores_of_both(pair, fitted_to, scored):
     """Scores after fits to the first rows."""
     rows = slice(0, _FEW)
-    ours, theirs = pair.ours(), pair.theirs()
+    ours, theirs, statistics = pair.ours(), pair.theirs(), {}
     if ours.IS_FITTED_TO_DATA:
         layer = LastLayer(fitted_to.kernel, fitted_to.bias)
         outputs = {n: getattr(fitted_to, n)[rows] for n in ours.READS}
@@ -217,7 +220,8 @@ def scores_of_both(pair, fitted_to, scored):
             torch.tensor(getattr(fitted_to, pair.takes)[rows]),
             torch.tensor(fitted_to.labels[rows]),
         )
-    own = ours.of_arrays(*(getattr(scored, name) for name in ours.READS))
+    arguments = [getattr(scored, name) for name in ours.READS]
+    own = ours.of_arrays(*arguments, **statistics)
     predict = getattr(theirs, f"predict_{pair.takes}")
     other = predict(torch.tensor(getattr(scored, pair.takes)))
     return np.float64(own), np.float64(np.asarray(other))
