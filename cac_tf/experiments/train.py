@@ -169,17 +169,17 @@ def _train_in(folder, config, runtime, dataset, tensorboard, tell):
         check_enough_for(scores.get(score), dataset)
         with runtime.scope():
             classifier = method.train(dataset, recipe, run)
-            model = open_set_classifier(
-                classifier,
-                dataset,
-                score,
-                magnitude=_magnitude(recipe),
-                tta=config.tta,
-            )
     except ValueError:
         # If the method refuses the recipe, nothing is left behind.
         folder.remove_if_nothing_was_trained()
         raise
+    model = open_set_classifier(
+        classifier,
+        dataset,
+        score,
+        magnitude=_magnitude(recipe),
+        tta=config.tta,
+    )
     if config.score == AUTO:
         chosen, statistics, separations = choose_score(model, dataset)
         tell("chosen", chosen.name, separations)

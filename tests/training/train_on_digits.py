@@ -6,7 +6,7 @@
 
 Three batches of 64 images and one of 61; 65 to validate with. Random numbers
 are left out: on TensorFlow they are those of each device. WHAT: "few" writes
-the weights, centers, theta and scores after an epoch, of the benchmark network
+the weights, centers, threshold and scores after an epoch, of the benchmark network
 and of a small one without batch normalization; "whole" does, and then trains a
 run in two stages that is interrupted and goes on with one device, beside one
 that was never interrupted, and prints the measures of both.
@@ -22,6 +22,7 @@ import numpy as np
 from cac_tf import data
 from cac_tf import experiments
 from cac_tf import methods
+from cac_tf.methods.known_data import open_set_classifier
 from cac_tf.models import networks
 from cac_tf.training import Processes
 from cac_tf.training import Runtime
@@ -75,12 +76,13 @@ def _train_on_few(path, runtime, network):
     )
     run = TrainingRun(runtime, path)
     with runtime.scope():
-        model = method.train(few, recipe, run)
-    theta = model.calibrate(few.validation.images, true_positive_rate=0.9)
+        classifier = method.train(few, recipe, run)
+    model = open_set_classifier(classifier, few, "gamma")
+    threshold = model.calibrate(few.validation.images, true_positive_rate=0.9)
     history = run.history[0].values()
     np.savez(
         f"{path}.npz",
-        theta=theta,
+        threshold=threshold,
         history=[v for v in history if not isinstance(v, str)],
         scores=model.predict_scores(few.unknown_test.images).unknown_score,
         **{f"weight {i}": v for i, v in enumerate(model.get_weights())},
