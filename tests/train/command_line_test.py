@@ -57,7 +57,7 @@ METRICS = {
 }
 QUICK = ["--dataset=digits", "--epochs=3", "--test_fraction=0.5"]
 
-pytestmark = pytest.mark.filterwarnings("ignore:Class .* keeps its anchor")
+pytestmark = pytest.mark.filterwarnings("ignore:These classes keep their anchors")
 
 
 def run(binary, *arguments):
