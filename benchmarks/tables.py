@@ -633,7 +633,7 @@ def near_far_table():
     runs = json.loads((RESULTS / "near_far.json").read_text())["runs"]
     lines = [
         "| weights, unknown images | gamma | max_logit | max_softmax | energy "
-        "| vim | knn, k = 1, bank of 10,000 | accepted at theta |",
+        "| vim | knn, k = 1, bank of 10,000 | accepted |",
         "| --- |" + " ---: |" * 7,
     ]
     for key, run in runs.items():

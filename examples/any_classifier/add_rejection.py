@@ -59,11 +59,12 @@ NETWORKS = {
 def add_rejection(classifier, data, score, output_dir):
     """Score, threshold, report and SavedModel for a trained classifier."""
     model = cac_tf.OpenSetClassifier.from_classifier(
-        classifier, data.class_names, score=score
+        classifier,
+        data.train,
+        class_names=data.class_names,
+        score=score,
+        validation_data=data.validation,  # of which 95 % are accepted
     )
-    model.fit_centers(*data.train)
-    model.calibrate(data.validation.images, true_positive_rate=0.95)
-
     model.save(os.path.join(output_dir, "model.keras"))
     model.export(os.path.join(output_dir, "serving", "1"))
     evaluation = cac_tf.experiments.evaluate(

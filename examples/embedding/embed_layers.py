@@ -3,13 +3,14 @@
 
     python examples/embedding/embed_layers.py --images=photos --export_to=out/1
 
-Takes a backbone of `keras.applications`, gives it the distance layer and the
-CAC loss, trains it on a folder of images (`photos/<class>/*`), puts class
-means in the place of the anchors, sets the threshold on images held back,
-and exports a SavedModel that answers with a class or -1.
+Trains a network of `keras.applications` by the CAC loss on a folder of images
+(`photos/<class>/*`), puts distances to the anchors, rejection scores and the
+decision behind its logits, sets the threshold on images held back, and exports
+a SavedModel that answers with a class or -1.
 
-`cac_tf.OpenSetClassifier` does all of this by itself, and more: use the
-layers where the model has to stay your own.
+`cac_tf.OpenSetClassifier.from_classifier` does all this by itself, and puts
+class means in the place of the anchors: use the layers where the model has to
+stay your own.
 """
 
 import argparse
@@ -40,39 +41,31 @@ def build_backbone(size, weights):
     return backbone
 
 
-def build_model(num_classes, size, weights="imagenet"):
-    """From pixels in 0...255 to distances, and the model up to the logits."""
+def build_classifier(num_classes, size, weights="imagenet"):
+    """From pixels in 0...255 to logits."""
     images = keras.Input((size, size, 3), name="images")
     # What MobileNetV2 was trained on: [-1, 1].
     x = keras.layers.Rescaling(1 / 127.5, offset=-1)(images)
     x = build_backbone(size, weights)(x)
     # Logits have no activation, and stay float32 under mixed precision.
-    logits = keras.layers.Dense(num_classes, dtype="float32")(x)
-    head = cac_tf.layers.AnchoredDistance(num_classes, name="distance_head")
-    distances = head(logits)
-    return keras.Model(images, distances), keras.Model(images, logits)
+    logits = keras.layers.Dense(num_classes, dtype="float32", name="logits")(x)
+    return keras.Model(images, logits)
 
 
-def class_means(logits, labels, anchors):
-    """Means over what is classified correctly; else the class's anchor."""
-    is_correct = logits.argmax(axis=1) == labels
-    return np.stack(
-        [
-            logits[is_correct & (labels == index)].mean(axis=0)
-            if (is_correct & (labels == index)).any()
-            else anchor
-            for index, anchor in enumerate(anchors)
-        ]
-    )
-
-
-def with_decision(model, theta):
-    """The model that answers: a class index, or -1 for unknown."""
-    distances = model.output
+def with_gamma(classifier):
+    """The model with rejection scores, one for each class, small = it."""
+    distances = cac_tf.layers.AnchoredDistance()(classifier.output)
     gamma = cac_tf.layers.RejectionScore(name="gamma")(distances)
-    decide = cac_tf.layers.OpenSetDecision(threshold=theta, name="class_id")
-    answers = {"class_id": decide(gamma), "gamma": gamma}
-    return keras.Model(model.input, answers)
+    return keras.Model(classifier.input, gamma)
+
+
+def with_decision(scoring, threshold):
+    """The model that answers: a class index, or -1 for unknown."""
+    decide = cac_tf.layers.OpenSetDecision(threshold, name="class_id")
+    gamma = scoring.output
+    return keras.Model(
+        scoring.input, {"class_id": decide(gamma), "gamma": gamma}
+    )
 
 
 def load_images(folder, size):
@@ -85,7 +78,7 @@ def load_images(folder, size):
 
 
 def main(arguments=None):
-    """Trains, re-centers, calibrates and exports."""
+    """Trains, calibrates and exports."""
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -104,13 +97,14 @@ def main(arguments=None):
     order = np.random.default_rng(0).permutation(len(images))
     held_back, rest = np.split(order, [len(order) // 5])
 
-    model, to_logits = build_model(len(names), flags.size, flags.weights)
-    model.compile(
+    classifier = build_classifier(len(names), flags.size, flags.weights)
+    # The largest logit is that of the nearest anchor.
+    classifier.compile(
         keras.optimizers.Adam(1e-3),
         cac_tf.losses.CACLoss(),
-        metrics=[cac_tf.metrics.NearestCenterAccuracy()],
+        metrics=["accuracy"],
     )
-    model.fit(
+    classifier.fit(
         images[rest],
         labels[rest],
         epochs=flags.epochs,
@@ -118,26 +112,17 @@ def main(arguments=None):
         verbose=2,
     )
 
-    head = model.get_layer("distance_head")
-    means = class_means(
-        to_logits.predict(images[rest], verbose=0),
-        labels[rest],
-        anchors=head.centers,
+    scoring = with_gamma(classifier)
+    gamma = scoring.predict(images[held_back], verbose=0)
+    threshold = cac_tf.decision.threshold_for_true_positive_rate(
+        gamma.min(axis=1), 0.95
     )
-    # What `fit` compiled knows the anchors alone; it is not called again.
-    head.replace_centers(means)
-    gamma = cac_tf.layers.rejection_scores(
-        head(to_logits.predict(images[held_back], verbose=0))
-    )
-    theta = cac_tf.decision.threshold_for_true_positive_rate(
-        np.asarray(gamma).min(axis=1), 0.95
-    )
-    answering = with_decision(model, theta)
+    answering = with_decision(scoring, threshold)
     answering.export(flags.export_to, verbose=False)
     answers = answering.predict(images[held_back], verbose=0)
     is_accepted = answers["class_id"] != -1
     print(
-        f"Classes: {', '.join(names)}. Theta {theta:.4g} accepts "
+        f"Classes: {', '.join(names)}. The threshold {threshold:.4g} accepts "
         f"{is_accepted.mean():.1%} of the images held back. SavedModel: "
         f"{flags.export_to}"
     )

@@ -50,20 +50,19 @@ def token_ids(vocabulary=None):
     )
 
 
-def make_model(names):
-    """From token ids to one of the topics, or unknown."""
-    backbone = keras.Sequential(
+def make_classifier(num_topics):
+    """From token ids to a logit for each topic."""
+    classifier = keras.Sequential(
         [
             keras.Input([LENGTH], dtype="int32"),
             keras.layers.Embedding(WORDS, 32, mask_zero=True),
             keras.layers.GlobalAveragePooling1D(),
             keras.layers.Dropout(0.3),
-            keras.layers.Dense(len(names)),
+            keras.layers.Dense(num_topics),
         ]
     )
-    model = cac_tf.OpenSetClassifier(backbone, names, score="gamma")
-    model.compile(keras.optimizers.Adam(0.01), cac_tf.losses.CACLoss())
-    return model
+    classifier.compile(keras.optimizers.Adam(0.01), cac_tf.losses.CACLoss())
+    return classifier
 
 
 def main(arguments=None):
@@ -95,9 +94,14 @@ def main(arguments=None):
         x_rest, y_rest, test_size=0.5, stratify=y_rest, random_state=0
     )
 
-    model = make_model(list(KNOWN))
-    model.fit(x_train, y_train, epochs=flags.epochs, verbose=0)
-    model.fit_centers(x_train, y_train)
+    classifier = make_classifier(len(KNOWN))
+    classifier.fit(x_train, y_train, epochs=flags.epochs, verbose=0)
+    model = cac_tf.OpenSetClassifier.from_classifier(
+        classifier,
+        (x_train, y_train),
+        class_names=list(KNOWN),
+        score="gamma",
+    )
     model.calibrate(x_val, true_positive_rate=0.9)
     os.makedirs(flags.output_dir, exist_ok=True)
     model.save(os.path.join(flags.output_dir, "model.keras"))

@@ -98,10 +98,11 @@ def main(arguments=None):
     train(classifier, data, flags.fine_rate, flags.fine_epochs)
 
     model = cac_tf.OpenSetClassifier.from_classifier(
-        classifier, data.class_names
+        classifier,
+        data.train,
+        class_names=data.class_names,
+        validation_data=data.validation,  # of which 95 % are accepted
     )
-    model.fit_centers(*data.train)
-    model.calibrate(data.validation.images, true_positive_rate=0.95)
     evaluation = cac_tf.experiments.evaluate(model, data, "cross_entropy")
     for sentence in cac_tf.reporting.verdict(evaluation.metrics):
         print(sentence)

@@ -55,8 +55,9 @@ def test_a_classifier_of_keras_applications(example, rng):
         if isinstance(layer, keras.layers.BatchNormalization):
             layer.momentum = 0.0
     classifier(x, training=True)  # Those get averages: of this batch.
+    y = np.arange(12) % 3
     model = cac_tf.OpenSetClassifier.from_classifier(
-        classifier, names, score="knn"
+        classifier, (x, y), class_names=names, score="knn"
     )
     outputs = model.outputs_of(x, ["logits", "features"])
     probabilities = classifier(x, training=False)

@@ -69,14 +69,14 @@ def test_those_closest_to_the_threshold(example, job):
         str(folder / "model.keras"), [str(folder / "photos")], str(output), 3
     )
     scores = expected.unknown_score[~expected.is_unknown]
-    (theta,) = {
+    (threshold,) = {
         row["threshold"]
         for row in pyarrow.parquet.read_table(output).to_pylist()
         if row["threshold"] is not None
     }
     np.testing.assert_allclose(
         [margin for _, margin in close],
-        np.sort(theta - scores)[:3],
+        np.sort(threshold - scores)[:3],
         rtol=1e-3,
         atol=1e-4,
     )
