@@ -87,34 +87,35 @@ def blobs(rng, num_classes=3, rows=240, width=5):
     return inputs.astype("float32"), labels
 
 
-def small_classifier(
-    num_classes=3, width=5, names=None, backbone=None, **kwargs
-):
-    """A compiled classifier on vectors that trains in a second."""
-    backbone = backbone or keras.Sequential(
+def small_classifier(num_classes=3, width=5, network=None):
+    """A compiled Keras classifier on vectors that trains in a second."""
+    classifier = network or keras.Sequential(
         [keras.Input([width]), keras.layers.Dense(num_classes)]
     )
-    names = names or [f"class {i}" for i in range(num_classes)]
-    model = cac_tf.OpenSetClassifier(backbone, names, **kwargs)
-    model.compile(
-        optimizer=keras.optimizers.SGD(0.1, momentum=0.9),
-        loss=cac_tf.losses.CACLoss(),
+    classifier.compile(
+        keras.optimizers.SGD(0.1, momentum=0.9),
+        cac_tf.losses.CACLoss(),
         metrics=["accuracy"],
     )
-    return model
+    return classifier
 
 
 @pytest.fixture(scope="session")
 def trained_blobs():
-    """A trained, re-centered, calibrated model, with inputs and labels.
+    """A calibrated model with class means, with inputs and labels.
 
     Shared by tests that change nothing.
     """
     keras.utils.set_random_seed(0)
     x, y = blobs(np.random.default_rng(0))
-    model = small_classifier()
-    model.fit(x, y, epochs=20, verbose=0)
-    model.fit_centers(x, y)
+    classifier = small_classifier()
+    classifier.fit(x, y, epochs=20, verbose=0)
+    model = cac_tf.OpenSetClassifier.from_classifier(
+        classifier,
+        (x, y),
+        class_names=["class 0", "class 1", "class 2"],
+        score="gamma",
+    )
     model.calibrate(x, true_positive_rate=0.9)
     return model, x, y
 
@@ -134,24 +135,26 @@ def trained_pictures():
     pictures = np.maximum(grey, ground[digits.target][:, None, None])
     pictures, labels = np.uint8(pictures.round()), digits.target
     known = labels < 3
-    backbone = keras.Sequential(
+    classifier = keras.Sequential(
         [
             keras.Input([12, 10, 3]),
+            cac_tf.layers.ImagePreprocessing(12, 10),
+            cac_tf.layers.normalization(0.2, 0.3),
             keras.layers.Conv2D(8, 3, strides=2, activation="relu"),
             keras.layers.Flatten(),
             keras.layers.Dense(3),
         ]
     )
-    model = cac_tf.OpenSetClassifier(
-        backbone,
-        ["zero", "one", "zwei ©"],
-        preprocessing=cac_tf.layers.ImagePreprocessing(12, 10, 0.2, 0.3),
-    )
-    model.compile(
+    classifier.compile(
         keras.optimizers.SGD(0.05, momentum=0.9), cac_tf.losses.CACLoss()
     )
-    model.fit(pictures[known], labels[known], epochs=5, verbose=0)
-    model.fit_centers(pictures[known], labels[known])
+    classifier.fit(pictures[known], labels[known], epochs=5, verbose=0)
+    model = cac_tf.OpenSetClassifier.from_classifier(
+        classifier,
+        (pictures[known], labels[known]),
+        class_names=["zero", "one", "zwei ©"],
+        score="gamma",
+    )
     model.calibrate(pictures[known], true_positive_rate=0.9)
     places = np.concatenate(
         [np.flatnonzero(known)[:24], np.flatnonzero(~known)[:24]]
