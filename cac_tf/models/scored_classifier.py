@@ -115,11 +115,12 @@ class ScoredClassifier(keras.Model):
                 f"These are not the statistics of the score "
                 f"{self.score.name!r}: {error}."
             ) from error
+        # In one order, because Keras' files know weights by their place.
         self._names_of_statistics = tuple(sorted(statistics))
-        for name, values in statistics.items():
+        for name in self._names_of_statistics:
             # Each an attribute of its own: TensorFlow's checkpoints do not
             # hold weights that are kept in a dict.
-            weight = self._weight(f"score_{name}", values)
+            weight = self._weight(f"score_{name}", statistics[name])
             setattr(self, f"statistic_{name}", weight)
 
     def _weight(self, name, values):
