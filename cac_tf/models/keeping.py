@@ -48,6 +48,7 @@ class Kept(keras.Model):
                 "The name of a model file must end in .keras; got "
                 f"{filepath!r}. (A SavedModel is written by export.)"
             )
+        self.require_same_classifier()
         if os.path.exists(filepath) and not overwrite:
             raise FileExistsError(f"{filepath} exists; pass overwrite=True.")
         with atomic_files.replacing(filepath) as temporary:
