@@ -87,9 +87,9 @@ def blobs(rng, num_classes=3, rows=240, width=5):
     return inputs.astype("float32"), labels
 
 
-def small_classifier(num_classes=3, width=5):
+def small_classifier(num_classes=3, width=5, network=None):
     """A compiled Keras classifier on vectors that trains in a second."""
-    classifier = keras.Sequential(
+    classifier = network or keras.Sequential(
         [keras.Input([width]), keras.layers.Dense(num_classes)]
     )
     classifier.compile(

@@ -51,7 +51,7 @@ class Interrupts(keras.callbacks.Callback):
             raise KeyboardInterrupt
 
 
-@pytest.mark.filterwarnings("ignore:These classes keep their anchors")
+@pytest.mark.filterwarnings("ignore:These classes keep")
 def test_the_numbers_of_a_run_are_kept(tmp_path):
     """Of one on the way from its checkpoint, then of the finished one."""
     keep = load_benchmark("keep_run").keep

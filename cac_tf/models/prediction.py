@@ -6,16 +6,12 @@ import typing
 import keras
 import numpy as np
 
-from cac_tf import metrics
 from cac_tf.decision import rule
 from cac_tf.labels import UNKNOWN
 from cac_tf.labels import UNKNOWN_NAME
-from cac_tf.labels import check_labels
 from cac_tf.models import input_checks
 from cac_tf.models.inputs import RawInputs
 
-# Outputs of the model's score.
-OF_SCORE = ("unknown_score", "predicted_class_id")
 # What must be finite wherever it is requested, and its name in messages.
 _CHECKED = {
     "logits": "Logits",
@@ -214,71 +210,3 @@ def decisions_of(scores, threshold, class_names):
         gamma=scores.gamma,
         distances=scores.distances,
     )
-
-
-def calibration_scores(batches, num_classes, known_only):
-    """Unknown scores and predicted classes of a classifier's outputs.
-
-    Args:
-        batches: iterator of outputs, labels or None, inputs, and the position
-            of the batch.
-        num_classes: N.
-        known_only: whether rows labelled -1 are left out, and labels matter.
-
-    Returns:
-        (n,) float32 scores and (n,) int32 class ids.
-
-    Raises:
-        ValueError: invalid labels.
-    """
-    scores, class_ids = [np.empty(0, "float32")], [np.empty(0, "int32")]
-    for outputs, labels, _, place in batches:
-        is_wanted = np.ones(len(outputs["unknown_score"]), bool)
-        if known_only and labels is not None:
-            labels = check_labels(
-                labels, num_classes, allow_unknown=True, where=place
-            )
-            is_wanted = labels != UNKNOWN
-        scores.append(outputs["unknown_score"][is_wanted])
-        class_ids.append(outputs["predicted_class_id"][is_wanted])
-    return np.concatenate(scores), np.concatenate(class_ids)
-
-
-def measures_of(batches, num_classes, threshold):
-    """What `OpenSetClassifier.evaluate` returns; see there.
-
-    Args:
-        batches: iterator of outputs, labels or None, inputs, and the position
-            of the batch.
-        num_classes: N.
-        threshold: a number, one for each class, or None.
-
-    Raises:
-        ValueError: no labels, or invalid ones.
-    """
-    parts = []
-    for outputs, labels, _, place in batches:
-        if labels is None:
-            raise ValueError("evaluate needs labels: pass y.")
-        labels = check_labels(
-            labels, num_classes, allow_unknown=True, where=place
-        )
-        parts.append((labels, *(outputs[name] for name in OF_SCORE)))
-    if not parts:
-        raise ValueError("There are no inputs to evaluate.")
-    labels, scores, class_ids = map(np.concatenate, zip(*parts, strict=True))
-    is_known = labels != UNKNOWN
-    found = {}
-    if is_known.any():
-        found["accuracy"] = metrics.accuracy(
-            labels[is_known], class_ids[is_known]
-        )
-    if is_known.any() and not is_known.all():
-        found["auroc"] = metrics.auroc(scores[is_known], scores[~is_known])
-    if threshold is not None:
-        of_rows = rule.threshold_of_rows(np.float32(threshold), class_ids)
-        accepted = rule.accepts(scores, np.asarray(of_rows))
-        for name, rows in (("true", is_known), ("false", ~is_known)):
-            if rows.any():
-                found[f"{name}_positive_rate"] = float(accepted[rows].mean())
-    return found

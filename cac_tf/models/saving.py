@@ -8,8 +8,8 @@ import zipfile
 import keras
 
 from cac_tf.annotations import Path
+from cac_tf.models.keeping import claimed_bytes
 from cac_tf.models.open_set_classifier import OpenSetClassifier
-from cac_tf.models.open_set_classifier import claimed_bytes
 
 # Keras stores the members of its files as they are, and weights hardly shrink
 # where somebody has compressed them; a member that expands to more than this

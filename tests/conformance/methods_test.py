@@ -26,7 +26,7 @@ from cac_tf.training import TrainingRun
 
 pytestmark = [
     # After one epoch not every class is right once, nor does every score fit.
-    pytest.mark.filterwarnings("ignore:These classes keep their anchors"),
+    pytest.mark.filterwarnings("ignore:These classes keep"),
     pytest.mark.filterwarnings("ignore:The score .* is left out"),
     pytest.mark.filterwarnings("ignore:.* counterfactual images still show"),
 ]

@@ -47,7 +47,7 @@ def test_the_same_pixels(both):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:These classes keep their anchors")
+@pytest.mark.filterwarnings("ignore:These classes keep")
 def test_the_same_training_and_evaluation(both, tmp_path):
     """Bit for bit: streaming changes where pixels come from and no more."""
     results = []

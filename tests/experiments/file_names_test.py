@@ -13,7 +13,7 @@ from cac_tf.experiments.run_folder import read_config
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:These classes keep their anchors")
+@pytest.mark.filterwarnings("ignore:These classes keep")
 @pytest.mark.filterwarnings("ignore:.* known examples are too few")
 def test_a_run_on_such_files_is_finished(rng, tmp_path):
     """Names appear as escapes, in JSON and in the report."""

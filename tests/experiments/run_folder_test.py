@@ -240,7 +240,7 @@ class Deletes(keras.callbacks.Callback):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:These classes keep their anchors")
+@pytest.mark.filterwarnings("ignore:These classes keep")
 def test_a_training_whose_folder_is_deleted(tmp_path):
     """It ends at the next checkpoint, and leaves nothing in its way."""
     config = experiments.ExperimentConfig(
@@ -258,7 +258,7 @@ def test_a_training_whose_folder_is_deleted(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:These classes keep their anchors")
+@pytest.mark.filterwarnings("ignore:These classes keep")
 def test_other_threads_are_told_when_a_run_goes_on(tmp_path):
     config = experiments.ExperimentConfig(
         {"dataset": "digits", "test_fraction": 0.8}, recipe={"epochs": 1}

@@ -21,7 +21,7 @@ from cac_tf.training import TrainingRun
 from tests import execution
 from tests.methods.killed_training import check_resume
 
-pytestmark = pytest.mark.filterwarnings("ignore:These classes keep their anchors")
+pytestmark = pytest.mark.filterwarnings("ignore:These classes keep")
 
 
 @pytest.fixture(scope="module")

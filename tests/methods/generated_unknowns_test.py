@@ -275,7 +275,7 @@ class _Copy(keras.callbacks.Callback):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*still show a known class")
-@pytest.mark.filterwarnings("ignore:These classes keep their anchors")
+@pytest.mark.filterwarnings("ignore:These classes keep")
 def test_osrci_goes_on_where_it_was_interrupted(
     digits, network, tmp_path, monkeypatch
 ):

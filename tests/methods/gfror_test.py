@@ -14,7 +14,7 @@ from cac_tf.training import TrainingRun
 from tests.methods.conftest import parts_of
 from tests.methods.killed_training import check_resume
 
-pytestmark = pytest.mark.filterwarnings("ignore:These classes keep their anchors")
+pytestmark = pytest.mark.filterwarnings("ignore:These classes keep")
 
 QUICK = {
     "epochs": 2,

@@ -218,7 +218,7 @@ def on_pixels():
     return model
 
 
-@pytest.mark.filterwarnings("ignore:These classes keep their anchors")
+@pytest.mark.filterwarnings("ignore:These classes keep")
 @pytest.mark.parametrize("name", calls_on_pixels())
 def test_what_cannot_be_pixels_is_refused(name, on_pixels, rng):
     call = calls_on_pixels()[name]
@@ -243,7 +243,7 @@ def test_what_cannot_be_pixels_is_refused(name, on_pixels, rng):
             call(on_pixels, x)
 
 
-@pytest.mark.filterwarnings("ignore:These classes keep their anchors")
+@pytest.mark.filterwarnings("ignore:These classes keep")
 @pytest.mark.parametrize(
     "name", [n for n in calls_on_pixels() if n != "train_on_batch"]
 )

@@ -27,7 +27,7 @@ KNOWN = 7  # The digits 7, 8 and 9 are unknown.
 pytestmark = [
     # Some of the data have twenty rows, with random labels.
     pytest.mark.filterwarnings("ignore:.* too few to guarantee"),
-    pytest.mark.filterwarnings("ignore:These classes keep their anchors"),
+    pytest.mark.filterwarnings("ignore:These classes keep"),
 ]
 
 _ONE_COLUMN = (

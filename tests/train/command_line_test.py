@@ -57,7 +57,7 @@ METRICS = {
 }
 QUICK = ["--dataset=digits", "--epochs=3", "--test_fraction=0.5"]
 
-pytestmark = pytest.mark.filterwarnings("ignore:These classes keep their anchors")
+pytestmark = pytest.mark.filterwarnings("ignore:These classes keep")
 
 
 def run(binary, *arguments):

@@ -31,7 +31,7 @@ def assert_exact(folder, name):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:These classes keep their anchors")
+@pytest.mark.filterwarnings("ignore:These classes keep")
 def test_devices_give_the_weights_of_one(tmp_path):
     # Processes of their own: in one, TensorFlow takes one number of devices.
     for arguments in (["4", "few"], ["1", "few"], ["2", "whole"]):

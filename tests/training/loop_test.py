@@ -20,7 +20,7 @@ from tests.conftest import ROOT
 from tests.conftest import small_classifier
 
 # Three epochs are not always enough for every class.
-pytestmark = pytest.mark.filterwarnings("ignore:These classes keep their anchors")
+pytestmark = pytest.mark.filterwarnings("ignore:These classes keep")
 
 
 class Interrupt(keras.callbacks.Callback):

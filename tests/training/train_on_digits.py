@@ -6,7 +6,7 @@
 
 Three batches of 64 images and one of 61; 65 to validate with. Random numbers
 are left out: on TensorFlow they are those of each device. WHAT: "few" writes
-the weights, centers, threshold and scores after an epoch, of the benchmark network
+the weights, threshold and scores after an epoch, of the benchmark network
 and of a small one without batch normalization; "whole" does, and then trains a
 run in two stages that is interrupted and goes on with one device, beside one
 that was never interrupted, and prints the measures of both.

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How an open-set classifier is kept: files, exports, copies.
+
+Whatever is kept belongs together: centers, statistics and threshold are those
+of one classifier and one score.
+"""
+
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+from typing import Self
+
+import keras
+import numpy as np
+
+from cac_tf import atomic_files
+from cac_tf import scores as score_rules
+from cac_tf.annotations import Config
+from cac_tf.annotations import Path
+
+# Raised when saved models become other ones.
+_FORMAT = 5
+
+
+class Kept(keras.Model):
+    """Base of `OpenSetClassifier`: saving, exporting, its config.
+
+    A subclass also derives from `ScoredClassifier`.
+    """
+
+    def save(
+        self, filepath: Path, overwrite: bool = True, **kwargs: Any
+    ) -> Any:
+        """Saves the whole model: classifier, centers, score, threshold, names.
+
+        The file is written under a temporary name and then renamed, so a full
+        disk or a killed process leaves an earlier file intact.
+
+        Raises:
+            ValueError: the name does not end in `.keras`.
+            FileExistsError: the file exists, and `overwrite` is false.
+            RuntimeError: a shared classifier was trained on.
+        """
+        filepath = os.fspath(filepath)
+        if not filepath.endswith(".keras"):
+            raise ValueError(
+                "The name of a model file must end in .keras; got "
+                f"{filepath!r}. (A SavedModel is written by export.)"
+            )
+        self.require_same_classifier()
+        if os.path.exists(filepath) and not overwrite:
+            raise FileExistsError(f"{filepath} exists; pass overwrite=True.")
+        with atomic_files.replacing(filepath) as temporary:
+            super().save(temporary, overwrite=True, **kwargs)
+
+    def export(
+        self,
+        filepath: Path,
+        format: str = "tf_saved_model",
+        verbose: bool | None = None,
+    ) -> None:
+        """Writes a SavedModel with the rejection rule built in.
+
+        `export.write_saved_model` says what it answers;
+        `export.write_model_folder` makes a whole folder for TF Serving. The
+        graph holds stock TensorFlow operations only.
+
+        Args:
+            filepath: folder to write. It is written under a temporary name
+                and then renamed, so it is never incomplete.
+            format: "tf_saved_model". (Other formats: `cac_tf.export`.)
+            verbose: whether Keras prints what it wrote.
+
+        Raises:
+            ValueError: no threshold, another format.
+            FileExistsError: `filepath` exists.
+            RuntimeError: Keras runs on another backend than TensorFlow, the
+                classifier holds a compiled function with a fused operation,
+                which no server knows, or a shared one was trained on.
+        """
+        from cac_tf.export import write_saved_model
+
+        if format != "tf_saved_model":
+            raise ValueError(
+                f'format must be "tf_saved_model"; got {format!r}. '
+                "export.write_litert and export.write_onnx write others."
+            )
+        self.require_same_classifier()
+        write_saved_model(self, filepath, verbose=bool(verbose))
+
+    # ---- weights in files -------------------------------------------------
+
+    def save_own_variables(self, store: Any) -> None:
+        # (Every way to a file comes here: save, save_weights, pickle.)
+        self.require_same_classifier()
+        super().save_own_variables(store)
+        # Weights of another score may have the same shapes.
+        store["score"] = np.frombuffer(self._identity.encode(), "uint8")
+
+    def load_own_variables(self, store: Any) -> None:
+        found = np.asarray(store["score"]).tobytes().decode()
+        if found != self._identity:
+            raise ValueError(
+                f"The weights belong to a model with the score {found}, and "
+                "their threshold is one of that score; this model has "
+                f"{self._identity}."
+            )
+        names = list(store.keys())  # (Keras' stores have no other way.)
+        super().load_own_variables(
+            {name: store[name] for name in names if name != "score"}
+        )
+
+    @property
+    def _identity(self):
+        config = self.score.get_config()
+        settings = ", ".join(f"{k}={v!r}" for k, v in sorted(config.items()))
+        return f"{type(self.score).__name__}({settings})"
+
+    # ---- config -----------------------------------------------------------
+
+    def get_config(self) -> Config:
+        serialize = keras.saving.serialize_keras_object
+        # (Arrays are weights; here are their shapes.)
+        return {
+            "format": _FORMAT,
+            "name": self.name,
+            "classifier": serialize(self.classifier),
+            "class_names": list(self.class_names),
+            "score": serialize(self.score),
+            "centers": self.magnitude
+            if self.has_anchors
+            else list(self.class_centers.shape),
+            "statistics": {
+                name: list(value.shape)
+                for name, value in self.statistics.items()
+            },
+            "features_layer": self.network.features_layer,
+            "tta": self.tta,
+            "input_shape": list(self.inputs_taken.shape),
+        }
+
+    @classmethod
+    def from_config(
+        cls, config: Config, custom_objects: Mapping[str, Any] | None = None
+    ) -> Self:
+        config = dict(config)
+        found = config.pop("format", None)
+        if found != _FORMAT:
+            raise ValueError(
+                "The model was saved by another version of cac_tf (its format "
+                f"is {found}, this version's {_FORMAT}). Make it again, or "
+                "load it with the version that saved it."
+            )
+        # Scores are imported, and so known to Keras, when one is looked up.
+        score_rules.names()
+        for key in ("classifier", "score"):
+            config[key] = keras.saving.deserialize_keras_object(
+                config[key], custom_objects=custom_objects
+            )
+
+        # Only their shapes are known.
+        if not isinstance(config["centers"], (int, float)):
+            config["centers"] = np.zeros(config["centers"], "float32")
+        config["statistics"] = {
+            name: np.zeros(shape, "float32")
+            for name, shape in config["statistics"].items()
+        }
+        model = cls(**config)
+        # Until the weights are loaded, nothing is finite.
+        for weight in model._own_weights:
+            weight.assign(np.full(weight.shape, np.nan))
+        return model
+
+
+def claimed_bytes(config: Config) -> int:
+    """Bytes of the weights that a config of `OpenSetClassifier` speaks of.
+
+    Those of the classifier, which Keras makes, do not count. A config of
+    another format claims nothing: it is refused before a weight is made.
+    """
+    if config.get("format") != _FORMAT:
+        return 0
+    shapes = list(config["statistics"].values())
+    if not isinstance(config["centers"], (int, float)):
+        shapes.append(config["centers"])
+    return 4 * sum(math.prod(shape) for shape in shapes)
