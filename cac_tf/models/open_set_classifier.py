@@ -125,12 +125,12 @@ class OpenSetClassifier(keras.Model):
                 f"The score {self._score.name!r} has no statistics: "
                 "from_classifier and with_score fit it to known data."
             )
-        for name, values in (statistics or {}).items():
+        for name in self._names_of_statistics:
             # Each an attribute of its own: TensorFlow's checkpoints do not
-            # hold weights that are kept in a dict.
-            setattr(
-                self, f"statistic_{name}", self._weight(f"score_{name}", values)
-            )
+            # hold weights that are kept in a dict. In the order of the config,
+            # because Keras saves weights by their place.
+            weight = self._weight(f"score_{name}", (statistics or {})[name])
+            setattr(self, f"statistic_{name}", weight)
         self.decision = OpenSetDecision(name="decision")
         self.decision.build((None, len(names)))
         # (So TensorFlow knows what a SavedModel of its own takes.)

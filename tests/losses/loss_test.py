@@ -142,7 +142,7 @@ def test_rows_that_do_not_count_repeat_one_that_does(values, mode):
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_an_ignored_class_has_no_part(rng, reduction, weighted, shape):
-    """As if its rows were not there, in value and gradient, whatever is in it."""
+    """As if its rows were not there, in value and gradient."""
     logits = np.float32(5 * rng.standard_normal((6, 3)))
     labels = np.array([0, -1, 2, 1, -1, 0])
     counted = labels >= 0
