@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """All that depends on private attributes of Keras, and nothing else.
 
-What is used: `Layer._tracker` and `Layer._untrack_variable`, for weights that
-come after a layer was built, as Keras' own layers have them; a tensor's
-`_keras_history`, an operation's `_inbound_nodes` and a functional model's
-`_nodes_by_depth` (of a Sequential model: `_functional`), to find what goes into
-its last layer; a trainer's `_distribute_strategy` and `_maybe_symbolic_build`,
-to build a model where replicas differ in their rows; the iterator over the
-batches of JAX' trainer and the placement of values on devices, for a last batch
-that does not divide and for several processes; a metric's `_direction`, by
-which callbacks know which values are better; and `Layer._flatten_layers`, for
-the precisions and the tables inside a model. tests/keras_private_test.py runs
-on the lowest and on the newest Keras that pyproject.toml allows.
+What is used: a tensor's `_keras_history`, an operation's `_inbound_nodes` and a
+functional model's `_nodes_by_depth` (of a Sequential model: `_functional`), to
+find what goes into its last layer; a trainer's `_distribute_strategy` and
+`_maybe_symbolic_build`, to build a model where replicas differ in their rows;
+the iterator over the batches of JAX' trainer and the placement of values on
+devices, for a last batch that does not divide and for several processes; a
+metric's `_direction`, by which callbacks know which values are better; and
+`Layer._flatten_layers`, for the precisions and the tables inside a model.
+tests/keras_private_test.py runs on the lowest and on the newest Keras that
+pyproject.toml allows.
 """
 
 import contextlib

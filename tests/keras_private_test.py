@@ -8,9 +8,7 @@ import ast
 import json
 import subprocess
 import sys
-import zipfile
 
-import h5py
 import keras
 import numpy as np
 import pytest
@@ -22,8 +20,6 @@ from tests import execution
 from tests.conftest import ROOT
 
 PRIVATE = {
-    "_tracker",
-    "_untrack_variable",
     "_keras_history",
     "_inbound_nodes",
     "_nodes_by_depth",
@@ -33,187 +29,6 @@ PRIVATE = {
     "_direction",
     "_flatten_layers",
 }
-
-
-@keras.saving.register_keras_serializable(package="Tests")
-class Notes(layers.Layer):
-    """Adds to its inputs a scale, and notes that come after the building."""
-
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        object.__setattr__(self, "notes", None)
-
-    def build(self, input_shape):
-        self.scale = self.add_weight(name="scale", shape=(), initializer="ones")
-        self.built = True
-
-    def note(self, values, **options):
-        values = np.asarray(values)
-        if self.notes is None:
-            made = keras_private.add_late_weight(
-                self, "notes", values.shape, "zeros", **options
-            )
-            object.__setattr__(self, "notes", made)
-        self.notes.assign(values)
-
-    def forget(self):
-        keras_private.forget_weight(self, self.notes)
-        object.__setattr__(self, "notes", None)
-
-    def call(self, inputs):
-        if self.notes is None:
-            return inputs * self.scale
-        return inputs * self.scale + ops.convert_to_tensor(self.notes)
-
-    def get_build_config(self):
-        shape = None if self.notes is None else list(self.notes.shape)
-        return {"input_shape": [None, 2], "notes": shape}
-
-    def build_from_config(self, config):
-        self.build(config["input_shape"])
-        if config["notes"] is not None:
-            self.note(np.zeros(config["notes"], "float32"))
-
-
-@pytest.fixture
-def model():
-    return keras.Sequential([keras.Input([2]), Notes(name="notes")])
-
-
-def saved_arrays(path):
-    """Every array of weights in a .keras file."""
-    arrays = []
-
-    def take(_, item):
-        if isinstance(item, h5py.Dataset):
-            arrays.append(np.asarray(item))
-
-    with (
-        zipfile.ZipFile(path) as archive,
-        archive.open("model.weights.h5") as file,
-        h5py.File(file, "r") as weights,
-    ):
-        weights.visititems(take)
-    return arrays
-
-
-# ---- weights that come late ------------------------------------------------
-
-
-def test_a_late_weight_is_one_of_the_layers_and_the_models(model):
-    layer = model.layers[0]
-    layer.note(np.float32([3, 4]))
-    assert [w.name for w in layer.weights] == ["scale", "notes"]
-    assert [w.name for w in layer.trainable_weights] == ["scale"]
-    assert [w.name for w in layer.non_trainable_weights] == ["notes"]
-    assert any(w is layer.notes for w in model.weights)
-    assert any(w is layer.notes for w in model.non_trainable_variables)
-    assert layer.notes.path.endswith("notes/notes")
-    scale, notes = model.get_weights()
-    np.testing.assert_array_equal(notes, [3, 4])
-    model.set_weights([scale, np.float32([5, 6])])
-    np.testing.assert_array_equal(model(np.ones((1, 2))), [[6, 7]])
-
-
-@pytest.mark.parametrize("trainable", [False, True])
-def test_a_late_weight_is_trained_if_it_says_so(model, trainable):
-    layer = model.layers[0]
-    layer.note(np.float32([0, 0]), trainable=trainable)
-    model.compile(keras.optimizers.SGD(0.5), "mse")
-    model.fit(np.zeros((8, 2)), np.ones((8, 2)), epochs=20, verbose=0)
-    expected = [1.0, 1.0] if trainable else [0.0, 0.0]
-    np.testing.assert_allclose(layer.notes, expected, atol=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("values", "dtype"), [([1.5, -2.0], "float32"), (True, "bool")]
-)
-def test_a_late_weight_is_saved_and_loaded(model, tmp_path, values, dtype):
-    layer = model.layers[0]
-    layer.note(np.asarray(values, dtype), dtype=dtype)
-    assert keras.backend.standardize_dtype(layer.notes.dtype) == dtype
-    model.save_weights(tmp_path / "m.weights.h5")
-    layer.note(np.zeros_like(values))
-    model.load_weights(tmp_path / "m.weights.h5")
-    np.testing.assert_array_equal(layer.notes, values)
-    if dtype == "bool":
-        return
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(loaded.layers[0].notes, values)
-    x = np.float32([[1, 2], [3, 4]])
-    np.testing.assert_array_equal(
-        loaded.predict(x, verbose=0), model.predict(x, verbose=0)
-    )
-
-
-def test_a_forgotten_weight_is_not_saved(model, tmp_path):
-    layer = model.layers[0]
-    layer.note(np.float32([7, 8]))
-    model.save(tmp_path / "with.keras")
-    layer.forget()
-    assert [w.name for w in model.weights] == ["scale"]
-    model.save(tmp_path / "without.keras")
-    assert any(a.shape == (2,) for a in saved_arrays(tmp_path / "with.keras"))
-    (scale,) = saved_arrays(tmp_path / "without.keras")
-    assert scale.shape == ()
-    loaded = keras.saving.load_model(tmp_path / "without.keras")
-    assert loaded.layers[0].notes is None
-    # Another one of another shape may take its place.
-    layer.note(np.float32([[1, 2]]))
-    model.save(tmp_path / "again.keras")
-    loaded = keras.saving.load_model(tmp_path / "again.keras")
-    assert loaded.layers[0].notes.shape == (1, 2)
-
-
-def test_a_trainable_weight_can_be_forgotten(model):
-    layer = model.layers[0]
-    layer.note(np.float32([7, 8]), trainable=True)
-    assert len(model.trainable_weights) == 2
-    layer.forget()
-    assert [w.name for w in model.trainable_weights] == ["scale"]
-
-
-def add_weight(layer):
-    layer.add_weight(name="more", shape=(), initializer="zeros")
-
-
-def test_the_layer_is_locked_again():
-    layer = Notes()
-    layer(np.zeros((1, 2), "float32"))
-    for change in (lambda: layer.note([1.0, 2.0]), layer.forget):
-        change()
-        with pytest.raises(ValueError, match="cannot add new elements"):
-            add_weight(layer)
-    with pytest.raises(ValueError, match="no_such_initializer"):
-        keras_private.add_late_weight(layer, "x", (), "no_such_initializer")
-    with pytest.raises(ValueError, match="cannot add new elements"):
-        add_weight(layer)
-
-
-def test_a_layer_that_was_not_locked_stays_so():
-    layer = Notes()
-    layer.note([1.0, 2.0])
-    add_weight(layer)
-    assert {w.name for w in layer.weights} == {"notes", "more"}
-
-
-def test_a_late_weight_keeps_its_precision():
-    """Under a policy that computes in half precision, in every call."""
-    seen = []
-
-    class Watching(Notes):
-        def call(self, inputs):
-            value = ops.convert_to_tensor(self.notes)
-            seen.append(keras.backend.standardize_dtype(value.dtype))
-            return inputs * self.scale
-
-    layer = Watching(dtype="mixed_bfloat16")
-    layer.build((None, 2))
-    layer.note(np.float32([1.001, 2.0]))
-    layer(np.zeros((1, 2), "float32"))
-    assert seen == ["float32"]
-
 
 # ---- graphs ----------------------------------------------------------------
 
@@ -432,12 +247,14 @@ def test_layers_inside_are_found_at_any_depth():
 
 
 def test_the_direction_of_a_metric():
-    assert keras_private.mode_of(keras.metrics.MeanSquaredError()) == "min"
-    assert keras_private.mode_of(keras.metrics.AUC()) == "max"
-    metric = keras.metrics.Mean()
-    assert keras_private.mode_of(metric) is None
-    keras_private.set_direction(metric, "down")
-    assert keras_private.mode_of(metric) == "min"
+    """As Keras' own metrics have it."""
+    for direction, like in (
+        ("down", keras.metrics.MeanSquaredError()),
+        ("up", keras.metrics.AUC()),
+    ):
+        metric = keras.metrics.Mean()
+        keras_private.set_direction(metric, direction)
+        assert metric._direction == like._direction
 
 
 def names_in(source):
@@ -454,10 +271,10 @@ def names_in(source):
 
 
 def test_names_are_found_however_they_are_written():
-    source = "a._tracker\ngetattr(b, '_functional')\n# _inbound_nodes\n"
+    source = "a._direction\ngetattr(b, '_functional')\n# _inbound_nodes\n"
     source += "def _maybe_symbolic_build(): pass\n"
     assert PRIVATE & set(names_in(source)) == {
-        *("_tracker", "_functional", "_maybe_symbolic_build")
+        *("_direction", "_functional", "_maybe_symbolic_build")
     }
 
 

@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike
 
 from cac_tf.annotations import Tensor
 from cac_tf.layers.open_set_decision import nearest_class
-from cac_tf.layers.precision import full_precision
 from cac_tf.scores.registry import register
 from cac_tf.scores.score import Context
 from cac_tf.scores.score import KnownBatch
@@ -76,7 +75,7 @@ class ClassZScore(Score):
     def call(
         self, logits: Tensor, *, mean: Tensor, deviation: Tensor
     ) -> Tensor:
-        logits = full_precision(logits)[:, : mean.shape[0]]
+        logits = logits[:, : mean.shape[0]]
         winner = nearest_class(-logits)
         apart = ops.take(mean, winner) - ops.max(logits, axis=-1)
         return apart / ops.take(deviation, winner)

@@ -9,7 +9,6 @@ from keras import ops
 
 from cac_tf.annotations import Config
 from cac_tf.annotations import Tensor
-from cac_tf.layers.precision import full_precision
 from cac_tf.scores.registry import register
 from cac_tf.scores.score import Score
 
@@ -53,7 +52,7 @@ class Energy(Score):
         self.temperature = float(temperature)
 
     def call(self, logits: Tensor) -> Tensor:
-        scaled = full_precision(logits) / self.temperature
+        scaled = logits / self.temperature
         return -self.temperature * ops.logsumexp(scaled, axis=-1)
 
     def get_config(self) -> Config:

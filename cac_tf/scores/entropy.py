@@ -5,7 +5,6 @@ import keras
 from keras import ops
 
 from cac_tf.annotations import Tensor
-from cac_tf.layers.precision import full_precision
 from cac_tf.scores.registry import register
 from cac_tf.scores.score import Score
 
@@ -33,5 +32,5 @@ class Entropy(Score):
     IS_NON_NEGATIVE = True
 
     def call(self, logits: Tensor) -> Tensor:
-        logs = ops.log_softmax(full_precision(logits), axis=-1)
+        logs = ops.log_softmax(logits, axis=-1)
         return ops.sum(-ops.exp(logs) * logs, axis=-1)

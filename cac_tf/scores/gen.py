@@ -9,7 +9,6 @@ from keras import ops
 from cac_tf.annotations import Config
 from cac_tf.annotations import Tensor
 from cac_tf.arguments import whole_number
-from cac_tf.layers.precision import full_precision
 from cac_tf.layers.rejection_score import share_of_others
 from cac_tf.scores.registry import register
 from cac_tf.scores.score import Score
@@ -62,7 +61,6 @@ class GEN(Score):
         self.classes = whole_number("classes", classes)
 
     def call(self, logits: Tensor) -> Tensor:
-        logits = full_precision(logits)
         # 1 - p would round to 0 where the prediction is confident.
         others = ops.log(share_of_others(-logits))
         terms = ops.exp(

@@ -13,7 +13,6 @@ from cac_tf import lazy
 from cac_tf.annotations import Config
 from cac_tf.annotations import Tensor
 from cac_tf.layers.anchored_distance import dense_distances
-from cac_tf.layers.precision import full_precision
 from cac_tf.scores.registry import register
 from cac_tf.scores.score import Context
 from cac_tf.scores.score import KnownBatch
@@ -161,7 +160,7 @@ class Mahalanobis(Score):
         whitening: Tensor,
         means: Tensor,
     ) -> Tensor:
-        offsets = full_precision(features) - center
+        offsets = features - center
         whitened = ops.matmul(offsets, whitening)
         distances = dense_distances(whitened, means)
         return ops.square(ops.min(distances, axis=-1))

@@ -5,7 +5,6 @@ import keras
 from keras import ops
 
 from cac_tf.annotations import Tensor
-from cac_tf.layers.precision import full_precision
 from cac_tf.scores.registry import register
 from cac_tf.scores.score import Score
 
@@ -32,4 +31,4 @@ class MaxLogit(Score):
     NAME, READS = "max_logit", ("logits",)
 
     def call(self, logits: Tensor) -> Tensor:
-        return -ops.max(full_precision(logits), axis=-1)
+        return -ops.max(logits, axis=-1)

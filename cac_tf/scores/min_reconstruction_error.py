@@ -5,7 +5,6 @@ import keras
 from keras import ops
 
 from cac_tf.annotations import Tensor
-from cac_tf.layers.precision import full_precision
 from cac_tf.scores.registry import register
 from cac_tf.scores.score import Score
 
@@ -42,4 +41,4 @@ class MinReconstructionError(Score):
     IS_NON_NEGATIVE = True
 
     def call(self, reconstruction_errors: Tensor) -> Tensor:
-        return ops.min(full_precision(reconstruction_errors), axis=-1)
+        return ops.min(reconstruction_errors, axis=-1)

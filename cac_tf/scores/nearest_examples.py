@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike
 from cac_tf.annotations import Config
 from cac_tf.annotations import Tensor
 from cac_tf.arguments import whole_number
-from cac_tf.layers.precision import full_precision
 from cac_tf.scores.score import Context
 from cac_tf.scores.score import KnownBatch
 from cac_tf.scores.score import Score
@@ -108,9 +107,9 @@ class NearestExamplesScore(Score):
 
     def call(self, *values: Tensor, bank: Tensor) -> Tensor:
         *others, features = values
-        unit = full_precision(features)
-        length = ops.sqrt(ops.sum(ops.square(unit), axis=-1, keepdims=True))
-        unit = unit / ops.where(length > 0.0, length, 1.0)
+        squared = ops.sum(ops.square(features), axis=-1, keepdims=True)
+        length = ops.sqrt(squared)
+        unit = features / ops.where(length > 0.0, length, 1.0)
         similarities = ops.matmul(unit, ops.transpose(bank))
         if self.neighbours == 1:
             nearest = ops.max(similarities, axis=-1, keepdims=True)

@@ -9,7 +9,6 @@ from keras import ops
 
 from cac_tf import lazy
 from cac_tf.annotations import Tensor
-from cac_tf.layers.precision import full_precision
 from cac_tf.scores.nearest_examples import NearestExamplesScore
 from cac_tf.scores.registry import register
 from cac_tf.scores.score import KnownBatch
@@ -64,5 +63,5 @@ class NNGuide(NearestExamplesScore):
         return special.logsumexp(batch["logits"], axis=-1)
 
     def from_similarities(self, nearest: Tensor, logits: Tensor) -> Tensor:
-        energy = ops.logsumexp(full_precision(logits), axis=-1)
+        energy = ops.logsumexp(logits, axis=-1)
         return -energy * ops.mean(nearest, axis=-1)

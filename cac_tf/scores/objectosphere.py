@@ -5,7 +5,6 @@ import keras
 from keras import ops
 
 from cac_tf.annotations import Tensor
-from cac_tf.layers.precision import full_precision
 from cac_tf.scores.registry import register
 from cac_tf.scores.score import Score
 
@@ -36,6 +35,6 @@ class Objectosphere(Score):
     NAME, READS = "objectosphere", ("logits", "features")
 
     def call(self, logits: Tensor, features: Tensor) -> Tensor:
-        largest = ops.max(ops.softmax(full_precision(logits)), axis=-1)
-        squares = ops.square(full_precision(features))
+        largest = ops.max(ops.softmax(logits), axis=-1)
+        squares = ops.square(features)
         return -largest * ops.sqrt(ops.sum(squares, axis=-1))

@@ -5,7 +5,6 @@ import keras
 from keras import ops
 
 from cac_tf.annotations import Tensor
-from cac_tf.layers.precision import full_precision
 from cac_tf.scores.mahalanobis import Mahalanobis
 from cac_tf.scores.registry import register
 
@@ -57,7 +56,7 @@ class RelativeMahalanobis(Mahalanobis):
     def call(  # type: ignore[override]
         self, features: Tensor, *, background: Tensor, **others: Tensor
     ) -> Tensor:
-        offsets = full_precision(features) - others["center"]
+        offsets = features - others["center"]
         whitened = ops.matmul(offsets, background)
         overall = ops.sum(ops.square(whitened), axis=-1)
         return super().call(features, **others) - overall

@@ -151,6 +151,7 @@ class Score:
         one float tensor for each of `READS`, in that order: "logits",
         "distances" or "gamma", (B, N), "features", (B, D), or any other
         output that a network returns by name; and the statistics by name.
+        `call` gets all of them as float32.
 
     Returns:
         (B,) float32 unknown scores.
@@ -178,8 +179,8 @@ class Score:
 
     def __call__(self, *values: Tensor, **statistics: Tensor) -> Tensor:
         return self.call(
-            *(ops.convert_to_tensor(value) for value in values),
-            **{k: ops.convert_to_tensor(v) for k, v in statistics.items()},
+            *(ops.cast(value, "float32") for value in values),
+            **{k: ops.cast(v, "float32") for k, v in statistics.items()},
         )
 
     @property
@@ -216,8 +217,7 @@ class Score:
         self, *values: np.ndarray, **statistics: np.ndarray
     ) -> np.ndarray:
         """The score of NumPy arrays, as a NumPy array."""
-        tensors = [ops.convert_to_tensor(value, "float32") for value in values]
-        return ops.convert_to_numpy(self(*tensors, **statistics))
+        return ops.convert_to_numpy(self(*values, **statistics))
 
     # ---- statistics -------------------------------------------------------
 

@@ -9,7 +9,6 @@ from numpy.typing import ArrayLike
 
 from cac_tf.annotations import Tensor
 from cac_tf.layers.open_set_decision import nearest_class
-from cac_tf.layers.precision import full_precision
 from cac_tf.scores.registry import register
 from cac_tf.scores.score import Context
 from cac_tf.scores.score import KnownBatch
@@ -75,6 +74,6 @@ class SHE(Score):
     def call(
         self, logits: Tensor, features: Tensor, *, patterns: Tensor
     ) -> Tensor:
-        winner = nearest_class(-full_precision(logits)[:, : patterns.shape[0]])
+        winner = nearest_class(-logits[:, : patterns.shape[0]])
         pattern = ops.take(patterns, winner, axis=0)
-        return -ops.sum(full_precision(features) * pattern, axis=-1)
+        return -ops.sum(features * pattern, axis=-1)

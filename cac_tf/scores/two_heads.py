@@ -9,7 +9,6 @@ from keras import ops
 from numpy.typing import ArrayLike
 
 from cac_tf.annotations import Tensor
-from cac_tf.layers.precision import full_precision
 from cac_tf.scores.registry import register
 from cac_tf.scores.score import Context
 from cac_tf.scores.score import KnownBatch
@@ -76,10 +75,7 @@ class TwoHeads(Score):
         deviation: Tensor,
     ) -> Tensor:
         largest = ops.stack(
-            [
-                ops.max(full_precision(one), axis=-1)
-                for one in (logits, second_logits)
-            ],
+            [ops.max(one, axis=-1) for one in (logits, second_logits)],
             axis=-1,
         )
         apart = mean - largest

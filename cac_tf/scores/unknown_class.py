@@ -5,7 +5,6 @@ import keras
 from keras import ops
 
 from cac_tf.annotations import Tensor
-from cac_tf.layers.precision import full_precision
 from cac_tf.scores.registry import register
 from cac_tf.scores.score import Score
 
@@ -39,6 +38,6 @@ class UnknownClass(Score):
     NAME, READS = "unknown_class", ("logits",)
 
     def call(self, logits: Tensor) -> Tensor:
-        with_unknown = ops.pad(full_precision(logits), ((0, 0), (0, 1)))
+        with_unknown = ops.pad(logits, ((0, 0), (0, 1)))
         probabilities = ops.softmax(with_unknown, axis=-1)
         return probabilities[:, -1] - ops.max(probabilities[:, :-1], axis=-1)

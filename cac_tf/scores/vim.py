@@ -13,7 +13,6 @@ from cac_tf import lazy
 from cac_tf.annotations import Config
 from cac_tf.annotations import Tensor
 from cac_tf.arguments import whole_number
-from cac_tf.layers.precision import full_precision
 from cac_tf.scores.registry import register
 from cac_tf.scores.score import Context
 from cac_tf.scores.score import KnownBatch
@@ -164,11 +163,11 @@ class ViM(Score):
         origin: Tensor,
         residual_space: Tensor,
     ) -> Tensor:
-        offsets = full_precision(features) - origin
+        offsets = features - origin
         # This includes the scale.
         residual = ops.matmul(offsets, residual_space)
         length = ops.sqrt(ops.sum(ops.square(residual), axis=-1))
-        return length - ops.logsumexp(full_precision(logits), axis=-1)
+        return length - ops.logsumexp(logits, axis=-1)
 
     def get_config(self) -> Config:
         return {

@@ -5,9 +5,10 @@ import keras
 import numpy as np
 import pytest
 
-import cac_tf
 from cac_tf import losses
+from cac_tf import metrics
 from cac_tf.losses.loss import select
+from cac_tf.training import ClassifierTraining
 from tests import execution
 
 NUM_CLASSES, ROWS = 4, 12
@@ -21,11 +22,8 @@ def loss(request):
 @pytest.fixture
 def outputs(rng):
     """Outputs of a classifier by name, float64 and well conditioned."""
-    logits = rng.normal(size=(ROWS, NUM_CLASSES)) * 2
-    anchors = 10.0 * np.eye(NUM_CLASSES)
     return {
-        "logits": logits,
-        "distances": np.linalg.norm(logits[:, None] - anchors, axis=-1),
+        "logits": rng.normal(size=(ROWS, NUM_CLASSES)) * 2,
         "features": rng.normal(size=(ROWS, 5)),
     }
 
@@ -60,13 +58,18 @@ def test_values_are_finite_float32_and_reduced(loss, outputs):
     assert values.shape == (ROWS,) and np.isfinite(values).all()
     np.testing.assert_allclose(loss(LABELS, y_pred), values.mean(), rtol=1e-5)
     weights = np.float32(np.arange(ROWS) / ROWS)
-    expected = (values * weights).sum() / ROWS
-    for total in (
-        loss(LABELS, y_pred, weights),
-        loss.reduce(values, weights),
-        loss.of_outputs(LABELS, outputs, weights),
-    ):
-        np.testing.assert_allclose(total, expected, rtol=1e-4)
+    np.testing.assert_allclose(
+        loss(LABELS, y_pred, weights), np.mean(values * weights), rtol=1e-4
+    )
+
+
+def test_an_ignored_class_has_no_part(loss, outputs):
+    y_pred = keras.tree.map_structure(np.float32, read(loss, outputs))
+    kept = LABELS != 1
+    expected = np.asarray(loss.call(LABELS, y_pred))[kept].mean()
+    config = {**loss.get_config(), "ignore_class": 1}
+    found = type(loss).from_config(config)(LABELS, y_pred)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_the_same_in_every_mode(loss, outputs, mode):
@@ -121,23 +124,34 @@ def test_negatives(loss, outputs):
     assert np.isfinite(values[labels < 0]).all() == loss.TAKES_NEGATIVES
 
 
-def test_in_a_classifier(loss, rng, tmp_path):
-    """It trains, and its model is saved and loaded with it."""
-    missing = set(loss.READS) - {"logits", "distances", "gamma", "features"}
+def test_it_trains_a_classifier(loss, rng, tmp_path):
+    """Of logits alone in plain Keras too, which saves it with the model."""
+    missing = set(loss.READS) - {"logits", "features"}
     if missing:
         pytest.skip(f"reads {', '.join(missing)}, outputs of its own method")
     labels = np.r_[LABELS, [-1] * 4] if loss.TAKES_NEGATIVES else LABELS
     x = 0.1 * rng.normal(size=(len(labels), NUM_CLASSES))
     x = np.float32(x + (labels[:, None] == np.arange(NUM_CLASSES)))
-    backbone = keras.Sequential(
-        [keras.Input([4]), keras.layers.Dense(NUM_CLASSES)]
+    inputs = keras.Input([NUM_CLASSES])
+    dense = keras.layers.Dense(NUM_CLASSES)
+    logits = dense(inputs)
+    start = dense.get_weights()
+    outputs = {"logits": logits, "features": inputs}
+    training = ClassifierTraining(keras.Model(inputs, outputs))
+    training.compile(
+        keras.optimizers.SGD(0.01), loss, [metrics.KnownAccuracy()]
     )
-    model = cac_tf.OpenSetClassifier(backbone, list("abcd"))
-    model.compile(keras.optimizers.SGD(0.01), loss, metrics=["accuracy"])
-    history = model.fit(x, labels, epochs=8, verbose=0).history["loss"]
+    history = training.fit(x, labels, epochs=8, verbose=0).history["loss"]
     assert history[-1] < history[0]
+    if loss.READS != ("logits",):
+        return
+    dense.set_weights(start)
+    model = keras.Model(inputs, logits)
+    model.compile(keras.optimizers.SGD(0.01), loss)
+    plain = model.fit(x, labels, epochs=8, verbose=0).history["loss"]
+    np.testing.assert_allclose(plain, history, rtol=1e-5)
     model.save(tmp_path / "model.keras")
-    again = cac_tf.load_model(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
     assert type(again.loss) is type(loss)
     assert again.evaluate(x, labels, verbose=0) == pytest.approx(
         model.evaluate(x, labels, verbose=0)

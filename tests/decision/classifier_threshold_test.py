@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Theta of a classifier: set, by class, kept, the same in every batch."""
+"""A model's threshold: set, by class, kept, the same in every batch."""
 
 import itertools
 import warnings
@@ -11,7 +11,6 @@ import pytest
 import cac_tf
 from cac_tf.decision import calibration
 from tests.conftest import blobs
-from tests.conftest import small_classifier
 
 
 @pytest.fixture(scope="module")
@@ -19,10 +18,14 @@ def model():
     """Trained with some overlap, so that scores differ; not calibrated."""
     keras.utils.set_random_seed(0)
     x, y = inputs_and_labels()
-    classifier = small_classifier()
+    classifier = keras.Sequential([keras.Input([5]), keras.layers.Dense(3)])
+    classifier.compile(
+        keras.optimizers.SGD(0.1, momentum=0.9), cac_tf.losses.CACLoss()
+    )
     classifier.fit(x, y, epochs=15, verbose=0)
-    classifier.fit_centers(x, y)
-    return classifier
+    return cac_tf.OpenSetClassifier.from_classifier(
+        classifier, (x, y), class_names=list("abc"), score="gamma"
+    )
 
 
 def inputs_and_labels():
@@ -84,7 +87,7 @@ def test_scores_that_may_be_negative_take_any_finite_number(model):
 
 @pytest.mark.parametrize("threshold", [0.3, [0.1, 0.2, 0.4], [0.3, 0.3, 0.3]])
 def test_decisions_and_round_trip(model, tmp_path, threshold):
-    """The rule of equation 9, and from disk the very same theta."""
+    """The rule of equation 9, and from disk the very same threshold."""
     x, _ = inputs_and_labels()
     model.threshold = threshold
     theta = np.broadcast_to(np.float32(threshold), 3)
@@ -118,23 +121,23 @@ def test_what_is_given_is_not_what_is_kept(model):
     np.testing.assert_array_equal(model.threshold, np.float32([0.1, 0.2, 0.3]))
 
 
-def test_none_takes_theta_away(model):
+def test_none_takes_the_threshold_away(model):
     x, _ = inputs_and_labels()
     for threshold in (0.3, [0.1, 0.2, 0.3]):
         model.threshold = threshold
         model.threshold = None
         assert model.threshold is None
-        with pytest.raises(ValueError, match=r"no valid threshold.*calibrate"):
+        with pytest.raises(ValueError, match="no threshold.*calibrate"):
             model.predict_open_set(x)
 
 
-def test_no_theta_is_saved_as_none(model, tmp_path):
+def test_no_threshold_is_saved_as_none(model, tmp_path):
     model.threshold = None
     model.save(tmp_path / "model.keras")
     assert cac_tf.load_model(tmp_path / "model.keras").threshold is None
 
 
-def conformal_theta(scores, rate, is_known):
+def conformal_threshold(scores, rate, is_known):
     """Midway between the ranked score and its neighbour, in float64."""
     scores = np.sort(np.float64(scores))
     if is_known:
@@ -145,7 +148,7 @@ def conformal_theta(scores, rate, is_known):
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-def test_one_theta_a_class(model, is_known):
+def test_one_threshold_a_class(model, is_known):
     x, y = inputs_and_labels()
     found = model.predict_scores(x)
     if is_known:
@@ -161,7 +164,7 @@ def test_one_theta_a_class(model, is_known):
     rate = 0.8 if is_known else 0.2
     for label in range(3):
         own = found.predicted_class_id == label
-        expected = conformal_theta(found.unknown_score[own], rate, is_known)
+        expected = conformal_threshold(found.unknown_score[own], rate, is_known)
         assert theta[label] == pytest.approx(expected, rel=1e-4)
         kept = np.mean(found.unknown_score[own] <= theta[label])
         assert kept == pytest.approx(rate, abs=1.5 / own.sum())
@@ -183,7 +186,7 @@ def test_a_class_that_nothing_is_taken_for(model):
 
 @pytest.mark.parametrize("score", ["gamma", "min_distance", "energy"])
 def test_every_example_is_decided_alike_in_any_batch(model, score):
-    """That nearest to theta too: alone, in small batches, all at once."""
+    """The nearest to the threshold too: alone, in small batches, at once."""
     x, _ = inputs_and_labels()
     other = model.with_score(score)
     for rate, by_class in itertools.product((0.5, 0.9), (False, True)):
@@ -191,7 +194,7 @@ def test_every_example_is_decided_alike_in_any_batch(model, score):
         expected = other.predict_open_set(x, batch_size=len(x))
         thetas = np.broadcast_to(theta, 3)[expected.predicted_class_id]
         distance = np.abs(expected.unknown_score - thetas)
-        # The scores move by less than theta is away from the nearest one.
+        # The scores move by less than the nearest one is away.
         nearest = np.argsort(distance)[:20]
         assert distance.min() > 0
         for batch_size in (2, 7, 64, 149):

@@ -7,19 +7,15 @@ from scipy import special
 
 from cac_tf import losses
 from tests import execution
+from tests import oracle
 
 LABELS = np.array([0, 2, 1, 2, 0])
 
 
 @pytest.fixture
 def outputs(rng):
-    logits = 3 * rng.standard_normal((5, 3))
-    centers = rng.standard_normal((3, 3)) + 5 * np.eye(3)
     return {
-        "logits": np.float32(logits),
-        "distances": np.float32(
-            np.linalg.norm(logits[:, None] - centers, axis=-1)
-        ),
+        "logits": np.float32(3 * rng.standard_normal((5, 3))),
         "features": np.float32(rng.standard_normal((5, 7))),
     }
 
@@ -28,39 +24,20 @@ def own(values, labels=LABELS):
     return np.float64(values)[np.arange(len(labels)), labels]
 
 
-def test_tuplet_and_anchor(outputs):
-    d = np.float64(outputs["distances"])
-    others = [np.delete(row, y) for row, y in zip(d, LABELS, strict=True)]
-    expected = [
-        np.log1p(np.exp(row[y] - other).sum())
-        for row, y, other in zip(d, LABELS, others, strict=True)
-    ]
-    for loss, values in (
-        (losses.TupletLoss(), expected),
-        (losses.AnchorLoss(), own(d)),
-    ):
-        actual = loss(LABELS, outputs["distances"])
-        np.testing.assert_allclose(actual, np.mean(values), rtol=1e-5)
-    # The two, with the paper's weight, are the CAC loss.
-    together = losses.CACLoss(0.1)(LABELS, outputs["distances"])
-    np.testing.assert_allclose(
-        together, np.mean(expected) + 0.1 * own(d).mean(), rtol=1e-5
-    )
-
-
 @pytest.mark.parametrize("weight", [0.0, 0.01, 2.0])
 def test_center(outputs, weight, mode):
-    logs = special.log_softmax(np.float64(outputs["logits"]), axis=1)
-    expected = -own(logs) + weight / 2 * own(outputs["distances"]) ** 2
+    """With the anchors; tests/layers has learnt centers."""
+    logits = outputs["logits"]
+    logs = special.log_softmax(np.float64(logits), axis=1)
+    d = oracle.distances(logits, 5.0 * np.eye(3))
+    expected = -own(logs) + weight / 2 * own(d) ** 2
 
-    def loss(logits, distances):
-        return losses.CenterLoss(weight, reduction="none")(
-            LABELS, {"logits": logits, "distances": distances}
+    def loss(values):
+        return losses.CenterLoss(weight, magnitude=5, reduction="none")(
+            LABELS, values
         )
 
-    actual = execution.compiled(loss, mode)(
-        outputs["logits"], outputs["distances"]
-    )
+    actual = execution.compiled(loss, mode)(logits)
     np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
 

@@ -2,9 +2,9 @@
 """A method of somebody else: nothing in cac_tf knows of this file.
 
 An auto-encoder learns first. Then a classifier with learnt centers trains on
-known images and on negatives, labelled -1; its backbone carries the frozen
-auto-encoder along and gives the error of reconstruction as an output of its
-own, which a score reads.
+known images and on negatives, labelled -1; it carries the frozen auto-encoder
+along and gives the error of reconstruction as an output of its own, which a
+score reads, less the mean error of known images.
 """
 
 import dataclasses
@@ -15,10 +15,11 @@ from keras import ops
 
 from cac_tf import losses
 from cac_tf import methods
+from cac_tf import metrics
 from cac_tf import scores
 from cac_tf.data import Examples
-from cac_tf.layers import AnchoredDistance
-from cac_tf.models import OpenSetClassifier
+from cac_tf.layers import ClassDistances
+from cac_tf.training import ClassifierTraining
 from cac_tf.training import Stage
 
 
@@ -26,23 +27,39 @@ from cac_tf.training import Stage
 class UniformOnNegatives(losses.Loss):
     """Pulls the softmax of negatives towards the uniform distribution."""
 
-    NAME, READS, TAKES_NEGATIVES = "toy_uniform", ("logits",), True
+    NAME, TAKES_NEGATIVES = "toy_uniform", True
+
+    def __init__(self, weight=1.0, **kwargs):
+        super().__init__(**kwargs)
+        self.weight = weight
 
     def call(self, y_true, y_pred):
         loss = ops.logsumexp(y_pred, axis=-1) - ops.mean(y_pred, axis=-1)
         is_negative = ops.equal(ops.reshape(y_true, (-1,)), -1)
-        return ops.where(is_negative, loss, 0.0)
+        return ops.where(is_negative, self.weight * loss, 0.0)
+
+    def get_config(self):
+        return {**super().get_config(), "weight": self.weight}
 
 
 @keras.saving.register_keras_serializable(package="Toy")
 class GammaAndError(scores.Score):
-    """The smallest gamma and the error of reconstruction, added."""
+    """The smallest gamma, and how much worse than usual a reconstruction is."""
 
     NAME, READS = "toy_gamma_and_error", ("gamma", "reconstruction_error")
-    IS_NON_NEGATIVE = True
+    IS_FITTED_TO_DATA = True
 
-    def call(self, gamma, reconstruction_error):
-        return ops.min(gamma, axis=-1) + reconstruction_error
+    def start(self, context):
+        return []
+
+    def update(self, kept, batch):
+        kept.append(batch["reconstruction_error"])
+
+    def finish(self, kept, context):
+        return {"usual_error": np.mean(np.concatenate(kept))}
+
+    def call(self, gamma, reconstruction_error, *, usual_error):
+        return ops.min(gamma, axis=-1) + reconstruction_error - usual_error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,27 +143,27 @@ class Toy(methods.Method):
         error = ErrorOfReconstruction(recipe.error_kind, name="error")(
             flat, decoded
         )
-        backbone = keras.Model(
+        distances = ClassDistances(
+            len(dataset.class_names), name="class_distances"
+        )
+        classifier = keras.Model(
             inputs,
             {
                 "logits": logits,
+                "class_distances": distances(logits),
                 "latents": latents,
                 "reconstruction_error": error,
             },
             name="with_decoder",
         )
-        model = OpenSetClassifier(
-            backbone,
-            dataset.class_names,
-            head=AnchoredDistance(len(dataset.class_names), learnt=True),
-            score=run.score or self.scores[0],
-            tta=run.tta,
-        )
-        model.compile(
+        training = ClassifierTraining(classifier)
+        training.compile(
             keras.optimizers.Adam(recipe.learning_rate),
-            loss=[losses.CACLoss(), UniformOnNegatives()],
-            loss_weights=[1.0, recipe.negative_weight],
-            metrics=["accuracy"],
+            [
+                losses.CACLoss(from_distances=True),
+                UniformOnNegatives(recipe.negative_weight),
+            ],
+            [metrics.KnownAccuracy(from_distances=True)],
         )
         known, negatives = dataset.train, dataset.negatives
         train = Examples(
@@ -154,7 +171,7 @@ class Toy(methods.Method):
             np.r_[known.labels, np.full(negatives.size, -1)],
         )
         run.fit(
-            model,
+            training,
             train,
             dataset.validation,
             stages=[
@@ -164,7 +181,7 @@ class Toy(methods.Method):
             batch_size=recipe.batch_size,
             monitor="val_loss",
         )
-        return model
+        return classifier
 
 
 losses.register(UniformOnNegatives)
