@@ -89,10 +89,11 @@ def _structure(layer):
     return layer.input if is_functional else None
 
 
-def _first_layer(layer):
-    while isinstance(layer, keras.Sequential) and layer.layers:
-        layer = layer.layers[0]
-    return layer
+def _first_layer(model):
+    for layer in _first_layers(model):
+        if not isinstance(layer, keras.layers.InputLayer):
+            return layer
+    return None
 
 
 class InputKind(typing.NamedTuple):

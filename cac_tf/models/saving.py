@@ -18,6 +18,10 @@ _LARGEST_EXPANSION = 20
 _ALWAYS_ALLOWED = 2**26
 
 
+class _Refusal(ValueError):
+    """Of a file that is whole."""
+
+
 def load_model(path: Path) -> OpenSetClassifier:
     """Loads an `OpenSetClassifier` from the file that `save` wrote.
 
@@ -82,7 +86,7 @@ def check_model_file(path):
                 _check_expansion(path, member)
             _check_claims(path, archive)
             damaged = archive.testzip()
-    except ValueError:
+    except _Refusal:
         raise
     except Exception as error:
         # (Damaged archives raise errors of many kinds.)
@@ -100,7 +104,7 @@ def check_model_file(path):
 def _check_expansion(path, member):
     allowed = max(_ALWAYS_ALLOWED, _LARGEST_EXPANSION * member.compress_size)
     if member.file_size > allowed:
-        raise ValueError(
+        raise _Refusal(
             f"{path} is not loaded: its member {member.filename}, "
             f"{member.compress_size:,} bytes, would expand to "
             f"{member.file_size:,} bytes, more than {allowed:,}."
@@ -119,7 +123,7 @@ def _check_claims(path, archive):
         return
     claimed = claimed_bytes(config["config"])
     if claimed > weights:
-        raise ValueError(
+        raise _Refusal(
             f"{path} is not loaded: its configuration speaks of statistics of "
             f"{claimed:,} bytes, and its weights have {weights:,}."
         )

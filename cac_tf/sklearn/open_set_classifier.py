@@ -96,7 +96,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):
             such names.
         model_: the `cac_tf.OpenSetClassifier`, to save or export. Its class
             names are the classes as texts.
-        offset_: minus the threshold theta: `decision_function` is
+        offset_: minus the threshold: `decision_function` is
             `score_samples` minus this.
 
     Example:
@@ -178,12 +178,13 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):
                 epochs=self.epochs,
                 verbose=self.verbose,
             )
-        model = models.OpenSetClassifier.from_classifier(
-            classifier,
-            (x_train, y_train),
-            class_names=[str(name) for name in classes],
-            score=self.rejection_score,
-        )
+            # (Layers that are copied draw seeds too.)
+            model = models.OpenSetClassifier.from_classifier(
+                classifier,
+                (x_train, y_train),
+                class_names=[str(name) for name in classes],
+                score=self.rejection_score,
+            )
         model.calibrate(x_held_back, true_positive_rate=self.true_positive_rate)
         self.classes_, self.model_ = classes, model
         return self

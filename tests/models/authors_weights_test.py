@@ -91,8 +91,8 @@ def test_training_mode_matches_pytorch():
         }
     )
     norm.train()(convolved)
-    model(images, training=True)
-    own = model.backbone.get_layer("norm1")
+    model.classifier(images, training=True)
+    own = model.classifier.get_layer("openset_cnn").get_layer("norm1")
     np.testing.assert_allclose(
         own.moving_mean, norm.running_mean.numpy(), atol=1e-5
     )

@@ -13,13 +13,25 @@ from cac_tf.models.classifier_ends import ending_in_logits
 from tests import execution
 from tests.conftest import blobs
 
-wrap = cac_tf.OpenSetClassifier.from_classifier
+make = cac_tf.OpenSetClassifier.from_classifier
 ON_TENSORFLOW = execution.BACKEND == "tensorflow"
 
 
 def hidden():
     inputs = keras.Input([5])
     return inputs, layers.Dense(8, activation="relu", name="hidden")(inputs)
+
+
+def wrap(classifier, class_names, score="max_logit"):
+    """A model of an untrained classifier."""
+    x, y = blobs(np.random.default_rng(0), num_classes=len(class_names))
+    return make(
+        classifier,
+        (x, y),
+        class_names=class_names,
+        score=score,
+        centers="anchors",
+    )
 
 
 def ending_with(*ends):
@@ -96,8 +108,7 @@ def test_a_binary_classifier_all_the_way(score, tmp_path):
     classifier = BINARY["sigmoid"]()
     classifier.compile(keras.optimizers.Adam(0.02), "binary_crossentropy")
     classifier.fit(x, y, epochs=10, batch_size=16, verbose=0)
-    model = wrap(classifier, ["no", "yes"], score)
-    model.fit_centers(x, y)
+    model = make(classifier, (x, y), class_names=["no", "yes"], score=score)
     model.calibrate(x, true_positive_rate=0.9)
     expected = model.predict_open_set(x)
     assert not expected.is_unknown[y == 0].all()
@@ -123,8 +134,8 @@ def test_a_binary_classifier_all_the_way(score, tmp_path):
 
 
 def test_features_of_a_binary_classifier_are_found():
-    model = wrap(BINARY["activation"](), ["no", "yes"])
-    assert model.has_features and model.score.name == "vim"
+    model = wrap(BINARY["activation"](), ["no", "yes"], score=None)
+    assert model.score.name == "vim"
     assert model.network.last_layer.kernel.shape == (8, 2)
 
 
@@ -141,11 +152,10 @@ class OwnCode(keras.Model):
         return (x, out) if self.several else out
 
 
-def test_one_output_of_hidden_code_is_refused(rng):
+def test_one_output_of_hidden_code_is_refused():
     """It may be a logit or a probability."""
-    model = wrap(OwnCode(1, keras.ops.sigmoid), ["no", "yes"])
     with pytest.raises(ValueError, match="a logit or a probability.*two log"):
-        model.fit_centers(*blobs(rng, num_classes=2))
+        wrap(OwnCode(1, keras.ops.sigmoid), ["no", "yes"])
 
 
 # ---- other ends -----------------------------------------------------------
@@ -176,10 +186,9 @@ def test_log_softmax_is_taken_off_as_softmax_is(end, rng):
 
 
 @pytest.mark.parametrize("end", [keras.ops.softmax, keras.ops.log_softmax])
-def test_hidden_probabilities_are_found_out(end, rng):
-    model = wrap(OwnCode(3, end), list("abc"))
+def test_hidden_probabilities_are_found_out(end):
     with pytest.raises(ValueError, match="probabilities.*not logits: remove"):
-        model.fit_centers(*blobs(rng))
+        wrap(OwnCode(3, end), list("abc"))
 
 
 @pytest.mark.parametrize(
@@ -194,20 +203,12 @@ def test_hidden_probabilities_are_found_out(end, rng):
             "outputs of a hard_sigmoid.*multi-label",
         ),
         ([layers.Dense(3, activation="tanh")], "ends in a tanh.*neither log"),
-        ([layers.Dense(1, activation="softmax")], r"must be \(batch, 3\)"),
+        ([layers.Dense(1, activation="softmax")], "1 outputs for 3 class"),
     ],
 )
 def test_ends_that_have_no_classes(ends, message):
-    with pytest.raises(ValueError, match=message) as caught:
+    with pytest.raises(ValueError, match=message):
         wrap(ending_with(*ends), list("abc"))
-    assert "reach an anchor" not in str(caught.value)
-
-
-def test_a_softmax_backbone_is_pointed_to_from_classifier():
-    with pytest.raises(ValueError, match="anchor.*from_classifier"):
-        cac_tf.OpenSetClassifier(
-            ending_with(layers.Dense(3, activation="softmax")), list("abc")
-        )
 
 
 # ---- several outputs ------------------------------------------------------
@@ -244,7 +245,7 @@ def test_a_list_of_one_output_is_that_output():
 
 
 @pytest.mark.parametrize(
-    "make", [wrap, cac_tf.OpenSetClassifier], ids=["wrap", "class"]
+    "by", [wrap, cac_tf.OpenSetClassifier], ids=["wrap", "class"]
 )
 @pytest.mark.parametrize(
     ("structure", "message"),
@@ -257,18 +258,17 @@ def test_a_list_of_one_output_is_that_output():
         ),
     ],
 )
-def test_other_forms_of_several_outputs(make, structure, message):
+def test_other_forms_of_several_outputs(by, structure, message):
     inputs, x = hidden()
     ends = [layers.Dense(3, name="one")(x), layers.Dense(3, name="two")(x)]
     with pytest.raises(ValueError, match=message):
-        make(keras.Model(inputs, structure(ends)), list("abc"))
+        by(keras.Model(inputs, structure(ends)), list("abc"))
 
 
-def test_several_outputs_of_hidden_code(rng):
+def test_several_outputs_of_hidden_code():
     """They are not taken for features and logits."""
-    model = wrap(OwnCode(3, keras.ops.relu, several=True), list("abc"))
     with pytest.raises(ValueError, match="gives 2 outputs without names"):
-        model.fit_centers(*blobs(rng))
+        wrap(OwnCode(3, keras.ops.relu, several=True), list("abc"))
 
 
 def test_a_softmax_under_two_names(rng):

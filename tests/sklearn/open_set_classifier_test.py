@@ -288,7 +288,9 @@ def test_images_and_a_network_of_ones_own(digits):
     )
     estimator = small_estimator(network=convolution, epochs=10)
     estimator.fit(x_train, y_train)
-    assert isinstance(estimator.model_.backbone.layers[0], keras.layers.Conv2D)
+    assert isinstance(
+        estimator.model_.classifier.layers[1], keras.layers.Conv2D
+    )
     assert estimator.score(x_test, y_test) > 0.95
     again = pickle.loads(pickle.dumps(estimator))
     np.testing.assert_array_equal(
