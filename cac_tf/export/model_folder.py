@@ -15,10 +15,9 @@ import numpy as np
 from cac_tf import atomic_files
 from cac_tf import lazy
 from cac_tf.annotations import Path
+from cac_tf.data.image_formats import NAMES
 from cac_tf.export import warm_up
-from cac_tf.data.image_formats import NAMES
 from cac_tf.export.defaults import DEFAULT_BATCH_SIZES
-from cac_tf.data.image_formats import NAMES
 from cac_tf.export.defaults import DEFAULT_MAX_PIXELS
 from cac_tf.export.saved_model import answering_of
 from cac_tf.export.saved_model import save_into
