@@ -126,7 +126,32 @@ def _of_absl(error, names):
     required = re.findall(r"flag (--\w+)=None: ", str(error))
     if required:
         return f"{' and '.join(required)} must be given."
-    return re.sub(r"^flag (?=--)", "", str(error))
+    return in_words(re.sub(r"^flag (?=--)", "", str(error), flags=re.MULTILINE))
+
+
+def in_words(message):
+    """What a parser of absl says of a value, as a sentence.
+
+    Example:
+
+    >>> in_words("--tta=flop: value should be one of <flip|no>")
+    "--tta=flop: there is no 'flop'; did you mean 'flip'? There are: flip, no."
+    >>> in_words("--epochs=x: invalid literal for int() with base 10: 'x'")
+    '--epochs=x: it must be a whole number.'
+    """
+    choice = re.fullmatch(r"(.*=(.*)): value should be one of <(.*)>", message)
+    if choice:
+        given, allowed = choice[2].split(","), choice[3].split("|")
+        wrong = next(one for one in given if one not in allowed)
+        hint = did_you_mean(wrong, allowed)
+        names = ", ".join(allowed)
+        return f"{choice[1]}: there is no {wrong!r}{hint} There are: {names}."
+    for of_python, ours in (
+        ("invalid literal for int", "it must be a whole number."),
+        ("could not convert string to float", "it must be a number."),
+    ):
+        message = re.sub(rf": {of_python}.*", f": {ours}", message)
+    return message
 
 
 def _with_flags(message, names):
@@ -204,22 +229,22 @@ def define_data_flags(values):
         "Family of the benchmark's class splits: neal, miller2020, or "
         "random<n>, which draws n known and n unknown classes. Default: neal.",
     )
-    flag_kinds.define_whole(
-        values,
+    flags.DEFINE_integer(
         "trial",
         None,
         "Which of the family's five splits, 0 to 4. Default: 0.",
-        at_least=0,
-        at_most=4,
+        lower_bound=0,
+        upper_bound=4,
+        flag_values=values,
     )
-    flag_kinds.define_whole(
-        values,
+    flags.DEFINE_integer(
         "image_size",
         None,
         "Height and width to resample images to. Default: 32, tinyimagenet "
         "64; for TFDS sets outside the benchmark, their own.",
-        at_least=1,
-        at_most=2**13,
+        lower_bound=1,
+        upper_bound=2**13,
+        flag_values=values,
     )
     flags.DEFINE_bool(
         "stream",
@@ -235,13 +260,13 @@ def define_data_flags(values):
         "named.",
         flag_values=values,
     )
-    flag_kinds.define_whole(
-        values,
+    flags.DEFINE_integer(
         "split_seed",
         0,
         "Seed of the choice of validation (and test) images.",
-        at_least=0,
-        at_most=2**32 - 1,
+        lower_bound=0,
+        upper_bound=2**32 - 1,
+        flag_values=values,
     )
     flag_kinds.define_number(
         values,
@@ -311,10 +336,10 @@ def model_file(values):
 def define_recipe_flags(values):
     """One flag for each field of all methods' recipes, without a default."""
     define = {
-        int: flag_kinds.define_whole,
-        float: flag_kinds.define_number,
-        bool: _define_bool,
-        str: flag_kinds.define_text,
+        int: flags.DEFINE_integer,
+        float: flags.DEFINE_float,
+        bool: flags.DEFINE_bool,
+        str: flags.DEFINE_string,
     }
     for name, found in recipe_fields().items():
         methods_of, fields = zip(*found, strict=True)
@@ -326,22 +351,12 @@ def define_recipe_flags(values):
         choices = [recipes.choices_of(field) for field in fields]
         if all(choices):
             allowed = list(dict.fromkeys(c for some in choices for c in some))
-            flag_kinds.define_choice(
-                values,
-                name,
-                None,
-                allowed,
-                text,
-            )
+            flag_kinds.define_choice(values, name, None, allowed, text)
             continue
         kinds = {type(field.default) for field in fields}
-        # Where methods disagree, each one's recipe checks its own.
+        # Each method's recipe checks its own limits.
         kind = float if kinds == {int, float} else min(kinds, key=str)
-        define[kind](values, name, None, text)
-
-
-def _define_bool(values, name, default, help):
-    flags.DEFINE_bool(name, default, help, flag_values=values)
+        define[kind](name, None, text, flag_values=values)
 
 
 def recipe_fields():
