@@ -4,8 +4,12 @@
 import contextlib
 import os
 import socket
+from collections.abc import Callable
+from collections.abc import Iterator
 
 import filelock
+
+from cac_tf.annotations import Path
 
 
 class LockedError(ValueError):
@@ -15,13 +19,15 @@ class LockedError(ValueError):
         holder: who does, as a text.
     """
 
-    def __init__(self, path, holder):
+    def __init__(self, path: Path, holder: str) -> None:
         super().__init__(f"{path} is being written by {holder}.")
         self.holder = holder
 
 
 @contextlib.contextmanager
-def writing(path, lock_file, waits=False):
+def writing(
+    path: Path, lock_file: Path, waits: bool = False
+) -> Iterator[Callable[[], bool]]:
     """A context in which no other process writes the same.
 
     The operating system frees the lock when its process ends, however that
