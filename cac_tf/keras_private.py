@@ -174,6 +174,32 @@ def tables_inside(layer):
     return found
 
 
+# What callbacks of Keras remember from epoch to epoch, besides weights and
+# learning rates, which the model and its optimizer have.
+_REMEMBERED = {
+    keras.callbacks.EarlyStopping: (
+        *("wait", "best", "best_epoch", "best_weights", "stopped_epoch"),
+    ),
+    keras.callbacks.ReduceLROnPlateau: ("wait", "best", "cooldown_counter"),
+    keras.callbacks.ModelCheckpoint: (
+        *("best", "_batches_seen_since_last_saving", "_last_batch_seen"),
+    ),
+    keras.callbacks.SwapEMAWeights: ("_ema_weights_in_model",),
+    keras.callbacks.TensorBoard: ("_global_train_batch", "_global_test_batch"),
+}
+
+
+def remembered_by(callback):
+    """Names of the attributes in which one of Keras' callbacks has its state.
+
+    None for a callback that is not Keras' own, nor derived from one.
+    """
+    for kind, names in _REMEMBERED.items():
+        if isinstance(callback, kind):
+            return names
+    return ()
+
+
 def mode_of(metric):
     """What callbacks call the direction: "max" or "min"; None: not known."""
     directions = {"up": "max", "down": "min"}

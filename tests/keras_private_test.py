@@ -32,6 +32,11 @@ PRIVATE = {
     "_maybe_symbolic_build",
     "_direction",
     "_flatten_layers",
+    "_batches_seen_since_last_saving",
+    "_last_batch_seen",
+    "_ema_weights_in_model",
+    "_global_train_batch",
+    "_global_test_batch",
 }
 
 
