@@ -7,14 +7,11 @@ import os
 import shutil
 import stat
 import tempfile
-import time
 
 from cac_tf import file_lock
 
 # Nobody else's files begin with this, so they may be deleted.
 _PREFIX = ".cac_tf-writing-"
-# How often a process looks whether another one is done.
-_SECONDS = 0.02
 
 
 @contextlib.contextmanager
@@ -42,16 +39,8 @@ def replacing(path):
         dir=os.path.dirname(path),
     )
     os.close(handle)
-    try:
+    with _becoming(path, temporary):
         yield temporary
-        os.chmod(temporary, _mode_of(path))
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
 
 
 @contextlib.contextmanager
@@ -65,25 +54,12 @@ def replacing_alone(path):
         file_lock.LockedError: another process is writing `path`.
     """
     path = os.path.realpath(path)
-    with _temporary_alone(path) as (temporary, lock):
+    temporary = _hidden(path)
+    with (
+        file_lock.writing(path, f"{temporary}.lock"),
+        _becoming(path, temporary),
+    ):
         yield temporary
-        os.chmod(temporary, _mode_of(path))
-        os.fsync(lock.fileno())
-        os.replace(temporary, path)
-
-
-@contextlib.contextmanager
-def _temporary_alone(path):
-    """Gives the hidden path beside `path`, and the file, which is locked."""
-    folder, name = os.path.split(os.path.abspath(os.fspath(path)))
-    temporary = os.path.join(folder, f".{name}")
-    with file_lock.open_locked(temporary) as lock:
-        try:
-            yield temporary, lock
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)
-            raise
 
 
 def write_once(path, write):
@@ -104,18 +80,37 @@ def write_once(path, write):
     >>> path.read_text()
     'first'
     """
-    while not os.path.exists(path):
-        try:
-            with _temporary_alone(path) as (temporary, lock):
-                if os.path.exists(path):
-                    # Another process was done before this one had the lock.
-                    os.unlink(temporary)
-                    return
+    if os.path.exists(path):
+        return
+    path = os.path.realpath(path)
+    temporary = _hidden(path)
+    with file_lock.writing(path, f"{temporary}.lock", waits=True):
+        # Unless another process was done before this one had the lock.
+        if not os.path.exists(path):
+            with _becoming(path, temporary):
                 write(temporary)
-                os.fsync(lock.fileno())
-                os.replace(temporary, path)
-        except file_lock.LockedError:
-            time.sleep(_SECONDS)
+
+
+@contextlib.contextmanager
+def _becoming(path, temporary):
+    """A temporary file that takes the place of `path`, or is deleted."""
+    # Of an attempt that was killed, nothing stays.
+    open(temporary, "wb").close()
+    try:
+        yield
+        os.chmod(temporary, _mode_of(path))
+        with open(temporary, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+
+
+def _hidden(path):
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{name}")
 
 
 @contextlib.contextmanager

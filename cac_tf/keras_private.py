@@ -1,14 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All that depends on private attributes of Keras, and nothing else.
+"""All that depends on private names of Keras, and nothing else.
 
-What is used: a tensor's `_keras_history`, an operation's `_inbound_nodes` and a
-functional model's `_nodes_by_depth` (of a Sequential model: `_functional`), to
-find what goes into its last layer; a trainer's `_distribute_strategy` and
-`_maybe_symbolic_build`, to build a model where replicas differ in their rows;
-the iterator over the batches of JAX' trainer and the placement of values on
-devices, for a last batch that does not divide and for several processes; a
-metric's `_direction`, by which callbacks know which values are better; and
-`Layer._flatten_layers`, for the precisions and the tables inside a model.
+Replaced for the whole process, on JAX, while several devices or processes train
+(`placing_by_own_shape`); each makes a test fail that goes without it:
+
+    JAXEpochIterator._get_distributed_iterator
+        a last batch that does not divide among the devices: devices_test.py
+    distribution_lib.distribute_data_input
+        batches that several processes read whole: processes_test.py
+    distribution_lib.distribute_tensor
+        weights that are NaN before they are set: processes_test.py
+
+Overridden, in a model's own class:
+
+    Trainer._maybe_symbolic_build, Trainer._distribute_strategy
+        replicas that differ in their rows, before the first epoch
+
+Read or called:
+
+    Layer._tracker, Layer._untrack_variable
+        weights that come after a layer was built
+    KerasTensor._keras_history, Operation._inbound_nodes,
+    Function._nodes_by_depth, Sequential._functional
+        what goes into a model's last layer
+    Layer._flatten_layers
+        the precisions and the tables inside a model
+    Metric._direction
+        which values are better, for callbacks
+    the attributes in `_REMEMBERED`
+        what callbacks remember
+
 tests/keras_private_test.py runs on the lowest and on the newest Keras that
 pyproject.toml allows.
 """
@@ -143,6 +164,32 @@ def tables_inside(layer):
             several = value if isinstance(value, (list, tuple)) else [value]
             found += [part for part in several if isinstance(part, kind)]
     return found
+
+
+# What callbacks of Keras remember from epoch to epoch, besides weights and
+# learning rates, which the model and its optimizer have.
+_REMEMBERED = {
+    keras.callbacks.EarlyStopping: (
+        *("wait", "best", "best_epoch", "best_weights", "stopped_epoch"),
+    ),
+    keras.callbacks.ReduceLROnPlateau: ("wait", "best", "cooldown_counter"),
+    keras.callbacks.ModelCheckpoint: (
+        *("best", "_batches_seen_since_last_saving", "_last_batch_seen"),
+    ),
+    keras.callbacks.SwapEMAWeights: ("_ema_weights_in_model",),
+    keras.callbacks.TensorBoard: ("_global_train_batch", "_global_test_batch"),
+}
+
+
+def remembered_by(callback):
+    """Names of the attributes in which one of Keras' callbacks has its state.
+
+    None for a callback that is not Keras' own, nor derived from one.
+    """
+    for kind, names in _REMEMBERED.items():
+        if isinstance(callback, kind):
+            return names
+    return ()
 
 
 def is_in_a_graph(tensor):

@@ -98,7 +98,7 @@ class Options:
     ValueError: corners must be at least 3; got 2.
     """
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for one in dataclasses.fields(self):
             value = getattr(self, one.name)
             if value is not None or one.default is not None:

@@ -6,6 +6,7 @@ Runs on the lowest and on the newest Keras that pyproject.toml allows.
 
 import ast
 import json
+import re
 import subprocess
 import sys
 
@@ -26,8 +27,17 @@ PRIVATE = {
     "_functional",
     "_distribute_strategy",
     "_maybe_symbolic_build",
+    "JAXEpochIterator",
+    "_get_distributed_iterator",
+    "_distribute_data",
+    "distribute_data_input",
     "_direction",
     "_flatten_layers",
+    "_batches_seen_since_last_saving",
+    "_last_batch_seen",
+    "_ema_weights_in_model",
+    "_global_train_batch",
+    "_global_test_batch",
 }
 
 # ---- graphs ----------------------------------------------------------------
@@ -287,3 +297,19 @@ def test_no_other_file_names_these_attributes():
                 found[str(path.relative_to(ROOT))] = names
     # All of them are in use.
     assert found == {"cac_tf/keras_private.py": PRIVATE}
+
+
+def test_the_newest_keras_that_is_allowed_is_the_tested_one():
+    """Its next minor release may have other private names."""
+    allowed = re.search(
+        r'^ +"keras>=[\d.]+,<(\d+)\.(\d+)",$',
+        (ROOT / "pyproject.toml").read_text(),
+        re.MULTILINE,
+    )
+    tested = re.search(
+        r"^keras==(\d+)\.(\d+)\.",
+        (ROOT / "constraints.txt").read_text(),
+        re.MULTILINE,
+    )
+    major, minor = map(int, tested.groups())
+    assert tuple(map(int, allowed.groups())) == (major, minor + 1)

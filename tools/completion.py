@@ -107,7 +107,7 @@ def _choices(flag):
     """How many values a flag takes and which, or None."""
     if flag.name == "dataset":
         return f"one {' '.join(_DATASETS)}"
-    choice = getattr(flag.parser, "_choice", None)
+    choice = getattr(flag.parser, "choice", None)
     if choice is not None:
         return f"list {' '.join(choice.enum_values)}"
     if isinstance(flag.parser, flags.EnumParser):

@@ -188,7 +188,8 @@ def _sweep(text, flags_for_all):
                 map(flags_for_all[name].parser.parse, listed.split(","))
             )
         except ValueError as error:
-            raise ValueError(f"--sweep: {name}={listed}: {error}") from error
+            message = f"--sweep: {name}={listed}: {error}"
+            raise ValueError(command_line.in_words(message)) from error
         if len(set(values)) < len(values):
             raise ValueError(f"--sweep: {name}={listed} has a value twice.")
         found[name] = values

@@ -33,13 +33,13 @@ def define_flags(values):
         "Address to listen at. 0.0.0.0 shows the page to every machine that "
         "can reach this one.",
     )
-    flag_kinds.define_whole(
-        values,
+    flags.DEFINE_integer(
         "port",
         7860,
         "Port to listen at.",
-        at_least=1,
-        at_most=2**16 - 1,
+        lower_bound=1,
+        upper_bound=2**16 - 1,
+        flag_values=values,
     )
     flags.mark_flag_as_required("model", flag_values=values)
 

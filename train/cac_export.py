@@ -38,14 +38,14 @@ def define_flags(values):
         None,
         "The model's folder; for TF Serving, the folder that it polls.",
     )
-    flag_kinds.define_whole(
-        values,
+    flags.DEFINE_integer(
         "version",
         1,
         "Number of the version's folder; an existing one is never overwritten.",
-        at_least=1,
+        lower_bound=1,
         # TensorFlow Serving's largest.
-        at_most=2**63 - 1,
+        upper_bound=2**63 - 1,
+        flag_values=values,
     )
     flag_kinds.define_choice(
         values,
@@ -81,14 +81,14 @@ def define_flags(values):
         + ".",
         flag_values=values,
     )
-    flag_kinds.define_whole(
-        values,
+    flags.DEFINE_integer(
         "max_image_pixels",
         None,
         "For tf_serving: largest height times width of an encoded image; a "
         f"larger one is not decoded. Default: {export.DEFAULT_MAX_PIXELS}.",
-        at_least=1,
-        at_most=2**31 - 1,
+        lower_bound=1,
+        upper_bound=2**31 - 1,
+        flag_values=values,
     )
     flag_kinds.define_choice(
         values,

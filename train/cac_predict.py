@@ -62,12 +62,12 @@ def define_flags(values):
         batch.FORMATS,
         "Kind of the parts in a folder.",
     )
-    flag_kinds.define_whole(
-        values,
+    flags.DEFINE_integer(
         "files_per_part",
         1024,
         "Photos in a part. (A file of many inputs is a part by itself.)",
-        at_least=1,
+        lower_bound=1,
+        flag_values=values,
     )
     flag_kinds.define_text(
         values,

@@ -69,24 +69,24 @@ def define_flags(values):
         "--dataset=<that file> then gives the same experiment on a machine "
         "without TensorFlow or the data set.",
     )
-    flag_kinds.define_whole(
-        values,
+    flags.DEFINE_integer(
         "seed",
         0,
         "Seed of everything random; the same seed gives the same weights, "
         "with the same number of threads.",
-        at_least=0,
-        at_most=2**32 - 1,
+        lower_bound=0,
+        upper_bound=2**32 - 1,
+        flag_values=values,
     )
-    flag_kinds.define_whole(
-        values,
+    flags.DEFINE_integer(
         "evaluate_every",
         0,
         "Evaluate on the test data every N epochs, around anchors, for "
         "a learning curve in history.json and the report; nothing is chosen "
         "by this. 0: only at the end.",
-        at_least=0,
-        at_most=10**6,
+        lower_bound=0,
+        upper_bound=10**6,
+        flag_values=values,
     )
     flag_kinds.define_number(
         values,
@@ -103,15 +103,15 @@ def define_flags(values):
         PRECISIONS,
         "Keras dtype policy of the backbone.",
     )
-    flag_kinds.define_whole(
-        values,
+    flags.DEFINE_integer(
         "devices",
         1,
         "Number of devices that share each batch: the first accelerators or, "
         "where there are none, virtual devices of the CPU. The weights are "
         "those of one device, up to rounding, but for random layers on "
         "TensorFlow.",
-        at_least=1,
+        lower_bound=1,
+        flag_values=values,
     )
     flag_kinds.define_text(
         values,
@@ -121,19 +121,19 @@ def define_flags(values):
         "host or on several. Each is started by the same command, but for its "
         "--process_id. Needs JAX.",
     )
-    flag_kinds.define_whole(
-        values,
+    flags.DEFINE_integer(
         "num_processes",
         1,
         "Number of processes that train together; each has --devices.",
-        at_least=1,
+        lower_bound=1,
+        flag_values=values,
     )
-    flag_kinds.define_whole(
-        values,
+    flags.DEFINE_integer(
         "process_id",
         0,
         "Number of this process, from 0. The first writes into --output_dir.",
-        at_least=0,
+        lower_bound=0,
+        flag_values=values,
     )
     flags.DEFINE_bool(
         "tensorboard",

@@ -126,7 +126,32 @@ def _of_absl(error, names):
     required = re.findall(r"flag (--\w+)=None: ", str(error))
     if required:
         return f"{' and '.join(required)} must be given."
-    return re.sub(r"^flag (?=--)", "", str(error))
+    return in_words(re.sub(r"^flag (?=--)", "", str(error), flags=re.MULTILINE))
+
+
+def in_words(message):
+    """What a parser of absl says of a value, as a sentence.
+
+    Example:
+
+    >>> in_words("--tta=flop: value should be one of <flip|no>")
+    "--tta=flop: there is no 'flop'; did you mean 'flip'? There are: flip, no."
+    >>> in_words("--epochs=x: invalid literal for int() with base 10: 'x'")
+    '--epochs=x: it must be a whole number.'
+    """
+    choice = re.fullmatch(r"(.*=(.*)): value should be one of <(.*)>", message)
+    if choice:
+        given, allowed = choice[2].split(","), choice[3].split("|")
+        wrong = next(one for one in given if one not in allowed)
+        hint = did_you_mean(wrong, allowed)
+        names = ", ".join(allowed)
+        return f"{choice[1]}: there is no {wrong!r}{hint} There are: {names}."
+    for of_python, ours in (
+        ("invalid literal for int", "it must be a whole number."),
+        ("could not convert string to float", "it must be a number."),
+    ):
+        message = re.sub(rf": {of_python}.*", f": {ours}", message)
+    return message
 
 
 def _with_flags(message, names):
@@ -155,8 +180,19 @@ def _with_flags(message, names):
     return f"--{message}" if is_flag else message
 
 
+# By the kind of an option.
+_DEFINE = {
+    bool: flags.DEFINE_bool,
+    int: flags.DEFINE_integer,
+    float: flags.DEFINE_float,
+    str: flags.DEFINE_string,
+    os.PathLike: flags.DEFINE_string,
+    tuple: flags.DEFINE_list,
+}
+
+
 def define_data_flags(values):
-    """One flag for each field of `DataOptions`."""
+    """One flag for each field of `DataOptions`, which checks their values."""
     for one in dataclasses.fields(DataOptions):
         text = one.metadata["help"]
         if one.name == "dataset":
@@ -166,8 +202,8 @@ def define_data_flags(values):
         if choices is not None:
             flag_kinds.define_choice(values, one.name, default, choices, text)
             continue
-        define = flag_kinds.DEFINE[one.metadata["kind"]]
-        define(values, one.name, default, text)
+        define = _DEFINE[one.metadata["kind"]]
+        define(one.name, default, text, flag_values=values)
 
 
 DATA_FLAGS = tuple(one.name for one in dataclasses.fields(DataOptions))
@@ -228,18 +264,12 @@ def define_recipe_flags(values):
         choices = [options.choices_of(field) for field in fields]
         if all(choices):
             allowed = list(dict.fromkeys(c for some in choices for c in some))
-            flag_kinds.define_choice(
-                values,
-                name,
-                None,
-                allowed,
-                text,
-            )
+            flag_kinds.define_choice(values, name, None, allowed, text)
             continue
         kinds = {type(field.default) for field in fields}
-        # Where methods disagree, each one's recipe checks its own.
+        # Each method's recipe checks its own limits.
         kind = float if kinds == {int, float} else min(kinds, key=str)
-        flag_kinds.DEFINE[kind](values, name, None, text)
+        _DEFINE[kind](name, None, text, flag_values=values)
 
 
 def recipe_fields():

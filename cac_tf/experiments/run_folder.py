@@ -17,16 +17,16 @@ from typing import Self
 import numpy as np
 
 from cac_tf import atomic_files
+from cac_tf import file_lock
 from cac_tf.annotations import Path
 from cac_tf.experiments.environment import environment
-from cac_tf.experiments.folder_lock import FolderIsLockedError
-from cac_tf.experiments.folder_lock import FolderLock
-from cac_tf.experiments.folder_lock import is_lock
 
 if TYPE_CHECKING:
     from cac_tf.data.open_set_dataset import OpenSetDataset
     from cac_tf.experiments.evaluation import Evaluation
 
+# Says which process writes into the folder.
+LOCK = ".cac_tf-lock"
 # Raised when the meaning of config.json or metrics.json changes.
 FORMAT = 4
 
@@ -165,31 +165,31 @@ class RunFolder:
                 written; another process writes it; or it was deleted.
         """
         is_new = not os.path.isdir(path)
-        try:
-            os.makedirs(path, exist_ok=True)
-            lock = FolderLock(path)
-            lock.acquire()
-        except FolderIsLockedError as error:
-            raise RunFolderError(str(error)) from None
-        except OSError as error:
-            raise RunFolderError(
-                f"{path} cannot be written: {error}"
-            ) from error
-        try:
-            yield cls._opened(path, settings, data, overwrite)
-        except Exception as error:
-            if lock.is_in_place:
-                raise
-            raise RunFolderError(
-                f"{path} was deleted while this run was writing into it. The "
-                "same command starts the run again."
-            ) from error
-        finally:
-            lock.release()
+        with contextlib.ExitStack() as at_the_end:
             if is_new:
-                with contextlib.suppress(OSError):
-                    # Empty if nothing was written.
-                    os.rmdir(path)
+                at_the_end.callback(_remove_if_empty, path)
+            lock = file_lock.writing(path, os.path.join(path, LOCK))
+            try:
+                os.makedirs(path, exist_ok=True)
+                is_in_place = at_the_end.enter_context(lock)
+            except file_lock.LockedError as error:
+                raise RunFolderError(
+                    str(error),
+                    "Wait until it ends, stop it, or choose another folder.",
+                ) from None
+            except OSError as error:
+                raise RunFolderError(
+                    f"{path} cannot be written: {error}"
+                ) from error
+            try:
+                yield cls._opened(path, settings, data, overwrite)
+            except Exception as error:
+                if is_in_place():
+                    raise
+                raise RunFolderError(
+                    f"{path} was deleted while this run was writing into it. "
+                    "The same command starts the run again."
+                ) from error
 
     @classmethod
     def _opened(cls, path, settings, data, overwrite):
@@ -252,7 +252,7 @@ class RunFolder:
         if os.path.exists(self.file("config.json")):
             return True
         names = os.listdir(self.path) if os.path.isdir(self.path) else ()
-        if not all(is_lock(n) or atomic_files.is_leftover(n) for n in names):
+        if not all(n == LOCK or atomic_files.is_leftover(n) for n in names):
             raise RunFolderError(
                 f"{self.path} is not empty and holds no run (no config.json).",
                 "Choose another folder.",
@@ -309,7 +309,7 @@ def _files_under(path):
     for parent, folders, files in os.walk(path):
         folders[:] = [n for n in folders if not atomic_files.is_leftover(n)]
         for name in files:
-            if not (atomic_files.is_leftover(name) or is_lock(name)):
+            if not (atomic_files.is_leftover(name) or name == LOCK):
                 whole = os.path.relpath(os.path.join(parent, name), path)
                 yield whole.replace(os.sep, "/")
 
@@ -318,8 +318,12 @@ def _remove_empty_folders(path, names):
     for name in names:
         for parent, *_ in os.walk(os.path.join(path, name), topdown=False):
             atomic_files.remove_leftovers(parent)
-            with contextlib.suppress(OSError):
-                os.rmdir(parent)
+            _remove_if_empty(parent)
+
+
+def _remove_if_empty(path):
+    with contextlib.suppress(OSError):
+        os.rmdir(path)
 
 
 def _patterns_of(path):

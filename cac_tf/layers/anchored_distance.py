@@ -105,7 +105,10 @@ def anchored_distances(logits: Tensor, magnitude: float = MAGNITUDE) -> Tensor:
     return distances_to_anchors(full_precision(logits))
 
 
-def distances_to_anchors_without_gradient(z, magnitude):
+def distances_to_anchors_without_gradient(
+    z: Tensor, magnitude: float
+) -> Tensor:
+    """(B, N) distances, for graphs that are not trained."""
     size = ops.abs(z)
     top = ops.max(size, axis=-1, keepdims=True, initial=0.0)
     is_top = ops.equal(size, top)
@@ -181,13 +184,15 @@ def dense_distances(logits: Tensor, centers: Tensor) -> Tensor:
     return distances_to_centers(logits, centers)
 
 
-def dense_distances_without_gradient(z, c):
+def dense_distances_without_gradient(z: Tensor, c: Tensor) -> Tensor:
+    """(B, K) distances, for graphs that are not trained."""
     if np.prod(c.shape) <= _DIRECT_COORDINATES:
         return direct_distances(z, c)
     return _product_distances(z, c)
 
 
-def direct_distances(z, c):
+def direct_distances(z: Tensor, c: Tensor) -> Tensor:
+    """(B, K) distances, all differences formed: (B, K, D) memory."""
     differences = ops.expand_dims(z, 1) - ops.expand_dims(c, 0)
     return ops.sqrt(ops.sum(ops.square(differences), axis=-1))
 

@@ -39,7 +39,7 @@ class _MeanOverKnown(keras.metrics.Mean):
     READS: tuple[str, ...] = ("logits",)
     _DIRECTION = "down"
 
-    def __init__(self, name=None, dtype=None):
+    def __init__(self, name: str | None = None, dtype: Any = None) -> None:
         super().__init__(name=name or self.NAME, dtype=dtype)
         keras_private.set_direction(self, self._DIRECTION)
 

@@ -9,8 +9,8 @@ import numpy as np
 from keras import ops
 
 from cac_tf import atomic_files
-from cac_tf.training.callback_states import from_json
-from cac_tf.training.callback_states import to_json
+from cac_tf.training.plain_data import from_json
+from cac_tf.training.plain_data import to_json
 
 # Keras numbers default names, over the whole process.
 _COUNTER = re.compile(r"_\d+(?=[_/]|$)")
@@ -116,7 +116,7 @@ class Checkpoint:
         Args:
             record: JSON-able data. It is a separate entry of the file, for
                 other programs.
-            progress: dict of plain data (`callback_states.is_plain`).
+            progress: dict of plain data (`plain_data.to_json`).
         """
         inside = []
         text = to_json(progress, inside)

@@ -62,9 +62,13 @@ def fit_resumable(
 
     A stage is one `model.fit`, so Keras callbacks keep their state over a whole
     stage, interruptions included. Epochs are numbered through all stages. A
-    callback that sets `model.stop_training` ends the stage. (Of a callback,
-    the attributes that are plain data are saved; see
-    `callback_states.CallbackStates`.)
+    callback that sets `model.stop_training` ends the stage.
+
+    Of callbacks, Keras' own EarlyStopping, ReduceLROnPlateau, ModelCheckpoint,
+    SwapEMAWeights, TensorBoard and CSVLogger go on where they were. Another
+    callback does if it has the methods `get_state()`, which returns numbers,
+    texts, arrays, and lists, tuples and dicts of these, and `set_state(state)`.
+    What it remembers otherwise is not kept.
 
     Args:
         model: compiled `keras.Model`, freshly made from the same seed.

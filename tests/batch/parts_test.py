@@ -92,7 +92,9 @@ def test_a_part_is_written_by_one_process_at_a_time(tmp_path):
     with batch.writing(parts.path(0)) as write:
         write("a", ANSWER)
         with (
-            pytest.raises(file_lock.LockedError, match="is being written by"),
+            pytest.raises(
+                file_lock.LockedError, match=f"written by process {os.getpid()}"
+            ),
             batch.writing(parts.path(0)),
         ):
             pass

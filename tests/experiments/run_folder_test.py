@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a run may write, delete and resume, and that it is alone."""
 
+import errno
 import json
 import os
 import pathlib
@@ -18,7 +19,6 @@ from cac_tf import experiments
 from cac_tf.experiments import RunFolder
 from cac_tf.experiments import RunFolderError
 from cac_tf.experiments.environment import environment
-from cac_tf.experiments.folder_lock import FolderLock
 from cac_tf.experiments.run_folder import FORMAT
 from tests.conftest import ROOT
 
@@ -280,11 +280,10 @@ def holding(folder, then="time.sleep(600)"):
     """A process that holds a folder's lock, once it says so."""
     code = f"""
         import sys, time
-        from cac_tf.experiments.folder_lock import FolderLock
-        lock = FolderLock(sys.argv[1])
-        lock.acquire()
-        print("held", flush=True)
-        {then}
+        from cac_tf import file_lock
+        with file_lock.writing(sys.argv[1], sys.argv[1] + "/.cac_tf-lock"):
+            print("held", flush=True)
+            {then}
     """
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(code), str(folder)],
@@ -321,8 +320,39 @@ def test_a_lock_is_not_inherited_by_processes_that_outlive_it(tmp_path):
         tmp_path, "import os; os.system('sleep 5 &'); os._exit(0)"
     ) as process:
         process.wait()
-        lock = FolderLock(tmp_path)
-        lock.acquire()
-        assert lock.is_in_place
-        lock.release()
-        assert os.listdir(tmp_path) == []
+        start(tmp_path)
+        assert os.listdir(tmp_path) == ["config.json"]
+
+
+def test_a_folder_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(RunFolderError, match="cannot be written: .*file"):
+        start(tmp_path / "file")
+
+
+def test_a_file_system_without_locks(tmp_path, monkeypatch):
+    """The existence of the file stands in; a killed process's is broken."""
+    fcntl = pytest.importorskip("fcntl")
+
+    def flock(*_):
+        raise OSError(errno.ENOSYS, "not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    lock_file = tmp_path / "run" / ".cac_tf-lock"
+    who = rf"process {os.getpid()} on {socket.gethostname()}\. Wait"
+    with pytest.warns(UserWarning, match="flock not supported"):
+        with (
+            RunFolder.open(tmp_path / "run", SETTINGS, DATA),
+            pytest.raises(RunFolderError, match=who),
+        ):
+            start(tmp_path / "run")
+        assert not lock_file.exists()
+        killed = subprocess.run(
+            [sys.executable, "-c", "import os; print(os.getpid())"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        lock_file.write_text(f"{killed.stdout}{socket.gethostname()}\n")
+        start(tmp_path / "run")
+    assert os.listdir(tmp_path / "run") == ["config.json"]

@@ -99,97 +99,14 @@ def test_the_packages_are_what_there_is():
             importlib.import_module(f"cac_tf.{name}")
 
 
-ROOMS = [
-    # Lower rooms first; a room may import itself and those of lines before.
-    {"annotations", "version"},
-    {"arguments", "cores", "file_lock", "lazy"},
-    {
-        "atomic_files",
-        "hyperparameters",
-        "keras_private",
-        "labels",
-        "ops",
-        "options",
-        "registry",
-    },
-    {"decision"},
-    {"layers"},
-    {"losses", "scores"},
-    {"metrics"},
-    {"data", "models", "training"},
-    {"export", "methods", "reporting", "sklearn"},
-    {"batch", "experiments"},
-    {"demo"},
-    {"train"},
-]
-LEVELS = {room: i for i, rooms in enumerate(ROOMS) for room in rooms}
-BESIDE = ("ops", "train")
-# What a function imports when it is called, as `model.export` does.
-UPWARDS_WHEN_CALLED = {("cac_tf/models/open_set_classifier.py", "export")}
-
-
-def room_of(relative):
-    parts = relative.with_suffix("").parts
-    return parts[0] if parts[0] in BESIDE else parts[1]
-
-
 def sources():
-    """Source files of the package, relative, but for its `__init__.py`."""
-    files = [
-        file.relative_to(ROOT)
-        for folder in ("cac_tf", *BESIDE)
-        for file in (ROOT / folder).rglob("*.py")
-    ]
+    """Source files of the library, without the binaries and fused operations.
+
+    Relative to the repository.
+    """
+    files = [f.relative_to(ROOT) for f in (ROOT / "cac_tf").rglob("*.py")]
     assert len(files) > 100
-    return [file for file in files if room_of(file) != "__init__"]
-
-
-def imported_rooms(tree, is_called=False):
-    """Pairs: a room that is imported, and whether by a function's call."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.ImportFrom):
-            assert not node.level, "a relative import"
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-        elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        else:
-            is_function = isinstance(
-                node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-            )
-            yield from imported_rooms(node, is_called or is_function)
-            continue
-        for name in names:
-            if name == "cac_tf" or name.startswith("cac_tf."):
-                # `import cac_tf` would be all rooms: there is none of "".
-                yield (name + ".").split(".")[1], is_called
-
-
-def test_lower_rooms_never_import_higher_ones():
-    upwards = set()
-    for file in sources():
-        room = room_of(file)
-        for other, is_called in imported_rooms(
-            ast.parse((ROOT / file).read_text())
-        ):
-            if other == room or LEVELS[other] < LEVELS[room]:
-                continue
-            assert is_called, f"{file} imports cac_tf.{other}"
-            upwards.add((str(file), other))
-    assert upwards == UPWARDS_WHEN_CALLED
-
-
-def test_every_room_has_its_floor():
-    assert {room_of(file) for file in sources()} == set(LEVELS)
-
-
-def test_the_decision_knows_nothing_but_labels():
-    found = {
-        other
-        for file in sources()
-        if room_of(file) == "decision"
-        for other, _ in imported_rooms(ast.parse((ROOT / file).read_text()))
-    }
-    assert found - {"decision"} == {"annotations", "labels", "lazy"}
+    return files
 
 
 def texts_in(tree):
@@ -211,26 +128,11 @@ def test_the_library_speaks_of_arguments_not_of_flags():
     named = {
         text
         for file in sources()
-        if room_of(file) not in ("train", "ops")
         for text in texts_in(ast.parse((ROOT / file).read_text()))
         if isinstance(text, str) and re.search(r"(?<![\w-])--[a-z]", text)
     }
     # Of `git status`.
     assert named == {"--porcelain", "--untracked-files=no"}
-
-
-@pytest.mark.parametrize(
-    "code, rooms",
-    [
-        ("import cac_tf", [("", False)]),
-        ("import os, cac_tf.data.load", [("data", False)]),
-        ("from cac_tf import labels, ops", [("labels", False), ("ops", False)]),
-        ("def f():\n  from cac_tf.export import x", [("export", True)]),
-        ("try:\n  import cac_tf.ops\nexcept OSError: pass", [("ops", False)]),
-    ],
-)
-def test_imports_are_found(code, rooms):
-    assert list(imported_rooms(ast.parse(code))) == rooms
 
 
 def test_every_source_has_a_licence_and_no_utils():
@@ -260,7 +162,7 @@ def test_every_source_is_a_bazel_target():
     for name in tracked.stdout.split():
         path = ROOT / name
         folder = path.parent
-        if folder.name in BESIDE and folder.parent == ROOT:
+        if folder.name in ("ops", "train") and folder.parent == ROOT:
             folder, path = ROOT / "cac_tf", ROOT / "cac_tf" / name
         while not (folder / "BUILD").exists():
             folder = folder.parent
