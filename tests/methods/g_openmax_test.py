@@ -516,14 +516,17 @@ def test_score(tail_size, rank, shift, mode, rng):
     logits = np.float32(logits)
     inputs = np.float32(4 * rng.standard_normal((60, 4)))
     rule = scores.UnknownClassOpenMax(tail_size, rank, shift)
-    rule.fit(labels, logits=logits)
-    actual = execution.compiled(rule, mode)(inputs)
+    statistics = rule.fit(labels, logits=logits)
+    actual = execution.compiled(
+        lambda logits: rule(logits, **statistics), mode
+    )(inputs)
     expected = log_odds(logits, labels, inputs, tail_size, rank, shift)
     np.testing.assert_allclose(actual, expected, rtol=2e-4, atol=2e-4)
     # Other examples would have given other means.
     other = scores.OpenMax(tail_size, rank, shift, "log_sum_exp")
-    other.fit(labels, logits=logits)
-    assert np.abs(actual - np.asarray(other(inputs))).max() > 0.01
+    statistics = other.fit(labels, logits=logits)
+    apart = actual - np.asarray(other(inputs, **statistics))
+    assert np.abs(apart).max() > 0.01
 
 
 def test_score_of_classes_that_are_taken_for_unknown(rng):
