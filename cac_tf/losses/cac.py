@@ -181,7 +181,7 @@ class CACLoss(_OfDistances):
     >>> loss = cac_tf.losses.CACLoss()
     >>> logits = np.float32([[9.0, 1.0], [3.0, 2.0]])
     >>> round(float(loss(np.array([0, 0]), logits)), 4)
-    0.6414
+    0.5591
     """
 
     NAME = "cac"
