@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A backbone with outputs of its own, a loss and a score that read them."""
+"""A classifier with outputs of its own, a loss and a score that read them."""
+
+import functools
 
 import keras
 import numpy as np
@@ -10,9 +12,12 @@ import cac_tf
 from cac_tf import losses
 from cac_tf import scores
 from cac_tf.models.network import Network
+from cac_tf.training import ClassifierTraining
 from tests import oracle
 from tests.conftest import blobs
 from tests.execution import BACKEND
+
+make = cac_tf.OpenSetClassifier.from_classifier
 
 
 @keras.saving.register_keras_serializable(package="CacTfTestsNamed")
@@ -34,20 +39,20 @@ class ErrorAndGamma(scores.Score):
     READS = ("gamma", "reconstruction", "original")
     IS_FITTED_TO_DATA = True
 
-    def start_fit(self, num_classes):
+    def start(self, context):
         return []
 
-    def add_batch(self, kept, batch):
+    def update(self, kept, batch):
         error = np.float64(batch["reconstruction"]) - batch["original"]
         kept.append((error**2).sum(axis=1))
 
-    def finish_fit(self, kept, known):
+    def finish(self, kept, context):
         errors = np.concatenate(kept)
-        self.set_statistics(mean=errors.mean(), deviation=errors.std())
+        return {"mean": errors.mean(), "deviation": errors.std()}
 
-    def call(self, gamma, reconstruction, original):
+    def call(self, gamma, reconstruction, original, *, mean, deviation):
         error = ops.sum(ops.square(reconstruction - original), axis=-1)
-        unusual = (error - self.statistic("mean")) / self.statistic("deviation")
+        unusual = (error - mean) / deviation
         return ops.min(gamma, axis=-1) + unusual
 
 
@@ -65,22 +70,31 @@ def autoencoder(with_features=False):
     return keras.Model(inputs, outputs)
 
 
-def compiled(backbone, score="gamma", **options):
-    model = cac_tf.OpenSetClassifier(
-        backbone, ["a", "b", "c"], score=score, **options
+@functools.cache
+def trained(with_features):
+    """A classifier that classifies and reconstructs, inputs and labels."""
+    keras.utils.set_random_seed(0)
+    x, y = blobs(np.random.default_rng(0))
+    classifier = autoencoder(with_features)
+    start = expected_outputs(classifier, x)
+    training = ClassifierTraining(classifier)
+    training.compile(
+        keras.optimizers.SGD(0.05), [losses.CACLoss(), SquaredError()]
     )
-    model.compile(
-        keras.optimizers.SGD(0.05),
-        loss=[losses.CACLoss(), SquaredError()],
-        loss_weights=[1.0, 0.5],
-        metrics=["accuracy", cac_tf.metrics.AnchorLoss()],
-    )
-    return model
+    history = training.fit(x, y, batch_size=240, verbose=0).history
+    first = cac_loss(y, start["logits"]) + squared_error(start)
+    assert history["loss"][0] == pytest.approx(first.mean(), rel=1e-4)
+    training.fit(x, y, epochs=20, verbose=0)
+    return classifier, x, y
 
 
-def expected_outputs(model, x):
-    """Every output, in float64, from the backbone's weights."""
-    layer = {layer.name: layer for layer in model.backbone.layers}
+def cac_loss(y, logits):
+    return oracle.cac_loss(y, oracle.distances(logits, 10 * np.eye(3)))
+
+
+def expected_outputs(classifier, x):
+    """The outputs of the classifier, in float64, from its weights."""
+    layer = {layer.name: layer for layer in classifier.layers}
 
     def dense(name, values):
         kernel, bias = layer[name].kernel, layer[name].bias
@@ -88,15 +102,11 @@ def expected_outputs(model, x):
 
     x = np.float64(x)
     hidden = np.maximum(dense("hidden", x), 0.0)
-    logits = dense("out", hidden)
-    distances = oracle.distances(logits, model.centers)
     return {
         "features": hidden,
-        "logits": logits,
+        "logits": dense("out", hidden),
         "reconstruction": dense("decode", hidden),
         "original": x,
-        "distances": distances,
-        "gamma": oracle.gamma(distances),
     }
 
 
@@ -106,35 +116,35 @@ def squared_error(outputs):
 
 
 @pytest.mark.parametrize("with_features", [False, True])
-def test_from_training_to_decisions_and_back_from_disk(
+def test_from_a_classifier_to_decisions_and_back_from_disk(
     rng, tmp_path, with_features
 ):
-    x, y = blobs(rng)
-    model = compiled(autoencoder(with_features), ErrorAndGamma())
-    model.build((None, 5))
-    start = expected_outputs(model, x)
-    first = oracle.cac_loss(y, start["distances"]) + 0.5 * squared_error(start)
-    history = model.fit(x, y, batch_size=240, epochs=1, verbose=0).history
-    assert history["loss"][0] == pytest.approx(first.mean(), rel=1e-4)
-    model.fit(x, y, epochs=20, verbose=0, validation_data=(x, y))
-    trained = expected_outputs(model, x)
-    assert squared_error(trained).mean() < 0.3 * squared_error(start).mean()
-
-    with pytest.raises(ValueError, match="'error_and_gamma'"):
-        model.calibrate(x, true_positive_rate=0.9)
-    model.fit_centers(x, y, batch_size=100)
-    expected = expected_outputs(model, x)
+    classifier, x, y = trained(with_features)
+    model = make(
+        classifier,
+        (x, y),
+        class_names=list("abc"),
+        score=ErrorAndGamma(),
+        batch_size=100,
+    )
+    expected = expected_outputs(classifier, x)
+    expected["distances"] = oracle.distances(expected["logits"], model.centers)
+    expected["gamma"] = oracle.gamma(expected["distances"])
     errors = squared_error(expected)
     unusual = (errors - errors.mean()) / errors.std()
     score = expected["gamma"].min(axis=1) + unusual
-    theta = model.calibrate(x, true_positive_rate=0.9, batch_size=50)
-    assert np.sum(score <= theta) == np.ceil(0.9 * 241)
+    threshold = model.calibrate(x, true_positive_rate=0.9, batch_size=50)
+    assert np.sum(score <= threshold) == np.ceil(0.9 * 241)
 
     outputs = model.predict(x, verbose=0)
-    assert sorted(outputs) == sorted(expected)
-    assert sorted(model.names_of_outputs) == sorted(expected)
+    own = {"unknown_score", "predicted_class_id", "class_id"}
+    assert set(outputs) == {*expected, *own}
     for name, value in expected.items():
         np.testing.assert_allclose(outputs[name], value, rtol=2e-4, atol=1e-4)
+    ((some, *_),) = model.iterate_outputs(x, names=("reconstruction",))
+    np.testing.assert_allclose(
+        some["reconstruction"], outputs["reconstruction"], atol=1e-5
+    )
 
     far = np.concatenate([x, np.float32(rng.normal(0, 4, (50, 5)))])
     decided = model.predict_open_set(far)
@@ -147,76 +157,10 @@ def test_from_training_to_decisions_and_back_from_disk(
         decided.predicted_class_id[: len(x)],
         expected["distances"].argmin(axis=1),
     )
-
     model.save(tmp_path / "model.keras")
     again = cac_tf.load_model(tmp_path / "model.keras")
-    assert again.threshold == theta
-    assert again.score.is_fitted
     for name, value in again.predict(x, verbose=0).items():
         np.testing.assert_allclose(value, outputs[name], rtol=1e-6, atol=1e-6)
-    after = again.predict_open_set(far)
-    np.testing.assert_array_equal(after.class_id, decided.class_id)
-    np.testing.assert_allclose(
-        again.evaluate(x, y, verbose=0),
-        model.evaluate(x, y, verbose=0),
-        rtol=1e-5,
-    )
-    again.fit(x, y, epochs=1, verbose=0)
-    assert not again.score.is_fitted
-
-
-def test_some_outputs_by_name(rng):
-    x, _ = blobs(rng, rows=10)
-    model = compiled(autoencoder())
-    model.build((None, 5))
-    names = ("reconstruction", "predicted_class_id", "unknown_score")
-    found = model.outputs_of(ops.convert_to_tensor(x), names)
-    assert list(found) == list(names)
-    expected = expected_outputs(model, x)
-    np.testing.assert_allclose(
-        found["reconstruction"], expected["reconstruction"], atol=1e-5
-    )
-    batches = list(
-        model.iterate_outputs(x, np.arange(10), 4, names=("reconstruction",))
-    )
-    assert [len(inputs) for _, _, inputs, _ in batches] == [4, 4, 2]
-    np.testing.assert_allclose(
-        np.concatenate([out["reconstruction"] for out, *_ in batches]),
-        expected["reconstruction"],
-        atol=1e-5,
-    )
-    labels = np.concatenate([labels for _, labels, *_ in batches])
-    np.testing.assert_array_equal(labels, np.arange(10))
-
-
-def test_names_of_stock_losses_and_metrics_are_those_of_outputs(rng):
-    """Where `y_pred` is the output alone, not the dict."""
-    x, y = blobs(rng, rows=60)
-    model = compiled(autoencoder())
-    model.compile(
-        "sgd",
-        loss={"logits": cac_tf.losses.CrossEntropyLoss()},
-        metrics={"reconstruction": [_MeanSquare()], "logits": "accuracy"},
-    )
-    found = model.evaluate(x, y, verbose=0, return_dict=True)
-    expected = expected_outputs(model, x)
-    assert found["mean_square"] == pytest.approx(
-        (expected["reconstruction"] ** 2).mean(), rel=1e-4
-    )
-    assert found["accuracy"] == pytest.approx(
-        (expected["logits"].argmax(axis=1) == y).mean()
-    )
-
-
-class _MeanSquare(keras.metrics.Mean):
-    """Knows nothing of our outputs, as a stock metric."""
-
-    def __init__(self):
-        super().__init__(name="mean_square")
-
-    def update_state(self, y_true, y_pred, sample_weight=None):
-        rows = ops.mean(ops.square(y_pred), axis=-1)
-        return super().update_state(rows, sample_weight)
 
 
 @keras.saving.register_keras_serializable(package="CacTfTestsNamed")
@@ -239,72 +183,50 @@ class OwnCode(keras.Model):
         return {"names": list(self.names)}
 
 
-def test_a_subclassed_backbone_with_names(rng, tmp_path):
-    x, y = blobs(rng)
-    model = cac_tf.OpenSetClassifier(OwnCode(), ["a", "b", "c"])
-    model.compile(
-        keras.optimizers.SGD(0.1),
-        [losses.CACLoss(), {"reconstruction": _squared_size}],
-    )
-    model.fit(x, y, epochs=5, verbose=0)
-    model.fit_centers(x, y)
-    model.calibrate(x, true_positive_rate=0.9)
-    assert sorted(model.names_of_outputs) == [
-        "distances",
-        "gamma",
-        "logits",
-        "reconstruction",
-    ]
-    assert not model.has_features
+def test_a_subclassed_classifier_with_names(rng, tmp_path):
+    classifier = OwnCode()
+    x = np.float32(rng.random((20, 5)))
+    before = {k: np.asarray(v) for k, v in classifier(x).items()}
+    y = before["logits"].argmax(axis=1)
+    model = make(classifier, (x, y), class_names=list("abc"), score="gamma",
+                 centers="anchors")  # fmt: skip
+    outputs = model.predict(x, verbose=0)
+    assert "features" not in outputs
     model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras", compile=False)
-    for name, value in again.predict(x, verbose=0).items():
-        np.testing.assert_allclose(
-            value, model.predict(x, verbose=0)[name], rtol=1e-6
-        )
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    again = again.predict(x, verbose=0)
+    for name, value in before.items():
+        np.testing.assert_allclose(outputs[name], value, rtol=1e-5)
+        np.testing.assert_allclose(again[name], value, rtol=1e-5)
 
 
-def _squared_size(y_true, y_pred):
-    return ops.sum(ops.square(y_pred), axis=-1)
-
-
-def test_bad_dicts():
+def test_bad_dicts(rng):
+    x, y = blobs(rng)
     message = "'logits' in it; its outputs are features, reconstruction"
-    model = cac_tf.OpenSetClassifier(
-        OwnCode(["reconstruction", "features"]), ["a", "b", "c"]
-    )
-    with pytest.raises(ValueError, match=message):
-        model.build((None, 5))
     inputs = keras.Input([5])
     names = ("reconstruction", "features")
-    backbone = keras.Model(
-        inputs, {name: keras.layers.Dense(5)(inputs) for name in names}
-    )
-    with pytest.raises(ValueError, match=message):
-        cac_tf.OpenSetClassifier(backbone, ["a", "b", "c"])
-    with pytest.raises(ValueError, match=r"must be \(batch, 4\)"):
-        cac_tf.OpenSetClassifier(autoencoder(), list("abcd"))
-    model = cac_tf.OpenSetClassifier(
-        autoencoder(with_features=True), list("abc"), features_layer="hidden"
-    )
-    with pytest.raises(ValueError, match="features.*features_layer"):
-        model.build((None, 5))
-    rule = ErrorAndGamma()
+    outputs = {name: keras.layers.Dense(5)(inputs) for name in names}
+    hidden = OwnCode(names)
+    hidden(x)
+    for classifier in (hidden, keras.Model(inputs, outputs)):
+        with pytest.raises(ValueError, match=message):
+            make(classifier, (x, y))
     plain = keras.Sequential([keras.Input([5]), keras.layers.Dense(3)])
-    model = cac_tf.OpenSetClassifier(plain, list("abc"), score=rule)
-    with pytest.raises(
-        ValueError,
-        match="score 'error_and_gamma' reads 'reconstruction'.*features, logit",
+    for classifier, options, message in (
+        (autoencoder(), {"class_names": list("abcd")}, "3 outputs for 4 class"),
+        (
+            autoencoder(with_features=True),
+            {"features_layer": "hidden"},
+            "features.*features_layer",
+        ),
+        (
+            plain,
+            {"score": ErrorAndGamma()},
+            "score 'error_and_gamma' reads 'reconstruction'.*features, logit",
+        ),
     ):
-        model.build((None, 5))
-
-
-def test_a_bounded_dict_is_refused():
-    inputs = keras.Input([5])
-    logits = keras.layers.Dense(3, activation="softmax")(inputs)
-    backbone = keras.Model(inputs, {"logits": logits, "original": inputs})
-    with pytest.raises(ValueError, match="never reach an anchor"):
-        cac_tf.OpenSetClassifier(backbone, list("abc"))
+        with pytest.raises(ValueError, match=message):
+            make(classifier, (x, y), **options)
 
 
 def test_both_views_of_logits_and_features_alone(rng):
@@ -317,7 +239,6 @@ def test_both_views_of_logits_and_features_alone(rng):
     }
     network = Network(keras.Model(inputs, outputs), tta="flip")
     x = np.float32(rng.random((6, 4, 4, 1)))
-    network.build(x.shape)
     both = network(x)
     plain = network(x, single_view=True)
     mirrored = network(x[:, :, ::-1], single_view=True)
@@ -330,18 +251,14 @@ def test_both_views_of_logits_and_features_alone(rng):
     np.testing.assert_allclose(
         both["reconstruction"], plain["reconstruction"], atol=1e-6
     )
-    for name, value in network(x, training=True).items():
-        np.testing.assert_allclose(value, plain[name], atol=1e-6)
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="export needs TensorFlow")
-def test_exported(rng, tmp_path):
+def test_exported(tmp_path):
     import tensorflow as tf
 
-    x, y = blobs(rng)
-    model = compiled(autoencoder(), ErrorAndGamma())
-    model.fit(x, y, epochs=3, verbose=0)
-    model.fit_centers(x, y)
+    classifier, x, y = trained(False)
+    model = make(classifier, (x, y), score=ErrorAndGamma())
     model.calibrate(x, true_positive_rate=0.8)
     model.export(tmp_path / "saved")
     serve = tf.saved_model.load(str(tmp_path / "saved"))
@@ -351,25 +268,3 @@ def test_exported(rng, tmp_path):
     np.testing.assert_allclose(
         out["unknown_score"], expected.unknown_score, rtol=1e-4, atol=1e-5
     )
-
-
-def test_the_accuracy_of_another_output(rng):
-    """It is that of its largest value, whatever other outputs there are."""
-    x, y = blobs(rng)
-    inputs = keras.Input([5])
-    hidden = keras.layers.Dense(8, activation="relu")(inputs)
-    outputs = {
-        name: keras.layers.Dense(3, name=name)(hidden)
-        for name in ("logits", "second_logits")
-    }
-    model = cac_tf.OpenSetClassifier(keras.Model(inputs, outputs), list("abc"))
-    stock = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(
-        "adam",
-        [losses.CACLoss(), {"second_logits": stock}],
-        metrics={"second_logits": "accuracy"},
-    )
-    model.fit(x, y, epochs=2, verbose=0)
-    values = model.predict(x, verbose=0)["second_logits"]
-    found = model.evaluate(x, y, verbose=0, return_dict=True)["accuracy"]
-    assert found == pytest.approx((values.argmax(axis=1) == y).mean())
