@@ -342,7 +342,7 @@ class OpenSetClassifier(keras.Model):
         Raises:
             ValueError: see `predict_scores`.
         """
-        self._require_same_classifier()
+        self.require_same_classifier()
         return self._own.predictor.batches(
             x, y, batch_size, tuple(names), single_view
         )
@@ -691,7 +691,7 @@ class OpenSetClassifier(keras.Model):
         Raises:
             ValueError: no data or labels, or invalid ones.
         """
-        self._require_same_classifier()
+        self.require_same_classifier()
         return making.fit_scores(self, scores, (data, y), batch_size)
 
     # ---- not this way -----------------------------------------------------
@@ -726,7 +726,7 @@ class OpenSetClassifier(keras.Model):
                 "The name of a model file must end in .keras; got "
                 f"{filepath!r}. (A SavedModel is written by export.)"
             )
-        self._require_same_classifier()
+        self.require_same_classifier()
         if os.path.exists(filepath) and not overwrite:
             raise FileExistsError(f"{filepath} exists; pass overwrite=True.")
         with atomic_files.replacing(filepath) as temporary:
@@ -753,9 +753,9 @@ class OpenSetClassifier(keras.Model):
         Raises:
             ValueError: no threshold, another format.
             FileExistsError: `filepath` exists.
-            RuntimeError: Keras runs on another backend than TensorFlow, or
-                the classifier holds a compiled function with a fused
-                operation, which no server knows.
+            RuntimeError: Keras runs on another backend than TensorFlow, a
+                shared classifier was trained on, or it holds a compiled
+                function with a fused operation, which no server knows.
         """
         from cac_tf.export import write_saved_model
 
@@ -764,10 +764,9 @@ class OpenSetClassifier(keras.Model):
                 f'format must be "tf_saved_model"; got {format!r}. '
                 "export.write_litert and export.write_onnx write others."
             )
-        self._require_same_classifier()
         write_saved_model(self, filepath, verbose=bool(verbose))
 
-    def _require_same_classifier(self):
+    def require_same_classifier(self):
         """Raises RuntimeError if a shared classifier was trained on."""
         if self._fingerprint is None:
             return

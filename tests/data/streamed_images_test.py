@@ -6,10 +6,12 @@ import threading
 import numpy as np
 import pytest
 
+import cac_tf
 from cac_tf import data
 from cac_tf import methods
 from cac_tf.data import streamed_images
 from cac_tf.experiments.evaluation import evaluate
+from cac_tf.methods import known_data
 from cac_tf.models import input_checks
 from cac_tf.training import Runtime
 from cac_tf.training import TrainingRun
@@ -53,7 +55,8 @@ def test_the_same_training_and_evaluation(both, tmp_path):
         method = methods.get("cac")
         recipe = method.recipe(**RECIPE)
         run = TrainingRun(Runtime(0), str(tmp_path / str(index)))
-        model = method.train(dataset, recipe, run)
+        classifier = method.train(dataset, recipe, run)
+        model = known_data.open_set_classifier(classifier, dataset, "gamma")
         results.append((model, run, evaluate(model, dataset)))
     (one, run, evaluation), (two, other_run, other) = results
     assert run.history == other_run.history
@@ -112,7 +115,8 @@ def test_images_are_decoded_ahead_of_the_model(both, monkeypatch):
 def test_predictions_take_streamed_images(both, tmp_path):
     method = methods.get("cac")
     run = TrainingRun(Runtime(0), str(tmp_path))
-    model = method.build_model(both[0], method.recipe(), run)
+    parts = method.parts(both[0], method.recipe(), run)
+    model = cac_tf.OpenSetClassifier(parts.classifier(), both[0].class_names)
     one, two = (
         model.predict_scores(dataset.known_test.images) for dataset in both
     )
