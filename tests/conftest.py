@@ -164,6 +164,16 @@ def trained_pictures():
     return model, pictures[places]
 
 
+@pytest.fixture(scope="session")
+def served_pictures(trained_pictures, tmp_path_factory):
+    """`trained_pictures` as version 3 in a server's folder; read only."""
+    folder = tmp_path_factory.mktemp("served") / "digits"
+    cac_tf.export.write_model_folder(
+        trained_pictures[0], folder, 3, batch_sizes=(1, 4)
+    )
+    return folder
+
+
 def unpack_images(archive, folder):
     """Unpacks an archive of real images, or skips where there are none."""
     images = os.environ.get("CAC_TF_IMAGES_DIR")

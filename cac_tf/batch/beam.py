@@ -98,7 +98,7 @@ class Classify(beam.PTransform):
 
     Args:
         model: path, as in `Classifier.load`; every worker loads it.
-        threshold: theta in place of the model's own.
+        threshold: a number in place of the model's own.
         **kwargs: of Beam's `ModelHandler`, such as `max_batch_size`, which is
             32 by default.
 
@@ -107,7 +107,6 @@ class Classify(beam.PTransform):
     >>> import os, tempfile, keras, numpy as np, cac_tf
     >>> network = keras.Sequential([keras.Input([2]), keras.layers.Dense(2)])
     >>> model = cac_tf.OpenSetClassifier(network, ["left", "right"])
-    >>> model.build((None, 2))
     >>> model.set_threshold(1e6)
     >>> path = os.path.join(tempfile.mkdtemp(), "saved")
     >>> model.export(path)

@@ -59,7 +59,6 @@ class Classifier:
     >>> network = keras.Sequential([keras.Input([8, 8, 1]),
     ...     keras.layers.Flatten(), keras.layers.Dense(2)])
     >>> model = cac_tf.OpenSetClassifier(network, ["left", "right"])
-    >>> model.build((None, 8, 8, 1))
     >>> model.set_threshold(1e6)
     >>> path = os.path.join(tempfile.mkdtemp(), "model.keras")
     >>> model.save(path)
@@ -156,7 +155,7 @@ class Classifier:
         Args:
             values: list of the contents of files, bytes; or an array of rows,
                 see `rows`.
-            threshold: theta in place of the model's own.
+            threshold: a number in place of the model's own.
 
         Returns:
             List of `Answer`.

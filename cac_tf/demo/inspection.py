@@ -151,7 +151,7 @@ class Inspector:
 
         Args:
             inspection: `Inspection`.
-            threshold: theta, a number or one for each class.
+            threshold: a number or one for each class.
 
         Returns:
             `OpenSetPrediction` of one input.

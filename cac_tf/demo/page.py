@@ -200,19 +200,22 @@ class _Answers:
 
     def __init__(self, inspector):
         self._inspector = inspector
-        theta = np.asarray(inspector.model.require_threshold(), "float32")
+        threshold = np.asarray(inspector.model.require_threshold(), "float32")
         self._scale = ScoreScale(
-            np.r_[inspector.known_scores, inspector.unknown_scores], theta
+            np.r_[inspector.known_scores, inspector.unknown_scores], threshold
         )
         with gradio.Column():
-            self._seen, self._theta = gradio.State(None), gradio.State(theta)
+            self._seen, self._threshold = (
+                gradio.State(None),
+                gradio.State(threshold),
+            )
             self._verdict = gradio.HTML(
                 "<p>Give an image.</p>", elem_id="answer"
             )
             self._slider = gradio.Slider(
                 0,
                 _STEPS,
-                value=_STEPS * float(self._scale.place(np.median(theta))),
+                value=_STEPS * float(self._scale.place(np.median(threshold))),
                 step=1,
                 label="Threshold: how far from all classes is unknown",
                 elem_id="threshold",
@@ -253,15 +256,15 @@ class _Answers:
         for source in sources:
             source.event(
                 self._answering(source),
-                [self._theta, *source.inputs],
+                [self._threshold, *source.inputs],
                 outputs,
                 trigger_mode="always_last",
                 show_progress="hidden",
             )
         self._slider.input(
             self._moved,
-            [self._slider, self._seen, self._theta],
-            [self._theta, self._verdict],
+            [self._slider, self._seen, self._threshold],
+            [self._threshold, self._verdict],
             trigger_mode="always_last",
             show_progress="hidden",
         )
@@ -269,60 +272,62 @@ class _Answers:
     def _answering(self, source):
         if source.inputs:
 
-            def answer(theta, value):
-                return self._answer(theta, source.image_of, value)
+            def answer(threshold, value):
+                return self._answer(threshold, source.image_of, value)
 
             return answer
 
         # By the annotation, Gradio knows that it is to hand over the event.
         def answer_event(
-            theta: typing.Any,
+            threshold: typing.Any,
             event: gradio.EventData,  # type: ignore[name-defined]
         ) -> tuple:
-            return self._answer(theta, source.image_of, event)
+            return self._answer(threshold, source.image_of, event)
 
         return answer_event
 
-    def _answer(self, theta, image_of, value):
+    def _answer(self, threshold, image_of, value):
         try:
             seen = self._inspector.inspect(image_of(value))
         except (ValueError, OSError, SyntaxError) as error:
             # (SyntaxError: Pillow's, of damaged files.)
             text = f"<p>{html.escape(str(error))}</p>"
             return None, text, gradio.skip(), "", None, []
-        place = self._scale.place(self._theta_of(seen, theta))
+        place = self._scale.place(self._threshold_of(seen, threshold))
         return (
             seen,
-            self._in_words(seen, theta),
+            self._in_words(seen, threshold),
             _STEPS * float(place),
             self._nearest_classes(seen),
             shown(seen.image),
             self._training_images(seen),
         )
 
-    def _moved(self, place, seen, theta):
-        """Theta at a place of the slider, and the answer by it."""
+    def _moved(self, place, seen, threshold):
+        """The threshold at a place of the slider, and the answer by it."""
         value = np.float32(self._scale.score(place / _STEPS))
-        theta = np.array(theta)
-        if theta.ndim and seen is not None:
-            theta[seen.predicted_class_id] = value
+        threshold = np.array(threshold)
+        if threshold.ndim and seen is not None:
+            threshold[seen.predicted_class_id] = value
         else:
-            theta[...] = value
-        return theta, "" if seen is None else self._in_words(seen, theta)
-
-    @staticmethod
-    def _theta_of(seen, theta):
-        return float(
-            rule.threshold_of_rows(theta, seen.scores.predicted_class_id)[0]
-            if theta.ndim
-            else theta
+            threshold[...] = value
+        return threshold, "" if seen is None else self._in_words(
+            seen, threshold
         )
 
-    def _in_words(self, seen, theta):
-        decision = self._inspector.decide(seen, theta)
+    @staticmethod
+    def _threshold_of(seen, threshold):
+        return float(
+            rule.threshold_of_rows(threshold, seen.scores.predicted_class_id)[0]
+            if threshold.ndim
+            else threshold
+        )
+
+    def _in_words(self, seen, threshold):
+        decision = self._inspector.decide(seen, threshold)
         is_unknown = bool(decision.is_unknown[0])
         name = self._inspector.model.class_names[seen.predicted_class_id]
-        limit = self._theta_of(seen, theta)
+        limit = self._threshold_of(seen, threshold)
         kind = "rejected" if is_unknown else "accepted"
         sign = "above" if is_unknown else "not above"
         like = f" It is most like {name}." if is_unknown else ""
@@ -335,9 +340,9 @@ class _Answers:
             f"<p>{html.escape(said)}</p>{self._bar(seen, limit)}"
         )
 
-    def _bar(self, seen, theta):
-        """SVG: scores of test images, theta, and the score of the image."""
-        place, limit = self._scale.place([seen.unknown_score, theta])
+    def _bar(self, seen, threshold):
+        """SVG: scores of test images, threshold, and the score of the image."""
+        place, limit = self._scale.place([seen.unknown_score, threshold])
 
         def ticks(scores, top, kind):
             lines = "".join(

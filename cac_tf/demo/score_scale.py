@@ -15,7 +15,7 @@ class ScoreScale:
 
     Args:
         scores: (n,) scores of inputs that are known or unknown; may be empty.
-        thetas: theta, a number or an array of them; also on the scale.
+        thresholds: a number or an array; also on the scale.
 
     Example:
 
@@ -26,11 +26,11 @@ class ScoreScale:
     0.02
     """
 
-    def __init__(self, scores: ArrayLike, thetas: ArrayLike) -> None:
-        limits = np.ravel(thetas).astype("float64")
+    def __init__(self, scores: ArrayLike, thresholds: ArrayLike) -> None:
+        limits = np.ravel(thresholds).astype("float64")
         values = np.unique(np.r_[np.asarray(scores, "float64"), limits])
         if len(values) < 3:
-            # Without other inputs: as far as theta is from 0, to both sides.
+            # Without other inputs: as far as they are from 0, to both sides.
             span = max(np.ptp(limits), np.abs(limits).max()) or 1.0
             values = np.r_[values[0] - span, values, values[-1] + span]
         self._values = values

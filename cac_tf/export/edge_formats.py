@@ -43,22 +43,23 @@ def write_litert(
     """Writes a file for LiteRT (formerly TensorFlow Lite).
 
     Args:
-        model: `OpenSetClassifier` with a valid theta.
+        model: `OpenSetClassifier` with a threshold.
         path: file to write, ending in `.tflite`; replaced if it exists.
         version: number that every answer carries as `model_version`.
-        quantize: None, or "dynamic_range": large weights of the backbone are
+        quantize: None, or "dynamic_range": large weights of the classifier are
             kept as int8, a quarter of the size. This changes distances and
-            scores slightly; theta is not calibrated again.
-        allow_uncalibrated: whether a model without theta is exported with the
-            largest float32 in its place, so that nothing is rejected.
+            scores slightly; the threshold is not calibrated again.
+        allow_uncalibrated: whether a model without threshold is exported with
+            the largest float32 in its place, so that nothing is rejected.
 
     The converter's own error is raised for operations that LiteRT lacks.
     Recurrent layers need `unroll=True`.
 
     Raises:
-        ValueError: no valid theta, a model that was never built, another
-            suffix or kind of quantization, a layer with a lookup table.
-        RuntimeError: Keras runs on another backend than TensorFlow.
+        ValueError: no threshold, another suffix or kind of quantization, a
+            layer with a lookup table.
+        RuntimeError: Keras runs on another backend than TensorFlow, or a
+            shared classifier was trained on.
 
     Example:
 
@@ -113,17 +114,18 @@ def write_onnx(
     """Writes a file for ONNX Runtime; needs `pip install cac-tf[onnx]`.
 
     Args:
-        model: `OpenSetClassifier` with a valid theta.
+        model: `OpenSetClassifier` with a threshold.
         path: file to write, ending in `.onnx`; replaced if it exists.
         version: number that every answer carries as `model_version`.
-        allow_uncalibrated: whether a model without theta is exported with the
-            largest float32 in its place, so that nothing is rejected.
+        allow_uncalibrated: whether a model without threshold is exported with
+            the largest float32 in its place, so that nothing is rejected.
 
     Raises:
         ImportError: tf2onnx is not installed.
-        ValueError: no valid theta, a model that was never built, another
-            suffix, a layer with a lookup table, an operation that ONNX lacks.
-        RuntimeError: Keras runs on another backend than TensorFlow.
+        ValueError: no threshold, another suffix, a layer with a lookup table,
+            an operation that ONNX lacks.
+        RuntimeError: Keras runs on another backend than TensorFlow, or a
+            shared classifier was trained on.
     """
     path = _check_suffix(path, ".onnx")
     _write(path, onnx(*_graph(model, version, allow_uncalibrated)))

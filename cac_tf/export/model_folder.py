@@ -75,7 +75,7 @@ def write_model_folder(
     is rejected; other rows are not affected. All numbers are finite.
 
     Args:
-        model: `OpenSetClassifier` with a valid theta.
+        model: `OpenSetClassifier` with a threshold.
         directory: the model's folder; made if it does not exist.
         version: whole number >= 1.
         name: under which the model is served; by default that of
@@ -83,8 +83,8 @@ def write_model_folder(
         batch_sizes: sizes of the batches that the server forms from several
             requests, ascending; each is warmed up. By default those of
             `batching.config`, else 1, 8, 32.
-        allow_uncalibrated: whether a model without theta is exported, with
-            the largest float32 for theta, so that nothing is rejected.
+        allow_uncalibrated: whether a model without threshold is exported, with
+            the largest float32 in its place, so that nothing is rejected.
         max_image_pixels: largest height times width of an encoded image; one
             whose header claims more is a row that is not valid.
 
@@ -95,19 +95,19 @@ def write_model_folder(
         ValueError: a version that is not a positive whole number, batch sizes
             that do not ascend, a name that cannot be part of a URL, a name
             or sizes other than those of the folder's configuration, or a
-            model that cannot be exported (no valid theta; inputs of no fixed
+            model that cannot be exported (no threshold; inputs of no fixed
             size).
-        RuntimeError: Keras runs on another backend than TensorFlow, or the
-            backbone holds a fused operation, which no server knows.
+        RuntimeError: Keras runs on another backend than TensorFlow, a shared
+            classifier was trained on, or it holds a fused operation, which no
+            server knows.
         FileExistsError: the version already exists.
         OSError: the folder cannot be written.
 
     Example:
 
     >>> import os, tempfile, keras, cac_tf
-    >>> backbone = keras.Sequential([keras.Input([2]), keras.layers.Dense(2)])
-    >>> model = cac_tf.OpenSetClassifier(backbone, ["left", "right"])
-    >>> model.build((None, 2))
+    >>> classifier = keras.Sequential([keras.Input([2]), keras.layers.Dense(2)])
+    >>> model = cac_tf.OpenSetClassifier(classifier, ["left", "right"])
     >>> folder = os.path.join(tempfile.mkdtemp(), "sides")
     >>> path = write_model_folder(model, folder, 1, allow_uncalibrated=True)
     >>> sorted(os.listdir(folder))
@@ -135,18 +135,17 @@ def write_model_folder(
             f"{target} exists; a served version is never overwritten. Choose "
             "a higher version."
         )
-    if model.built and None in model.inputs_taken.fixed_shape:
+    taken = model.inputs_taken
+    if None in taken.fixed_shape:
         raise ValueError(
             "A served model needs inputs of one size, or requests cannot be "
-            f"batched; this one takes {model.inputs_taken.shape}. Give it "
-            "preprocessing=ImagePreprocessing(height, width)."
+            f"batched; this one takes {taken.shape}. Let the "
+            "classifier begin with layers.ImagePreprocessing(height, width)."
         )
     answering = answering_of(
         model, version, allow_uncalibrated, max_image_pixels
     )
-    # None is in it only where a network is not built, which answering_of
-    # refuses.
-    shape = cast("tuple[int, ...]", model.inputs_taken.fixed_shape)
+    shape = cast("tuple[int, ...]", taken.fixed_shape)
     _make_writable(directory)
     with atomic_files.new_folder(target) as temporary:
         signatures = save_into(temporary, model, answering)
@@ -156,7 +155,7 @@ def write_model_folder(
             shape,
             name,
             batch_sizes,
-            model.inputs_taken.dtype,
+            taken.dtype,
         )
         _write_configurations(directory, name, batch_sizes)
         if version > max(_versions(directory), default=0):
@@ -305,24 +304,24 @@ def _plain(name):
 
 def _rule(model):
     """When the model rejects an input, in a sentence."""
-    theta = model.threshold
-    if theta is None:
+    threshold = model.threshold
+    if threshold is None:
         return (
             "**This version is not calibrated: its threshold is the largest "
             "float32, so no valid input is rejected.** Calibrate the model and "
             "export a new version."
         )
-    if np.ndim(theta):
-        own = zip(model.class_names, theta, strict=True)
+    if np.ndim(threshold):
+        own = zip(model.class_names, threshold, strict=True)
         of_classes = ", ".join(
             f"{_plain(name)} {value:.6g}" for name, value in own
         )
-        threshold = f"threshold of its predicted class: {of_classes}"
+        limit = f"threshold of its predicted class: {of_classes}"
     else:
-        threshold = f"threshold {theta:.6g}"
+        limit = f"threshold {threshold:.6g}"
     return (
         f"An input is rejected when its unknown score ({model.score.name}) "
-        f"exceeds the {threshold}."
+        f"exceeds the {limit}."
     )
 
 

@@ -4,6 +4,7 @@
 import operator
 import os
 import tempfile
+from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -17,7 +18,7 @@ from cac_tf.annotations import Path
 from cac_tf.export.defaults import DEFAULT_MAX_PIXELS
 from cac_tf.export.signatures import LARGEST
 from cac_tf.export.signatures import Answering
-from cac_tf.export.signatures import signatures
+from cac_tf.export.signatures import signatures as signatures_of
 from cac_tf.labels import UNKNOWN_NAME
 from cac_tf.models.open_set_classifier import OpenSetClassifier
 from cac_tf.version import __version__
@@ -35,27 +36,26 @@ def write_saved_model(
     """Writes a SavedModel with the rejection rule built in.
 
     The graph holds stock TensorFlow operations only. `assets/labels.txt` has
-    the class names, one per line, and `assets/model.json` these, theta, the
-    score and the shape of the inputs.
+    the class names, one per line, and `assets/model.json` these, the
+    threshold, the score and the shape of the inputs.
 
     Args:
-        model: `OpenSetClassifier` with a valid theta.
+        model: `OpenSetClassifier` with a threshold.
         path: folder to write. It is written under a temporary name and then
             renamed, so it is never incomplete.
         version: number that every answer carries as `model_version`.
-        allow_uncalibrated: whether a model without theta is exported with
-            the largest float32 in its place, so that nothing is rejected.
+        allow_uncalibrated: whether a model without threshold is exported
+            with the largest float32 in its place, so that nothing is rejected.
         max_image_pixels: largest height times width of an encoded image; one
             whose header claims more is not decoded.
         verbose: whether Keras prints what it wrote.
 
     Raises:
-        ValueError: no valid theta, a model that was never built, or weights
-            that are NaN or infinite.
+        ValueError: no threshold, or weights that are NaN or infinite.
         FileExistsError: `path` exists.
-        RuntimeError: Keras runs on another backend than TensorFlow, or the
-            backbone holds a compiled function with a fused operation, which
-            no server knows.
+        RuntimeError: Keras runs on another backend than TensorFlow, a shared
+            classifier was trained on, or it holds a compiled function with a
+            fused operation, which no server knows.
 
     Example:
 
@@ -83,6 +83,7 @@ def save_into(
     model: OpenSetClassifier,
     answering: Answering,
     verbose: bool = False,
+    signatures: Iterable[str] | None = None,
 ) -> list[str]:
     """Writes the files of a SavedModel into an empty folder.
 
@@ -91,13 +92,16 @@ def save_into(
         model: `OpenSetClassifier`.
         answering: `Answering` of the model.
         verbose: whether Keras prints what it wrote.
+        signatures: names of those to write; None: all that the model has.
 
     Returns:
         Names of the signatures.
     """
     import tensorflow as tf
 
-    offered = signatures(model, answering)
+    offered = signatures_of(model, answering)
+    if signatures is not None:
+        offered = {name: offered[name] for name in signatures}
     archive = keras.export.ExportArchive()
     with (
         tempfile.TemporaryDirectory() as assets,
@@ -134,7 +138,7 @@ def save_into(
 def _description(model, answering):
     return {
         "class_names": list(model.class_names),
-        "threshold": answering.theta.tolist(),
+        "threshold": answering.threshold.tolist(),
         "score": model.score.name,
         "input_shape": list(model.inputs_taken.fixed_shape),
         "input_dtype": model.inputs_taken.dtype,
@@ -149,7 +153,7 @@ def graphs_and_description(
     """What a model's SavedModel would hold, without writing it.
 
     Args:
-        model: `OpenSetClassifier` with a valid theta.
+        model: `OpenSetClassifier` with a threshold.
 
     Returns:
         Dict of compiled functions by the names of the signatures, and the
@@ -164,7 +168,7 @@ def graphs_and_description(
     answering = answering_of(model, 0, False)
     graphs = {
         name: tf.function(function, input_signature=specs, autograph=False)
-        for name, (function, specs) in signatures(model, answering).items()
+        for name, (function, specs) in signatures_of(model, answering).items()
     }
     return graphs, _description(model, answering)
 
@@ -178,9 +182,9 @@ def answering_of(
     """`Answering` of a model that can be exported.
 
     Raises:
-        ValueError: no valid theta, a model that was never built, or weights
-            that are NaN or infinite.
-        RuntimeError: Keras runs on another backend than TensorFlow.
+        ValueError: no threshold, or weights that are NaN or infinite.
+        RuntimeError: Keras runs on another backend than TensorFlow, or a
+            shared classifier was trained on.
     """
     if keras.backend.backend() != "tensorflow":
         raise RuntimeError(
@@ -188,32 +192,33 @@ def answering_of(
             "load the saved .keras file with KERAS_BACKEND=tensorflow. (Keras "
             f"now runs on {keras.backend.backend()}.)"
         )
-    theta: Any
+    threshold: Any
     if model.threshold is None and allow_uncalibrated:
-        theta = LARGEST
+        threshold = LARGEST
     else:
-        theta = model.require_threshold()
+        threshold = model.require_threshold()
+    model.require_same_classifier()
     _require_finite_weights(model)
     return Answering(
-        np.float32(theta),
+        np.float32(threshold),
         operator.index(version),
         max_image_pixels,
     )
 
 
 def _require_finite_weights(model):
-    # (Theta is NaN while there is none, and checked by itself.)
-    of_theta = {id(variable) for variable in model.decision.weights}
+    # (The threshold is NaN while there is none, and checked by itself.)
+    of_threshold = {id(variable) for variable in model.decision.weights}
     for variable in model.weights:
-        if id(variable) in of_theta or "float" not in str(variable.dtype):
+        if id(variable) in of_threshold or "float" not in str(variable.dtype):
             continue
         values = np.float32(keras.ops.convert_to_numpy(variable))
         bad = int((~np.isfinite(values)).sum())
         if bad:
             raise ValueError(
                 f"The weight {variable.path} is NaN or infinite in {bad} of "
-                f"{values.size} places, so the model cannot be used: train it "
-                "again, with a lower learning rate for example."
+                f"{values.size} places, so the model cannot be used: train "
+                "the classifier again, with a lower learning rate for example."
             )
 
 

@@ -37,7 +37,7 @@ VECTOR_FEATURE = "features"
 class Answering(typing.NamedTuple):
     """How a served model answers, apart from its weights."""
 
-    theta: np.ndarray | np.floating  # float32, () or (N,), one for each class
+    threshold: np.ndarray | np.floating  # float32, () or (N,), of the classes
     version: int  # echoed in every row
     max_pixels: int  # of an encoded image
     # Whether distances are formed without a matrix product.
@@ -123,7 +123,7 @@ def answer(
         model: `OpenSetClassifier`.
         outputs: of `scored`.
         answering: `Answering`.
-        threshold: (B,) finite thresholds in place of theta.
+        threshold: (B,) finite thresholds in place of the model's own.
 
     Returns:
         Dict of tensors, all (B, ...): `class_id` (-1: unknown), `label`,
@@ -136,7 +136,7 @@ def answer(
     score, is_valid = outputs["unknown_score"], outputs["is_valid"]
     predicted = tf.where(is_valid, outputs["predicted_class_id"], UNKNOWN)
     if threshold is None:
-        threshold = _theta_of_rows(answering.theta, predicted)
+        threshold = _threshold_of_rows(answering.threshold, predicted)
     class_id = rule.decide(score, predicted, threshold, is_valid)
     # At the position UNKNOWN + 1.
     names = tf.constant([UNKNOWN_NAME, *model.class_names])
@@ -159,7 +159,7 @@ def signatures(
     """The functions of a served model, by the names of their signatures.
 
     Args:
-        model: `OpenSetClassifier`, built.
+        model: `OpenSetClassifier`.
         answering: `Answering`.
 
     Returns:
@@ -217,7 +217,7 @@ def signatures(
         is_allowed = (threshold >= lowest) & (threshold <= LARGEST)
         # A threshold that is not allowed makes its row invalid, and the row
         # shows this one.
-        shown = answering.theta.flat[0]
+        shown = answering.threshold.flat[0]
         threshold = tf.where(is_allowed, threshold, shown)
         return ask(images, is_allowed, threshold)
 
@@ -250,13 +250,13 @@ def signatures(
     return offered
 
 
-def _theta_of_rows(theta, predicted):
+def _threshold_of_rows(threshold, predicted):
     """(B,) thresholds; in rows that are not valid, the first class's."""
     import tensorflow as tf
 
-    if theta.ndim:
-        return rule.threshold_of_rows(theta, tf.maximum(predicted, 0))
-    return tf.fill(tf.shape(predicted), theta)
+    if threshold.ndim:
+        return rule.threshold_of_rows(threshold, tf.maximum(predicted, 0))
+    return tf.fill(tf.shape(predicted), threshold)
 
 
 def _nan_where_not(is_valid, images):

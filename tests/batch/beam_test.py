@@ -20,11 +20,9 @@ IN_PROCESS = "BundleBasedDirectRunner"
 TWO_PROCESSES = "--direct_num_workers=2 --direct_running_mode=multi_processing"
 
 
-@pytest.fixture(scope="module")
-def model(trained_pictures, tmp_path_factory):
-    path = tmp_path_factory.mktemp("model") / "saved"
-    trained_pictures[0].export(path)
-    return str(path)
+@pytest.fixture
+def model(served_pictures):
+    return str(served_pictures / "3")
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,6 @@ import cac_tf
 from cac_tf.batch import Answer
 from cac_tf.batch import Classifier
 from cac_tf.data.image_file import read_image
-from cac_tf.export import write_model_folder
 from tests import image_files
 from tests.conftest import ROOT
 from tests.conftest import small_classifier
@@ -33,14 +32,16 @@ def png(pixels):
 
 
 @pytest.fixture(scope="module")
-def places(trained_pictures, tmp_path_factory):
+def places(trained_pictures, served_pictures, tmp_path_factory):
     """One model in every form that can be named."""
     model, _ = trained_pictures
     folder = tmp_path_factory.mktemp("models")
     (folder / "run").mkdir()
     model.save(folder / "run" / "model.keras")
-    for version in (2, 10):
-        write_model_folder(model, folder / "served", version)
+    # The newest of two versions.
+    shutil.copytree(served_pictures / "3", folder / "served" / "10")
+    (folder / "served" / "2").mkdir()
+    (folder / "served" / "2" / "saved_model.pb").touch()
     return {
         "file": folder / "run" / "model.keras",
         "run": folder / "run",
@@ -204,7 +205,7 @@ def test_the_description_in_a_saved_model(places, trained_pictures):
     assert described["score"] == "gamma"
     assert described["input_shape"] == [12, 10, 3]
     assert described["input_dtype"] == "float32"
-    assert described["version"] == 10
+    assert described["version"] == 3
     assert described["cac_tf"] == cac_tf.__version__
 
 
@@ -257,7 +258,6 @@ def test_grey_images_may_lack_their_channel(tmp_path):
     layers = [keras.Input((4, 4, 1)), keras.layers.Flatten()]
     network = keras.Sequential([*layers, keras.layers.Dense(2)])
     model = cac_tf.OpenSetClassifier(network, ["a", "b"])
-    model.build((None, 4, 4, 1))
     model.set_threshold(1.0)
     model.save(tmp_path / "model.keras")
     classifier = Classifier.load(str(tmp_path))
@@ -284,11 +284,10 @@ def test_the_digest_is_that_of_the_model(places, tmp_path):
 
 
 def test_models_that_take_no_files(tmp_path):
-    model = small_classifier()
-    model.build((None, 5))
+    model = cac_tf.OpenSetClassifier(small_classifier(), list("abc"))
     path = str(tmp_path / "model.keras")
     model.save(path)
-    with pytest.raises(ValueError, match="no valid threshold"):
+    with pytest.raises(ValueError, match="no threshold"):
         Classifier.load(path)
     model.set_threshold(1.0)
     model.save(path)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+import cac_tf
 from cac_tf import batch
 from cac_tf.batch import inputs as inputs_module
 from tests.batch.classifier_test import png
@@ -35,8 +36,7 @@ def images(trained_pictures, tmp_path_factory):
 @pytest.fixture(scope="module")
 def vectors(tmp_path_factory):
     """A classifier of vectors, 50 of them, and its answers."""
-    model = small_classifier()
-    model.build((None, 5))
+    model = cac_tf.OpenSetClassifier(small_classifier(), list("abc"))
     model.set_threshold(1.0)
     path = tmp_path_factory.mktemp("model") / "model.keras"
     model.save(path)

@@ -8,6 +8,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
+import cac_tf
 from cac_tf import demo
 from tests.conftest import small_classifier
 
@@ -90,9 +91,8 @@ def test_what_does_not_fit_is_refused(trained_digits, digits, inspector):
     other = dataclasses.replace(digits, class_names=("a", *"bcdef"))
     with pytest.raises(ValueError, match="known classes a, b, .* model has 0"):
         demo.Inspector(trained_digits, other)
-    model = small_classifier()
-    model.build((None, 5))
-    with pytest.raises(ValueError, match="no valid threshold"):
+    model = cac_tf.OpenSetClassifier(small_classifier(), list("abc"))
+    with pytest.raises(ValueError, match="no threshold"):
         demo.Inspector(model)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
+import cac_tf
 from cac_tf import demo
 from tests.conftest import small_classifier
 
@@ -139,8 +140,7 @@ def test_without_data_there_are_no_examples(trained_digits, strokes):
 
 
 def test_only_models_of_images_have_a_page(trained_pictures):
-    model = small_classifier()
-    model.build((None, 5))
+    model = cac_tf.OpenSetClassifier(small_classifier(), list("abc"))
     model.set_threshold(1.0)
     with pytest.raises(ValueError, match=r"shape \(5,\); only images"):
         demo.build_page(demo.Inspector(model), "vectors")

@@ -13,6 +13,7 @@ import cac_tf
 from cac_tf.export import edge_formats
 from cac_tf.export import write_litert
 from cac_tf.export import write_onnx
+from tests.conftest import class_names
 from tests.conftest import small_classifier
 from tests.export import runtimes
 
@@ -46,19 +47,17 @@ def test_the_same_answers(trained_pictures, tmp_path, suffix):
 
 
 def fitted(score, rng, num_classes):
-    """A model of vectors with a score, fitted to random outputs."""
-    model = small_classifier(num_classes, width=7, score=score)
-    model.build((None, 7))
-    means = 10 * np.eye(num_classes) + rng.normal(0, 1, [num_classes] * 2)
-    model.distance_head.assign_class_means(means)
-    if model.score.IS_FITTED_TO_DATA:
-        labels = np.arange(20 * num_classes) % num_classes
-        logits = 10 * np.eye(num_classes)[labels]
-        logits += rng.normal(0, 1, logits.shape)
-        features = rng.normal(0, 5, (len(labels), 7))
-        outputs = {"logits": logits, "features": features}
-        model.score.fit(labels, **{n: outputs[n] for n in model.score.READS})
-    return model
+    """The statistics of a score, of random outputs."""
+    if not score.IS_FITTED_TO_DATA:
+        return {}
+    labels = np.arange(20 * num_classes) % num_classes
+    logits = 10 * np.eye(num_classes)[labels]
+    logits += rng.normal(0, 1, logits.shape)
+    outputs = {
+        "logits": logits,
+        "features": rng.normal(0, 5, (len(labels), 7)),
+    }
+    return score.fit(labels, **{n: outputs[n] for n in score.READS})
 
 
 @pytest.mark.parametrize("suffix", runtimes.EDGE)
@@ -67,17 +66,21 @@ def test_every_score_in_one_file(tmp_path, rng, suffix, num_classes):
     """Its scores and its classes, of outputs that are given."""
     if suffix == ".onnx":
         pytest.importorskip("tf2onnx")
-    rules = [
-        fitted(n, rng, num_classes).score for n in cac_tf.scores.common_names()
-    ]
+    rules = [cac_tf.scores.get(n) for n in cac_tf.scores.common_names()]
+    learnt = {one.name: fitted(one, rng, num_classes) for one in rules}
     names = sorted({name for one in rules for name in one.reads_for_prediction})
 
     def scores(*values):
         outputs = dict(zip(names, values, strict=True))
         found = {}
         for one in rules:
-            found[f"score by {one.name}"] = one(*one.arguments_of(outputs))
-            found[f"class by {one.name}"] = one.predicted_class(outputs)
+            statistics = learnt[one.name]
+            found[f"score by {one.name}"] = one(
+                *one.arguments_of(outputs), **statistics
+            )
+            found[f"class by {one.name}"] = one.predicted_class(
+                outputs, **statistics
+            )
         return found
 
     values = {
@@ -105,7 +108,14 @@ def test_every_score_in_one_file(tmp_path, rng, suffix, num_classes):
     ("num_classes", "score"), [(3, "vim"), (3, "knn"), (80, "openmax")]
 )
 def test_a_score_in_a_whole_model(tmp_path, rng, suffix, score, num_classes):
-    model = fitted(score, rng, num_classes)
+    score = cac_tf.scores.get(score)
+    model = cac_tf.OpenSetClassifier(
+        small_classifier(num_classes, width=7),
+        class_names(num_classes),
+        score,
+        centers=10 * np.eye(num_classes) + rng.normal(size=[num_classes] * 2),
+        statistics=fitted(score, rng, num_classes),
+    )
     x = np.float32(rng.normal(0, 5, (40, 7)))
     # In a gap: many scores of OpenMax are neighbours among the floats.
     ranked = np.sort(model.predict_scores(x).unknown_score)[9:31]
@@ -121,56 +131,58 @@ def test_a_score_in_a_whole_model(tmp_path, rng, suffix, score, num_classes):
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_half_precision_becomes_float32(rng, tmp_path, suffix, policy):
     """Within what half precision rounds of the model in memory."""
-    before = keras.config.dtype_policy()
     keras.config.set_dtype_policy(policy)
     try:
-        model = cac_tf.OpenSetClassifier(
-            cac_tf.models.openset_cnn(3, (8, 8, 1)),
-            list("abc"),
-            preprocessing=cac_tf.layers.ImagePreprocessing(8, 8),
-        )
+        network = cac_tf.models.openset_cnn(3, (8, 8, 1))
+        parts = cac_tf.models.image_parts((8, 8, 1), [0.5], [0.5], network)
+        model = cac_tf.OpenSetClassifier(parts.classifier(), list("abc"))
     finally:
-        keras.config.set_dtype_policy(before)
-    model.build((None, 8, 8, 1))
+        keras.config.set_dtype_policy("float32")
     images = np.float32(rng.uniform(0, 255, (20, 8, 8, 1)))
     model.calibrate(images, true_positive_rate=0.5)
     answer = runtimes.exported(model, tmp_path / f"model{suffix}")(
         images=images
     )
-    expected = served(model, images, tmp_path)
+    expected = model.predict_scores(images)
     np.testing.assert_allclose(
-        answer["distances"], expected["distances"], atol=0.02
+        answer["distances"], expected.distances, atol=0.02
     )
-    np.testing.assert_array_equal(answer["threshold"], expected["threshold"])
+    np.testing.assert_array_equal(
+        answer["threshold"], np.full(20, model.threshold, "float32")
+    )
 
 
-def half_precision_model(policy, head=None, score="gamma"):
-    """Of a network with convolutions; the head and the logits are float32."""
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(policy)
-    try:
-        backbone = keras.Sequential(
-            [
-                keras.Input([12, 10, 3]),
-                keras.layers.Conv2D(6, 3, strides=2, activation="relu"),
-                keras.layers.Flatten(),
-                keras.layers.Dense(7, activation="relu"),
-                keras.layers.Dense(3, dtype="float32"),
-            ]
-        )
-        model = cac_tf.OpenSetClassifier(
-            backbone,
-            list("abc"),
-            preprocessing=cac_tf.layers.ImagePreprocessing(12, 10, 0.2, 0.3),
-            head=head and cac_tf.layers.AnchoredDistance(3, **head),
-            score=score,
-        )
-    finally:
-        keras.config.set_dtype_policy(before)
-    model.compile(
-        keras.optimizers.SGD(0.02, momentum=0.9), cac_tf.losses.CACLoss()
+def convolutions(policy):
+    """A classifier of color pictures; its logits are float32."""
+    return keras.Sequential(
+        [
+            keras.Input([12, 10, 3]),
+            cac_tf.layers.ImagePreprocessing(12, 10),
+            cac_tf.layers.normalization([0.2] * 3, [0.3] * 3),
+            keras.layers.Conv2D(
+                6, 3, strides=2, activation="relu", dtype=policy
+            ),
+            keras.layers.Flatten(dtype=policy),
+            keras.layers.Dense(7, activation="relu", dtype=policy),
+            keras.layers.Dense(3, dtype="float32"),
+        ]
     )
-    return model
+
+
+@pytest.fixture(scope="module")
+def half_precision(trained_pictures):
+    """Trained classifiers by their policy, pictures and labels."""
+    teacher, pictures = trained_pictures
+    labels = teacher.predict_scores(pictures).predicted_class_id
+    made = {}
+    for policy in ("mixed_bfloat16", "mixed_float16"):
+        keras.utils.set_random_seed(0)
+        made[policy] = convolutions(policy)
+        made[policy].compile(
+            keras.optimizers.SGD(0.02, momentum=0.9), cac_tf.losses.CACLoss()
+        )
+        made[policy].fit(pictures, labels, epochs=8, verbose=0)
+    return made, pictures, labels
 
 
 @pytest.mark.slow
@@ -179,49 +191,45 @@ def half_precision_model(policy, head=None, score="gamma"):
     ("policy", "score", "centers"),
     [
         ("mixed_bfloat16", "gamma", "anchors"),
-        ("mixed_bfloat16", "gamma", "class means"),
-        ("mixed_bfloat16", "gamma", "anchors again"),
-        ("mixed_bfloat16", "gamma", "learnt"),
-        ("mixed_bfloat16", "openmax", "class means"),
-        ("mixed_float16", "mahalanobis", "class means"),
+        ("mixed_bfloat16", "gamma", None),
+        ("mixed_bfloat16", "openmax", None),
+        ("mixed_float16", "mahalanobis", None),
         ("mixed_float16", "knn", "anchors"),
     ],
 )
 def test_half_precision_with_all_that_was_learnt(
-    trained_pictures, tmp_path, rng, suffix, policy, score, centers
+    half_precision, tmp_path, rng, suffix, policy, score, centers
 ):
     """As a float32 model in memory that has the same weights."""
-    teacher, pictures = trained_pictures
-    labels = teacher.predict_scores(pictures).predicted_class_id
-    head = {"learnt": True} if centers == "learnt" else None
-
-    def trained(policy):
-        keras.utils.set_random_seed(0)
-        model = half_precision_model(policy, head, score)
-        model.fit(pictures, labels, epochs=8, verbose=0)
-        if centers in ("class means", "anchors again"):
-            model.fit_centers(pictures, labels)
-        if centers == "anchors again":
-            model.distance_head.assign_anchors()
-        model.fit_score(pictures, labels)
-        return model
-
-    model, whole = trained(policy), trained("float32")
+    classifiers, pictures, labels = half_precision
+    model = cac_tf.OpenSetClassifier.from_classifier(
+        classifiers[policy],
+        (pictures, labels),
+        class_names=list("abc"),
+        score=score,
+        centers=centers,
+    )
     # Nearest neighbours would find themselves.
     pictures = np.uint8(
         np.clip(pictures + rng.normal(0, 25, pictures.shape), 0, 255)
     )
     model.calibrate(pictures, true_positive_rate=0.7)
-    before = model.get_config(), model.get_weights()
+    whole = cac_tf.OpenSetClassifier(
+        convolutions("float32"),
+        model.class_names,
+        score,
+        centers=model.magnitude if centers else model.centers,
+        statistics=model.statistics,
+    )
     whole.set_weights(model.get_weights())
+    before = model.get_config(), model.get_weights()
     # The half precision that this is about is there.
     assert (
         model.predict_scores(pictures).logits
         != whole.predict_scores(pictures).logits
     ).any()
-    images = np.float32(pictures)
     answer = runtimes.exported(model, tmp_path / f"model{suffix}")(
-        images=images
+        images=np.float32(pictures)
     )
     assert whole.threshold == model.threshold
     runtimes.assert_as_in_python(whole, answer, pictures)
@@ -238,27 +246,20 @@ def test_half_precision_with_all_that_was_learnt(
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 def test_a_layer_that_was_adapted(tmp_path, rng, suffix, policy):
     """What it computed from its weights is no weight, nor an input."""
-    keras.config.set_dtype_policy(policy)
-    try:
-        rows = np.float32(20 * rng.standard_normal((60, 5)) + 7)
-        normalize = keras.layers.Normalization()
-        normalize.adapt(rows)
-        backbone = keras.Sequential(
-            [
-                keras.Input([5]),
-                normalize,
-                keras.layers.Dense(8, activation="relu"),
-                keras.layers.Dense(3, dtype="float32"),
-            ]
-        )
-        model = small_classifier(backbone=backbone)
-        model.build((None, 5))
-        model.calibrate(rows, true_positive_rate=0.6)
-        answer = runtimes.exported(model, tmp_path / f"model{suffix}")(
-            images=rows
-        )
-    finally:
-        keras.config.set_dtype_policy("float32")
+    rows = np.float32(20 * rng.standard_normal((60, 5)) + 7)
+    normalize = keras.layers.Normalization(dtype=policy)
+    normalize.adapt(rows)
+    classifier = keras.Sequential(
+        [
+            keras.Input([5]),
+            normalize,
+            keras.layers.Dense(8, activation="relu", dtype=policy),
+            keras.layers.Dense(3, dtype="float32"),
+        ]
+    )
+    model = cac_tf.OpenSetClassifier(classifier, class_names(3))
+    model.calibrate(rows, true_positive_rate=0.6)
+    answer = runtimes.exported(model, tmp_path / f"model{suffix}")(images=rows)
     tolerance = 1e-4 if policy == "float32" else 0.1
     np.testing.assert_allclose(
         answer["distances"],
@@ -267,7 +268,14 @@ def test_a_layer_that_was_adapted(tmp_path, rng, suffix, policy):
     )
 
 
-def test_a_backbone_that_cannot_be_copied(tmp_path, rng):
+def of_threshold(classifier, threshold, **options):
+    """An open-set classifier of three classes."""
+    return cac_tf.OpenSetClassifier(
+        classifier, class_names(3), threshold=threshold, **options
+    )
+
+
+def test_a_classifier_that_cannot_be_copied(tmp_path, rng):
     """It need not be, where all is float32 already."""
 
     class Own(keras.Model):
@@ -280,12 +288,9 @@ def test_a_backbone_that_cannot_be_copied(tmp_path, rng):
                 inputs = layer(inputs)
             return inputs
 
-    model = small_classifier(
-        backbone=Own([keras.layers.Dense(4), keras.layers.Dense(3)])
-    )
+    classifier = Own([keras.layers.Dense(4), keras.layers.Dense(3)])
+    model = of_threshold(classifier, 10.0, input_shape=(5,))
     rows = np.float32(rng.standard_normal((6, 5)))
-    model.predict_scores(rows)
-    model.set_threshold(1.0)
     for suffix in runtimes.EDGE:
         answer = runtimes.exported(model, tmp_path / f"m{suffix}")(images=rows)
         runtimes.assert_as_in_python(model, answer, rows)
@@ -300,28 +305,24 @@ def test_a_copy_that_cannot_be_made_is_said(tmp_path):
         def call(self, inputs):
             return self.last(inputs)
 
-    model = small_classifier(backbone=Own())
-    model.build((None, 5))
-    model.set_threshold(1.0)
+    model = of_threshold(Own(), 1.0, input_shape=(5,))
     with pytest.raises(ValueError, match="half precision .* cannot be copied"):
         write_litert(model, tmp_path / "m.tflite")
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("suffix", runtimes.EDGE)
-def test_a_recurrent_backbone(tmp_path, rng, suffix):
+def test_a_recurrent_classifier(tmp_path, rng, suffix):
     """ONNX has loops; for LiteRT they are unrolled."""
     unroll = suffix == ".tflite"
-    backbone = keras.Sequential(
+    classifier = keras.Sequential(
         [
             keras.Input([6, 2]),
             keras.layers.LSTM(4, unroll=unroll),
             keras.layers.Dense(3),
         ]
     )
-    model = small_classifier(backbone=backbone)
-    model.build((None, 6, 2))
-    model.set_threshold(3.0)
+    model = of_threshold(classifier, 3.0)
     rows = np.float32(rng.standard_normal((7, 6, 2)))
     answer = runtimes.exported(model, tmp_path / f"m{suffix}")(images=rows)
     runtimes.assert_as_in_python(model, answer, rows)
@@ -332,38 +333,31 @@ def test_tables_are_refused(tmp_path, suffix):
     inputs = keras.Input([4], dtype="int64")
     ids = keras.layers.IntegerLookup(vocabulary=[3, 5])(inputs)
     x = keras.layers.Flatten()(keras.layers.Embedding(4, 2)(ids))
-    model = small_classifier(
-        backbone=keras.Model(inputs, keras.layers.Dense(3)(x))
-    )
-    model.build((None, 4))
-    model.set_threshold(1.0)
+    model = of_threshold(keras.Model(inputs, keras.layers.Dense(3)(x)), 1.0)
     with pytest.raises(ValueError, match="table, which these files cannot"):
         runtimes.write(model, tmp_path / f"m{suffix}")
     assert not list(tmp_path.iterdir())
 
 
 def test_operations_that_onnx_lacks(tmp_path):
-    model = small_classifier(
-        backbone=keras.Sequential(
-            [
-                keras.Input([3]),
-                keras.layers.Lambda(tf.math.digamma, output_shape=(3,)),
-                keras.layers.Dense(3),
-            ]
-        )
+    classifier = keras.Sequential(
+        [
+            keras.Input([3]),
+            keras.layers.Lambda(tf.math.digamma, output_shape=(3,)),
+            keras.layers.Dense(3),
+        ]
     )
-    model.build((None, 3))
-    model.set_threshold(1.0)
+    model = of_threshold(classifier, 1.0)
     with pytest.raises(ValueError, match="ONNX cannot hold .*Digamma"):
         write_onnx(model, tmp_path / "m.onnx")
     assert not list(tmp_path.iterdir())
 
 
 def test_int8_weights_are_smaller_and_nearly_as_good(rng, tmp_path):
-    """The head stays float32: with zero logits nothing has changed at all."""
-    backbone = cac_tf.models.openset_cnn(6)
-    model = cac_tf.OpenSetClassifier(backbone, list("abcdef"))
-    model.build((None, 32, 32, 3))
+    """Distances stay float32: with zero logits nothing has changed at all."""
+    model = cac_tf.OpenSetClassifier(
+        cac_tf.models.openset_cnn(6), list("abcdef")
+    )
     images = np.float32(rng.uniform(0, 1, (16, 32, 32, 3)))
     model.calibrate(images, true_positive_rate=0.5)
     write_litert(model, tmp_path / "float.tflite")
@@ -391,8 +385,8 @@ def test_bad_input(trained_blobs, tmp_path, monkeypatch):
         write_onnx(model, tmp_path / "model")
     with pytest.raises(ValueError, match="quantize must be None"):
         write_litert(model, tmp_path / "m.tflite", quantize="int4")
-    with pytest.raises(ValueError, match="no valid threshold"):
-        write_litert(small_classifier(), tmp_path / "m.tflite")
+    with pytest.raises(ValueError, match="no threshold"):
+        write_litert(model.with_score("gamma"), tmp_path / "m.tflite")
     monkeypatch.setitem(sys.modules, "tf2onnx.convert", None)
     with pytest.raises(ImportError, match=r"pip install 'cac-tf\[onnx\]'"):
         write_onnx(model, tmp_path / "m.onnx")

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exports of every kind of head and of backbones with outputs of their own."""
+"""Exports of every kind of centers, and of outputs of a network's own."""
+
+import functools
 
 import keras
 import numpy as np
@@ -9,18 +11,23 @@ from keras import layers
 from keras import ops
 
 import cac_tf
+from cac_tf.layers import ClassDistances
 from tests import oracle
 from tests.conftest import blobs
+from tests.conftest import class_names
 from tests.export import runtimes
 
-# What is reconstructed has no part in the loss.
-pytestmark = pytest.mark.filterwarnings("ignore:Gradients do not exist")
+pytestmark = [
+    # What is reconstructed has no part in the loss.
+    pytest.mark.filterwarnings("ignore:Gradients do not exist"),
+    pytest.mark.filterwarnings("ignore:.*keeps? .* anchor"),
+]
 
 WIDTH = 5
 
 
 class Misfit(cac_tf.scores.Score):
-    """Reads an output that only this backbone gives, of the score's name."""
+    """Reads an output that only this network gives, of the score's name."""
 
     NAME, READS = "misfit", ("misfit",)
 
@@ -29,7 +36,7 @@ class Misfit(cac_tf.scores.Score):
 
 
 class MisfitFarAway(cac_tf.scores.Score):
-    """A backbone's own output beside the distances."""
+    """A network's own output beside the distances."""
 
     NAME, READS = "misfit_far_away", ("distances", "misfit")
 
@@ -39,120 +46,118 @@ class MisfitFarAway(cac_tf.scores.Score):
         return distance * (1.0 + ops.mean(misfit, axis=-1))
 
 
-def plain_backbone(num_logits):
-    inputs = keras.Input([WIDTH])
-    hidden = layers.Dense(6, activation="relu")(inputs)
-    return keras.Model(inputs, layers.Dense(num_logits)(hidden))
+def network(num_classes, width, names):
+    """A classifier with outputs of its own, among them by these names.
 
-
-def backbone_with_outputs(num_logits, names):
-    """With how badly the inputs are reconstructed, by the dimension."""
+    One is how badly the inputs are reconstructed, by the dimension.
+    """
     inputs = keras.Input([WIDTH])
     hidden = layers.Dense(6, activation="relu")(inputs)
     again = layers.Dense(WIDTH)(hidden)
+    logits = layers.Dense(width)(hidden)
+    if names is None:
+        return keras.Model(inputs, logits)
     outputs = {
-        "logits": layers.Dense(num_logits)(hidden),
+        "logits": logits,
         "misfit": ops.square(again - inputs),
         "features": layers.Dense(2, activation="tanh")(hidden),
         "reconstruction": again,
+        "class_distances": ClassDistances(num_classes, 4.0)(logits),
     }
     return keras.Model(inputs, {n: outputs[n] for n in names})
 
 
 ALL = ("logits", "misfit", "features", "reconstruction")
-# Number of classes, options of the head, outputs of the backbone, centers,
-# and scores.
+OWN = ("logits", "class_distances")
+# Number of classes and of logits, names of outputs, centers, and scores.
 CASES = {
-    "learnt": (3, {"learnt": True}, None, "own", ("gamma", "energy")),
-    "learnt, fewer logits": (
+    "centers of its own": (3, 3, OWN, "means", ("gamma", "energy")),
+    "centers of its own, fewer logits": (
         4,
-        {"learnt": True, "width": 2},
-        None,
-        "own",
+        2,
+        OWN,
+        "means",
         ("gamma", "min_distance", "knn"),
-    ),
-    "learnt, wider logits": (
-        3,
-        {"learnt": True, "width": 5},
-        None,
-        "own",
-        ("gamma",),
     ),
     "wider logits, anchors": (
         3,
-        {"width": 5},
+        5,
         None,
-        "own",
+        "anchors",
         ("gamma", "min_distance", "max_logit"),
     ),
     "wider logits, class means": (
         3,
-        {"width": 5},
+        5,
         None,
         "means",
         ("gamma", "max_softmax", "knn"),
     ),
     "fewer logits, class means": (
         4,
-        {"width": 2},
+        2,
         None,
-        "means",
+        "array",
         ("gamma", "min_distance", "knn"),
     ),
     "a dict, anchors": (
         3,
-        {},
+        3,
         ("logits", "reconstruction"),
-        "own",
+        "anchors",
         ("gamma", "mahalanobis"),
     ),
     "a dict, class means": (
         3,
-        {},
+        3,
         ALL,
         "means",
         ("gamma", "vim", Misfit, MisfitFarAway),
     ),
     "a dict, wider logits": (
         3,
-        {"width": 4},
+        4,
         ("misfit", "logits"),
-        "own",
+        "anchors",
         (Misfit, MisfitFarAway),
     ),
 }
 
 
+@functools.cache
+def trained(case):
+    """A product with the simplest score, and its inputs and labels."""
+    num_classes, width, names, centers, _ = CASES[case]
+    keras.utils.set_random_seed(2)
+    classifier = network(num_classes, width, names)
+    x, labels = blobs(np.random.default_rng(1), num_classes)
+    if width < num_classes and centers == "array":
+        # Around the logits that there are, so that all classes occur.
+        logits = classifier.predict(x, verbose=0)
+        centers = [logits[labels == i].mean(axis=0) for i in range(num_classes)]
+    else:
+        loss = cac_tf.losses.CACLoss(4.0, from_distances=names == OWN)
+        if names is not None:
+            loss = {OWN[-1] if names == OWN else "logits": loss}
+        classifier.compile(keras.optimizers.SGD(0.1, momentum=0.9), loss)
+        classifier.fit(x, labels, epochs=4, verbose=0)
+    model = cac_tf.OpenSetClassifier.from_classifier(
+        classifier,
+        (x, labels),
+        class_names=class_names(num_classes),
+        score="gamma",
+        centers=None if centers == "means" else centers,
+        magnitude=4.0,
+    )
+    return model, x, labels
+
+
 def calibrated(case, score):
     """A calibrated model, and inputs of which some are rejected."""
-    num_classes, head, outputs, centers, _ = CASES[case]
-    rng = np.random.default_rng(1)
-    keras.utils.set_random_seed(2)
-    num_logits = head.get("width", num_classes)
-    model = cac_tf.OpenSetClassifier(
-        backbone_with_outputs(num_logits, outputs)
-        if outputs
-        else plain_backbone(num_logits),
-        [f"class {i}" for i in range(num_classes)],
-        head=cac_tf.layers.AnchoredDistance(num_classes, 4.0, **head),
-        score=score if isinstance(score, str) else score(),
-    )
-    model.build((None, WIDTH))
-    x, labels = blobs(rng, num_classes)
-    if centers == "means":
-        # Around the logits that there are, so that all classes occur.
-        logits = model.backbone.predict(x, verbose=0)
-        logits = logits["logits"] if outputs else logits
-        model.distance_head.assign_class_means(
-            [logits[labels == i].mean(axis=0) for i in range(num_classes)]
-        )
-    else:
-        model.compile(
-            keras.optimizers.SGD(0.1, momentum=0.9), cac_tf.losses.CACLoss()
-        )
-        model.fit(x, labels, epochs=4, verbose=0)
-    model.fit_score(x, labels)
-    inputs = np.float32(rng.normal(0, 2.5, (60, WIDTH)))
+    model, x, labels = trained(case)
+    score = score if isinstance(score, str) else score()
+    model = model.with_score(score, x, labels)
+    inputs = np.float32(np.random.default_rng(3).normal(0, 2.5, (60, WIDTH)))
     model.calibrate(inputs, true_positive_rate=0.6)
     return model, inputs
 
@@ -174,7 +179,7 @@ def test_an_export_decides_like_the_model_in_memory(
     sent = np.concatenate([x, x[:3]])
     sent[-3, 1], sent[-2, 2], sent[-1] = np.nan, np.inf, 3e38
     answer = ask(images=sent)
-    # Nothing of the backbone's own outputs is served.
+    # Nothing of the network's own outputs is served.
     assert set(answer) == {
         *runtimes.SHARED,
         *("probabilities", "threshold", "model_version", "is_valid"),
@@ -204,13 +209,13 @@ def test_an_export_decides_like_the_model_in_memory(
         np.testing.assert_allclose(of_valid[name], wanted, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("case", ["learnt", "a dict, class means"])
+@pytest.mark.parametrize("case", ["centers of its own", "a dict, class means"])
 def test_the_other_signatures(tmp_path, case):
     """`classify` names every class; thresholds by class."""
     model, x = calibrated(case, CASES[case][-1][0])
     model.calibrate(x, true_positive_rate=0.5, by_class=True)
-    path = tmp_path / "model.saved"
-    runtimes.write(model, path)
+    path = tmp_path / "saved"
+    runtimes.write_signatures(model, path, ["classify", "with_threshold"])
     expected = model.predict_open_set(x)
     examples = []
     for row in x:

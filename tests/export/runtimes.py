@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from cac_tf.export import saved_model
 from cac_tf.export import write_litert
 from cac_tf.export import write_onnx
 
@@ -58,20 +59,33 @@ EDGE = (".onnx", ".tflite")
 
 
 def write(model, path, **options):
-    """Writes what a path's suffix asks for."""
+    """Writes what a path's suffix asks for; of a SavedModel one signature."""
     if path.suffix == ".onnx":
         pytest.importorskip("tf2onnx")
         write_onnx(model, path, **options)
     elif path.suffix == ".tflite":
         write_litert(model, path, **options)
     else:
-        model.export(path, **options)
+        write_signatures(model, path, ["serving_default"], **options)
 
 
-def exported(model, path):
+def write_signatures(model, path, names, allow_uncalibrated=False):
+    """Writes a SavedModel with some of its signatures only."""
+    answering = saved_model.answering_of(model, 0, allow_uncalibrated)
+    path.mkdir()
+    saved_model.save_into(str(path), model, answering, signatures=names)
+
+
+def exported(model, path, **options):
     """A function from raw inputs to the answers of an export."""
-    write(model, path)
+    write(model, path, **options)
     return LOAD[path.suffix](path)
+
+
+def asking(model, path, signature):
+    """A function of named inputs, that of a SavedModel with one signature."""
+    write_signatures(model, path, [signature])
+    return load_saved_model(path, signature)
 
 
 def assert_same(actual, expected, rtol=1e-4, atol=1e-4):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An input gets one decision: alone, in any batch, in memory, in an export.
 
-Rounding differs between all of these, so theta must not lie on a score.
+Rounding differs between all of these, so a threshold must not lie on a score.
 """
 
 import keras
@@ -28,9 +28,8 @@ class FirstLogit(cac_tf.scores.Score):
 
 def denormal_scores():
     """A model, and scores that some runtimes take for zero."""
-    backbone = keras.Sequential([keras.Input([3]), keras.layers.Identity()])
-    model = cac_tf.OpenSetClassifier(backbone, list("abc"), score=FirstLogit())
-    model.build((None, 3))
+    classifier = keras.Sequential([keras.Input([3]), keras.layers.Identity()])
+    model = cac_tf.OpenSetClassifier(classifier, list("abc"), FirstLogit())
     scores = [-1.0, -2e-38, -1e-40, 0.0, 1e-42, 1e-40, 5e-39, 2e-38, 1e-30, 1.0]
     # Each once for each predicted class.
     others = np.float32([[-5, -5], [5, -5], [-5, 5]])
@@ -44,10 +43,9 @@ def vanishing_scores():
     gamma = d (1 - softmin(d)) is about d exp(-gap) near an anchor.
     """
     dense = keras.layers.Dense(3, use_bias=False)
-    backbone = keras.Sequential([keras.Input([3]), dense])
-    model = cac_tf.OpenSetClassifier(backbone, list("abc"), magnitude=100.0)
-    model.build((None, 3))
+    classifier = keras.Sequential([keras.Input([3]), dense])
     dense.set_weights([np.eye(3)])
+    model = cac_tf.OpenSetClassifier(classifier, list("abc"), centers=100.0)
     share = np.linspace(0.1, 0.3, 60)[:, None]
     anchors = 100.0 * np.eye(3)
     start = np.arange(60) % 3
@@ -67,7 +65,7 @@ def calibrated(request, trained_pictures):
     return model.with_score(request.param), pictures
 
 
-def thetas_of(scores):
+def thresholds_of(scores):
     """All that a calibration with these scores can give."""
     count = len(scores) + 1
     return np.unique(
@@ -93,47 +91,47 @@ def in_batches(ask, size, **inputs):
     )
 
 
-def test_every_example_with_every_theta(calibrated, tmp_path):
-    """Also the two examples that theta lies between."""
+def test_every_example_with_every_threshold(calibrated, tmp_path):
+    """Also the two examples that a threshold lies between."""
     model, x = calibrated
     # Where no calibration is, any number will do for the export.
     model.set_threshold(1.0)
-    path = tmp_path / "model.saved"
-    runtimes.write(model, path)
-    ask = runtimes.load_saved_model(path, "with_threshold")
+    ask = runtimes.asking(model, tmp_path / "saved", "with_threshold")
     in_memory = [model.predict_scores(x, batch_size=size) for size in BATCHES]
     scores = in_memory[-1].unknown_score
-    thetas = thetas_of(scores)
-    assert len(thetas) > len(np.unique(scores)) - 5
+    thresholds = thresholds_of(scores)
+    assert len(thresholds) > len(np.unique(scores)) - 5
     images, allowed = np.float32(x), 0
-    for theta in thetas:
+    for threshold in thresholds:
         expected = prediction.decisions_of(
-            in_memory[-1], theta, model.class_names
+            in_memory[-1], threshold, model.class_names
         ).class_id
         for batched in in_memory:
-            found = prediction.decisions_of(batched, theta, model.class_names)
+            found = prediction.decisions_of(
+                batched, threshold, model.class_names
+            )
             np.testing.assert_array_equal(found.class_id, expected)
-        if model.score.IS_NON_NEGATIVE and theta < 0:
+        if model.score.IS_NON_NEGATIVE and threshold < 0:
             assert (expected == -1).all()
             continue
         allowed += 1
-        column = np.full(len(x), theta, "float32")
+        column = np.full(len(x), threshold, "float32")
         for size in BATCHES:
             np.testing.assert_array_equal(
                 in_batches(ask, size, images=images, threshold=column), expected
             )
-    assert allowed >= len(thetas) - 1
+    assert allowed >= len(thresholds) - 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", runtimes.LOAD)
 @pytest.mark.parametrize("by_class", [False, True])
-def test_the_theta_of_an_export(calibrated, tmp_path, suffix, by_class):
+def test_the_threshold_of_an_export(calibrated, tmp_path, suffix, by_class):
     model, x = calibrated
-    theta = model.calibrate(x, true_positive_rate=0.4, by_class=by_class)
+    threshold = model.calibrate(x, true_positive_rate=0.4, by_class=by_class)
     expected = model.predict_open_set(x).class_id
     assert 0 < (expected == -1).sum() < len(x)
-    assert np.abs(theta).min() >= TINY
+    assert np.abs(threshold).min() >= TINY
     ask = runtimes.exported(model, tmp_path / f"model{suffix}")
     for size in BATCHES:
         np.testing.assert_array_equal(
@@ -149,7 +147,7 @@ def test_there_are_scores_that_some_runtimes_take_for_zero():
     scores = model.predict_scores(x).unknown_score
     np.testing.assert_array_equal(scores, x[:, 0])
     assert np.any((scores != 0) & (np.abs(scores) < TINY))
-    assert not np.any(np.abs(thetas_of(scores)) < TINY)
+    assert not np.any(np.abs(thresholds_of(scores)) < TINY)
     model, x = vanishing_scores()
     scores = model.predict_scores(x).unknown_score
     assert (scores == 0).any() and (scores > 1e-30).any()

@@ -16,8 +16,10 @@ from cac_tf.export import write_litert
 from cac_tf.export import write_model_folder
 from cac_tf.export import write_onnx
 from cac_tf.export import write_saved_model
-from tests.conftest import blobs
+from tests import oracle
+from tests.conftest import class_names
 from tests.conftest import small_classifier
+from tests.export import runtimes
 from tests.serving import references
 
 OUTPUTS = {
@@ -33,6 +35,15 @@ OUTPUTS = {
     "model_version",
     "is_valid",
 }
+
+# All ways to write a model.
+WAYS = (
+    (write_saved_model, "saved"),
+    (lambda model, path: model.export(path), "saved"),
+    (lambda model, path: write_model_folder(model, path, 1), "served"),
+    (write_litert, "model.tflite"),
+    (write_onnx, "model.onnx"),
+)
 
 # Loads and calls an export without any of this project's code.
 CLEAN_CLIENT = """
@@ -58,6 +69,13 @@ CLEAN_CLIENT = """
 """
 
 
+@pytest.fixture(scope="module")
+def exported_blobs(trained_blobs, tmp_path_factory):
+    path = tmp_path_factory.mktemp("blobs") / "saved"
+    trained_blobs[0].export(path)
+    return path
+
+
 def served(path, inputs, tmp_path):
     np.save(tmp_path / "in.npy", inputs)
     subprocess.run(
@@ -76,12 +94,11 @@ def served(path, inputs, tmp_path):
 
 
 def test_the_served_model_decides_like_the_one_in_memory(
-    trained_blobs, tmp_path, rng
+    trained_blobs, exported_blobs, tmp_path, rng
 ):
     model, x, _ = trained_blobs
     inputs = np.concatenate([x, np.float32(rng.normal(0, 3, (100, 5)))])
-    path = write_model_folder(model, tmp_path / "serving", 3)
-    out = served(path, inputs, tmp_path)
+    out = served(exported_blobs, inputs, tmp_path)
     expected = model.predict_open_set(inputs)
     assert 0 < expected.is_unknown.sum() < len(inputs)
     np.testing.assert_array_equal(out["class_id"], expected.class_id)
@@ -104,33 +121,10 @@ def test_the_served_model_decides_like_the_one_in_memory(
     assert "ArgMin" in ops
 
 
-def test_export_follows_the_centers_in_force(tmp_path, rng):
-    x, y = blobs(rng)
-    model = small_classifier()
-    model.fit(x, y, epochs=10, verbose=0)
-    for version, recenter in ((1, False), (2, True)):
-        if recenter:
-            model.fit_centers(x, y)
-        model.calibrate(x, true_positive_rate=0.9)
-        path = write_model_folder(model, tmp_path / "serving", version)
-        serve = tf.saved_model.load(path).signatures["serving_default"]
-        np.testing.assert_allclose(
-            serve(images=tf.constant(x))["distances"],
-            model.predict_scores(x).distances,
-            rtol=1e-5,
-            atol=1e-6,
-        )
-
-
-def signature(path, name):
-    return tf.saved_model.load(path).signatures[name]
-
-
-def test_signatures_and_outputs(trained_pictures, tmp_path):
+def test_signatures_and_outputs(trained_pictures, served_pictures):
     """Everything is asked for and answered by the row."""
     model, _ = trained_pictures
-    model.export(tmp_path / "saved")
-    loaded = tf.saved_model.load(tmp_path / "saved")
+    loaded = tf.saved_model.load(served_pictures / "3")
     assert set(loaded.signatures) == {
         "serving_default",
         "uint8_images",
@@ -146,27 +140,30 @@ def test_signatures_and_outputs(trained_pictures, tmp_path):
         if name != "classify":
             assert set(outputs) == OUTPUTS
         assert not any(output.endswith("_bytes") for output in outputs)
-    labels = (tmp_path / "saved" / "assets" / "labels.txt").read_text("utf-8")
+    labels = served_pictures / "3" / "assets" / "labels.txt"
+    labels = labels.read_text("utf-8")
     assert labels.splitlines() == list(model.class_names)
 
 
 @pytest.mark.parametrize("by_class", [False, True])
 def test_every_signature_answers_as_the_equations(
-    trained_pictures, tmp_path, by_class
+    trained_pictures, served_pictures, tmp_path, by_class
 ):
     """Also rows that are not in order, beside others that are."""
     model, pictures = trained_pictures
+    path = served_pictures / "3"
     if by_class:
         model = references.with_thresholds_by_class(model, pictures)
-    path = write_model_folder(model, tmp_path / "digits", 7)
-    loaded = tf.saved_model.load(path).signatures
-    for name, inputs, expected in references.cases(model, pictures, 7):
+        path = tmp_path / "saved"
+        write_saved_model(model, path, version=3)
+    loaded = tf.saved_model.load(path)
+    for name, inputs, expected in references.cases(model, pictures, 3):
         inputs = {k: tf.constant(v) for k, v in inputs.items()}
         if expected is None:
             with pytest.raises((tf.errors.InvalidArgumentError, TypeError)):
-                loaded[name](**inputs)
+                loaded.signatures[name](**inputs)
             continue
-        answer = loaded[name](**inputs)
+        answer = loaded.signatures[name](**inputs)
         assert set(answer) == set(expected)
         for output, wanted in expected.items():
             got = answer[output].numpy()
@@ -183,31 +180,30 @@ def _bytes(value):
     return value if isinstance(value, bytes) else str(value).encode()
 
 
-def test_only_what_is_asked_for_is_saved(trained_pictures, tmp_path):
-    """The backbone's weights; no state of the optimizer."""
+def test_only_what_is_asked_for_is_saved(trained_pictures, served_pictures):
+    """The classifier's weights and the centers; the threshold is a constant."""
     model, _ = trained_pictures
-    assert model.optimizer.iterations > 0
-    model.export(tmp_path / "saved")
     variables = tf.train.list_variables(
-        str(tmp_path / "saved" / "variables" / "variables")
+        str(served_pictures / "3" / "variables" / "variables")
     )
     shapes = [shape for name, shape in variables if "VARIABLE" in name]
-    expected = [list(w.shape) for w in model.backbone.weights]
+    expected = [list(w.shape) for w in model.classifier.weights] + [[3, 3]]
     assert sorted(map(list, shapes)) == sorted(expected)
 
 
-def test_a_row_does_not_notice_its_neighbours(trained_pictures, tmp_path):
+def test_a_row_does_not_notice_its_neighbours(
+    trained_pictures, served_pictures
+):
     """Answers are the same, bit for bit, alone or among bad rows."""
-    model, pictures = trained_pictures
-    model.export(tmp_path / "saved")
-    ask = signature(tmp_path / "saved", "serving_default")
-    images = np.float32(pictures[:8])
-    clean = ask(images=tf.constant(images))
-    images[::2] = np.nan
-    mixed = ask(images=tf.constant(images))
+    ask = runtimes.load_saved_model(served_pictures / "3")
+    images = np.float32(trained_pictures[1][:8])
+    clean = ask(images=images)
+    mixed_images = images.copy()
+    mixed_images[::2] = np.nan
+    mixed = ask(images=mixed_images)
     for name in OUTPUTS:
         np.testing.assert_array_equal(mixed[name][1::2], clean[name][1::2])
-    assert not mixed["is_valid"][::2].numpy().any()
+    assert not mixed["is_valid"][::2].any()
 
 
 def test_scores_by_logits_take_negative_thresholds(trained_pictures, tmp_path):
@@ -215,13 +211,11 @@ def test_scores_by_logits_take_negative_thresholds(trained_pictures, tmp_path):
     model = model.with_score("max_logit")
     model.calibrate(pictures, true_positive_rate=0.5)
     assert model.threshold < 0
-    model.export(tmp_path / "saved")
-    ask = signature(tmp_path / "saved", "with_threshold")
-    images = tf.constant(np.float32(pictures))
+    ask = runtimes.asking(model, tmp_path / "saved", "with_threshold")
     thresholds = np.full(len(pictures), model.threshold, "float32")
     thresholds[0] = -np.inf
-    answer = ask(images=images, threshold=tf.constant(thresholds))
-    assert answer["is_valid"].numpy().tolist() == [False] + 47 * [True]
+    answer = ask(images=np.float32(pictures), threshold=thresholds)
+    assert answer["is_valid"].tolist() == [False] + 47 * [True]
     expected = model.predict_open_set(pictures)
     np.testing.assert_array_equal(answer["class_id"][1:], expected.class_id[1:])
     np.testing.assert_allclose(
@@ -232,26 +226,16 @@ def test_scores_by_logits_take_negative_thresholds(trained_pictures, tmp_path):
 
 
 def test_a_score_with_statistics(trained_blobs, tmp_path, rng):
-    """Fitted or refused; NaN rows included."""
+    """NaN rows included."""
     model, x, y = trained_blobs
-    model = model.with_score("openmax")
-    model.decision.threshold = 0.5
-    with pytest.raises(ValueError, match="no statistics yet"):
-        model.export(tmp_path / "saved")
-    model.fit_score(x, y)
-    model.decision.threshold = 0.5
-    model.export(tmp_path / "saved")
+    model = model.with_score("openmax", x, y)
+    model.set_threshold(0.5)
     inputs = np.concatenate([x, np.float32(rng.normal(0, 3, (50, 5)))])
     expected = model.predict_open_set(inputs)
     assert 0 < expected.is_unknown.sum() < len(inputs)
     sent = np.concatenate([inputs, np.full((1, 5), np.nan, "float32")])
-    answer = signature(tmp_path / "saved", "serving_default")(
-        images=tf.constant(sent)
-    )
-    assert answer["is_valid"].numpy().tolist() == [True] * len(x) + [
-        *[True] * 50,
-        False,
-    ]
+    answer = runtimes.exported(model, tmp_path / "model.saved")(images=sent)
+    assert answer["is_valid"].tolist() == [True] * len(inputs) + [False]
     for name in ("unknown_score", "probabilities", "gamma", "distances"):
         assert np.isfinite(answer[name]).all()
     np.testing.assert_array_equal(answer["class_id"][:-1], expected.class_id)
@@ -264,22 +248,26 @@ def test_without_a_threshold_nothing_is_rejected(trained_pictures, tmp_path):
     model, pictures = trained_pictures
     fresh = model.with_score("gamma")
     assert fresh.threshold is None
-    write_saved_model(fresh, tmp_path / "saved", allow_uncalibrated=True)
+    ask = runtimes.exported(
+        fresh, tmp_path / "model.saved", allow_uncalibrated=True
+    )
     assert fresh.threshold is None
-    ask = signature(tmp_path / "saved", "serving_default")
     images = np.float32(pictures)
     images[3] = np.nan
-    answer = ask(images=tf.constant(images))
+    answer = ask(images=images)
     assert np.flatnonzero(answer["is_unknown"]).tolist() == [3]
     assert np.unique(answer["threshold"]) == np.finfo("float32").max
 
 
-def test_inputs_that_are_no_images(trained_blobs, tmp_path):
+def test_inputs_that_are_no_images(trained_blobs, exported_blobs):
     """Vectors have no files; the Classify API takes their numbers."""
     model, x, _ = trained_blobs
-    model.export(tmp_path / "saved")
-    loaded = tf.saved_model.load(tmp_path / "saved").signatures
-    assert set(loaded) == {"serving_default", "with_threshold", "classify"}
+    loaded = tf.saved_model.load(exported_blobs)
+    assert set(loaded.signatures) == {
+        "serving_default",
+        "with_threshold",
+        "classify",
+    }
     whole = np.float32([0, 3, 0, 0, 0])
     vector, integers, short, nothing = (tf.train.Example() for _ in range(4))
     vector.features.feature["features"].float_list.value.extend(x[0])
@@ -288,7 +276,9 @@ def test_inputs_that_are_no_images(trained_blobs, tmp_path):
     values.extend(whole.astype(int).tolist())
     short.features.feature["features"].float_list.value.extend([1.0])
     rows = [e.SerializeToString() for e in (vector, integers, short, nothing)]
-    out = loaded["classify"](inputs=tf.constant([*rows, b"no Example"]))
+    out = loaded.signatures["classify"](
+        inputs=tf.constant([*rows, b"no Example"])
+    )
     decided = model.predict_open_set(np.stack([x[0], whole])).label
     assert decided[1] == "class 1"
     first = [value.decode() for value in out["classes"][:, 0].numpy()]
@@ -297,31 +287,37 @@ def test_inputs_that_are_no_images(trained_blobs, tmp_path):
 
 
 def test_images_of_any_size_are_asked_for_in_the_networks(tmp_path):
-    backbone = keras.Sequential(
-        [keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(2)]
+    classifier = keras.Sequential(
+        [
+            keras.Input([None, None, 1]),
+            cac_tf.layers.ImagePreprocessing(6, 4),
+            keras.layers.GlobalAveragePooling2D(),
+            keras.layers.Dense(2),
+        ]
     )
-    model = cac_tf.OpenSetClassifier(
-        backbone,
-        ["dark", "light"],
-        preprocessing=cac_tf.layers.ImagePreprocessing(6, 4),
-    )
-    model.build((None, None, None, 1))
+    model = cac_tf.OpenSetClassifier(classifier, ["dark", "light"])
     write_saved_model(model, tmp_path / "saved", allow_uncalibrated=True)
-    ask = signature(tmp_path / "saved", "uint8_images")
-    (spec,) = ask.structured_input_signature[1].values()
+    ask = runtimes.load_saved_model(tmp_path / "saved", "uint8_images")
+    (spec,) = ask.signature.structured_input_signature[1].values()
     assert spec.shape.as_list() == [None, 6, 4, 1]
     grey = references.encoded(np.full((9, 9, 1), 100, "uint8"))
-    ask = signature(tmp_path / "saved", "encoded_images")
-    assert ask(images=tf.constant([grey]))["is_valid"].numpy().all()
+    ask = runtimes.load_saved_model(tmp_path / "saved", "encoded_images")
+    answer = ask(images=np.array([grey], object))
+    assert answer["is_valid"].all()
+    # The mean of equal pixels, and anchors of length 10.
+    (dense,) = classifier.layers[-1:]
+    logits = 100 / 255 * np.asarray(dense.kernel)
+    np.testing.assert_allclose(
+        answer["distances"],
+        oracle.distances(logits, 10 * np.eye(2)),
+        rtol=1e-5,
+    )
 
 
 def test_bad_input(trained_blobs, tmp_path):
     model = trained_blobs[0]
-    fresh = small_classifier()
-    with pytest.raises(ValueError, match="no valid threshold"):
-        fresh.export(tmp_path / "other")
-    with pytest.raises(ValueError, match="not built yet"):
-        write_saved_model(fresh, tmp_path / "other", allow_uncalibrated=True)
+    with pytest.raises(ValueError, match="no threshold"):
+        model.with_score("gamma").export(tmp_path / "other")
     with pytest.raises(ValueError, match="tf_saved_model"):
         model.export(tmp_path / "other", format="onnx")
     assert not (tmp_path / "other").exists()
@@ -331,35 +327,53 @@ def test_bad_input(trained_blobs, tmp_path):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-@pytest.mark.parametrize("place", ["backbone", "preprocessing"])
+@pytest.mark.parametrize("place", ["kernel", "mean", "centers", "statistic"])
 def test_weights_that_are_not_finite_are_not_exported(
     rng, tmp_path, value, place
 ):
     """By name, in every format, and nothing is left of the attempt."""
     normalize = keras.layers.Normalization()
     normalize.adapt(np.float32(rng.standard_normal((20, 5))))
-    model = small_classifier(preprocessing=normalize)
-    model.build((None, 5))
-    model.set_threshold(1.0)
+    dense = keras.layers.Dense(3)
+    model = cac_tf.OpenSetClassifier(
+        keras.Sequential([keras.Input([5]), normalize, dense]),
+        class_names(3),
+        "knn",
+        centers=np.eye(3),
+        statistics={"bank": np.eye(5)},
+        threshold=1.0,
+    )
     variable = {
-        "backbone": model.backbone.layers[-1].kernel,
-        "preprocessing": normalize.adapt_mean,
+        "kernel": dense.kernel,
+        "mean": normalize.adapt_mean,
+        "centers": model.class_centers,
+        "statistic": model.statistic_bank,
     }[place]
     values = np.array(variable)
     values.flat[1] = value
     variable.assign(values)
     message = f"weight {variable.path} is NaN or infinite in 1 of {values.size}"
-    for write, name in (
-        (write_saved_model, "saved"),
-        (lambda m, path: m.export(path), "saved"),
-        (lambda m, path: write_model_folder(m, path, 1), "served"),
-        (write_litert, "model.tflite"),
-        (write_onnx, "model.onnx"),
-    ):
+    for write, name in WAYS:
         with pytest.raises(ValueError, match=re.escape(message)):
             write(model, tmp_path / name)
         assert not list(tmp_path.rglob("*.*"))
         assert not (tmp_path / name / "1").exists()
+
+
+def test_a_shared_classifier_that_was_trained_on_is_not_exported(
+    trained_blobs, tmp_path
+):
+    """By none of the ways."""
+    _, x, y = trained_blobs
+    classifier = small_classifier()
+    model = cac_tf.OpenSetClassifier.from_classifier(
+        classifier, (x, y), validation_data=(x, y), copy=False
+    )
+    classifier.fit(x, y, verbose=0)
+    for write, name in WAYS:
+        with pytest.raises(RuntimeError, match="weights have changed since"):
+            write(model, tmp_path / name)
+    assert not list(tmp_path.rglob("*.*"))
 
 
 def test_export_under_jax_says_where_to_do_it(trained_blobs, tmp_path):

@@ -11,7 +11,7 @@ from tests.export import runtimes
 from tests.serving import references
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def by_class(trained_pictures):
     model, pictures = trained_pictures
     return references.with_thresholds_by_class(model, pictures), pictures
@@ -66,9 +66,7 @@ def test_rows_that_are_not_valid_show_the_first_threshold(
 def test_with_threshold_takes_one_for_each_row(by_class, tmp_path):
     """In place of those of the classes; also where it is none."""
     model, pictures = by_class
-    path = tmp_path / "model.saved"
-    runtimes.write(model, path)
-    ask = runtimes.load_saved_model(path, "with_threshold")
+    ask = runtimes.asking(model, tmp_path / "saved", "with_threshold")
     own = model.predict_open_set(pictures)
     thresholds = model.threshold[own.predicted_class_id]
     images = np.float32(pictures)
@@ -95,8 +93,8 @@ def test_equal_thresholds_are_one(trained_pictures, tmp_path):
     model, pictures = trained_pictures
     model = model.with_score("gamma")
     answers = []
-    for i, theta in enumerate((0.25, [0.25, 0.25, 0.25])):
-        model.set_threshold(theta)
+    for i, threshold in enumerate((0.25, [0.25, 0.25, 0.25])):
+        model.set_threshold(threshold)
         assert model.threshold == 0.25
         ask = runtimes.exported(model, tmp_path / f"{i}.saved")
         operations = [op.type for op in ask.signature.graph.get_operations()]

@@ -23,22 +23,23 @@ def prepare(folder):
     examples, _ = cac_tf.data.load_digits()
     images, labels = examples
     known = labels < 3
-    backbone = keras.Sequential(
+    classifier = keras.Sequential(
         [
             keras.Input([8, 8, 1]),
+            cac_tf.layers.ImagePreprocessing(8, 8),
             keras.layers.Conv2D(8, 3, activation="relu"),
             keras.layers.Flatten(),
             keras.layers.Dense(3),
         ]
     )
-    model = cac_tf.OpenSetClassifier(
-        backbone,
-        ["zero", "one", "two"],
-        preprocessing=cac_tf.layers.ImagePreprocessing(8, 8, 0.3, 0.4),
+    classifier.compile("adam", cac_tf.losses.CACLoss())
+    classifier.fit(images[known], labels[known], epochs=2, verbose=0)
+    model = cac_tf.OpenSetClassifier.from_classifier(
+        classifier,
+        (images[known], labels[known]),
+        class_names=["zero", "one", "two"],
+        score="gamma",
     )
-    model.compile("adam", cac_tf.losses.CACLoss())
-    model.fit(images[known], labels[known], epochs=2, verbose=0)
-    model.fit_centers(images[known], labels[known])
     model.calibrate(images[known], true_positive_rate=0.9)
     path = write_model_folder(model, folder / "serving", 1)
     loaded = tf.saved_model.load(str(path))

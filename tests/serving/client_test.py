@@ -12,7 +12,6 @@ import urllib.request
 import numpy as np
 import pytest
 
-from cac_tf.export import write_model_folder
 from tests.conftest import ROOT
 from tests.serving import references
 from tests.serving import stand_in
@@ -21,10 +20,8 @@ CLIENT = ROOT / "examples" / "serving" / "client.py"
 
 
 @pytest.fixture(scope="module")
-def folder(trained_pictures, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models") / "digits"
-    write_model_folder(trained_pictures[0], folder, 3)
-    return folder
+def folder(served_pictures):
+    return served_pictures
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +118,7 @@ def test_what_goes_wrong_is_one_sentence(server, files, protocol):
 
 
 def test_the_warm_up_requests_are_answered(server):
-    assert server[0].num_warm_up_requests == 15
+    assert server[0].num_warm_up_requests == 10
 
 
 def post(server, verb, body):

@@ -8,7 +8,6 @@ import subprocess
 import numpy as np
 import pytest
 
-from cac_tf.export import write_model_folder
 from tests.conftest import ROOT
 from tests.conftest import load_benchmark
 from tests.serving import references
@@ -22,11 +21,13 @@ SOURCE = ROOT / "tests" / "serving" / "saved_model_check.cc"
 
 
 @pytest.mark.slow
-def test_the_loader_of_tensorflow_serving(trained_pictures, tmp_path):
+def test_the_loader_of_tensorflow_serving(
+    trained_pictures, served_pictures, tmp_path
+):
     """References, warm-up, 32 threads, and 10,000 of each bad request."""
     model, pictures = trained_pictures
-    folder = write_model_folder(model, tmp_path / "digits", 7)
-    cases = list(references.cases(model, pictures, 7))
+    folder = served_pictures / "3"
+    cases = list(references.cases(model, pictures, 3))
     references.write_cases(tmp_path / "references", cases)
     program = tmp_path / "saved_model_check"
     load_benchmark("serving").build(SOURCE, program)
@@ -46,6 +47,6 @@ def test_the_loader_of_tensorflow_serving(trained_pictures, tmp_path):
     assert result.stdout.count("refused 10000 times") == num_refused
     rejected = re.findall(r"^rejected 10\d{3} bad rows", result.stdout, re.M)
     assert len(rejected) == sum(is_bad)
-    assert "warm-up: 15 requests answered" in result.stdout
+    assert "warm-up: 10 requests answered" in result.stdout
     for when in ("before", "after"):
         assert f"{when}: {len(answers)} requests answered" in result.stdout

@@ -16,7 +16,7 @@ from tensorflow_serving.apis import prediction_log_pb2
 from tests import oracle
 
 
-def expected_answer(model, images, version, theta=None, valid=None):
+def expected_answer(model, images, version, threshold=None, valid=None):
     """The answer to raw inputs; rows not in order may hold anything.
 
     They show the threshold of the first class.
@@ -25,14 +25,14 @@ def expected_answer(model, images, version, theta=None, valid=None):
         valid = np.ones(len(images), bool)
     images = np.where(valid.reshape(-1, *[1] * (images.ndim - 1)), images, 0)
     logits = model.predict_scores(images).logits
-    if theta is None:
+    if threshold is None:
         of_classes = np.broadcast_to(model.threshold, len(model.class_names))
         gamma = oracle.gamma(oracle.distances(logits, model.centers))
-        theta = of_classes[np.where(valid, gamma.argmin(axis=1), 0)]
+        threshold = of_classes[np.where(valid, gamma.argmin(axis=1), 0)]
     return oracle.served_answer(
         logits,
         model.centers,
-        theta,
+        threshold,
         model.class_names,
         version,
         valid,
@@ -42,13 +42,15 @@ def expected_answer(model, images, version, theta=None, valid=None):
 def with_thresholds_by_class(model, pictures):
     """A model that decides otherwise than with any one of its thresholds."""
     model = model.with_score("gamma")
-    thetas = model.calibrate(pictures, true_positive_rate=0.5, by_class=True)
+    thresholds = model.calibrate(
+        pictures, true_positive_rate=0.5, by_class=True
+    )
     decisions = model.predict_open_set(pictures).class_id
     assert 0 < np.sum(decisions == -1) < len(pictures)
-    for theta in thetas:
-        model.set_threshold(theta)
+    for threshold in thresholds:
+        model.set_threshold(threshold)
         assert (model.predict_open_set(pictures).class_id != decisions).any()
-    model.set_threshold(thetas)
+    model.set_threshold(thresholds)
     return model
 
 
@@ -141,7 +143,9 @@ def cases(model, pictures, version):
     yield (
         "with_threshold",
         {"images": np.float32(pictures), "threshold": thresholds},
-        expected_answer(model, pictures, version, theta=used, valid=allowed),
+        expected_answer(
+            model, pictures, version, threshold=used, valid=allowed
+        ),
     )
     yield "encoded_images", {"images": files}, by_files
     yield (
