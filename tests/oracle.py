@@ -12,6 +12,16 @@ from scipy import special
 from scipy import stats
 
 
+def rounding(*operands, roundings=4):
+    """By how much float32 results of two graphs may differ.
+
+    A few roundings of the largest operand. What is left of a difference, such
+    as a small distance between large coordinates, is no more exact than that.
+    """
+    largest = max(np.abs(operand).max() for operand in operands)
+    return roundings * float(np.finfo("float32").eps) * float(largest)
+
+
 def distances(logits, centers):
     """d_ij = |z_i - c_j|."""
     logits, centers = np.float64(logits), np.float64(centers)

@@ -151,6 +151,14 @@ def test_some_scores_need_a_logit_of_each_class(rng):
     for name in ("class_z_score", "openmax", "she"):
         with pytest.raises(ValueError, match=f"'{name}' needs a logit.*2 for"):
             model.with_score(name, (x, y))
+    # Two graphs: distances between coordinates, some of them small.
+    outputs = model.predict(x, verbose=0)
+    np.testing.assert_allclose(
+        model.with_score("min_distance").predict_scores(x).unknown_score,
+        outputs["distances"].min(axis=1),
+        rtol=0,
+        atol=oracle.rounding(outputs["logits"], centers),
+    )
 
 
 @pytest.mark.parametrize("name", ["openmax", "class_z_score"])
