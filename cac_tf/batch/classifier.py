@@ -19,14 +19,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cac_tf.annotations import Path
+from cac_tf.data.image_file import problem_of
 from cac_tf.decision import rule
 from cac_tf.labels import UNKNOWN
 from cac_tf.labels import UNKNOWN_NAME
 
 _SAVED_MODEL = "saved_model.pb"
 _FILES, _PIXELS, _ANY = "encoded_images", "uint8_images", "serving_default"
-_NOT_READABLE = "no JPEG, PNG or WebP image that can be read, or too large"
 _NOT_FINITE = "a value, or a distance from a class, is not finite"
+_NOT_ASKED = f"an image of more pixels than this model takes, or {_NOT_FINITE}"
 
 
 class Answer(typing.NamedTuple):
@@ -64,7 +65,7 @@ class Classifier:
     >>> model.save(path)
     >>> (answer,) = Classifier.load(path).classify([b"no image"])
     >>> answer.error
-    'no JPEG, PNG or WebP image that can be read, or too large'
+    'no JPEG, PNG, WebP or BMP image'
     """
 
     def __init__(
@@ -186,10 +187,11 @@ class Classifier:
         )
         if found["is_valid"].all():
             return list(answers)
-        error = _NOT_READABLE if isinstance(values, list) else _NOT_FINITE
         return [
-            one if is_valid else Answer(error=error)
-            for one, is_valid in zip(answers, found["is_valid"], strict=True)
+            one if is_valid else Answer(error=_error_of(value))
+            for one, is_valid, value in zip(
+                answers, found["is_valid"], values, strict=True
+            )
         ]
 
     def _asked(self, values):
@@ -224,6 +226,13 @@ class Classifier:
             key=lambda pair: -pair[1],
         )
         return ranked[:count]
+
+
+def _error_of(value):
+    """Why an input has no answer."""
+    if isinstance(value, bytes):
+        return problem_of(value) or _NOT_ASKED
+    return _NOT_FINITE
 
 
 def _decide_again(found, threshold):

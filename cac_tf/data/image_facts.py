@@ -14,6 +14,7 @@ from cac_tf.data.image_file import read_image
 
 # Images that one thread reads at a time.
 _AT_ONCE = 64
+_NAMES_SHOWN = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +26,7 @@ class ImageFacts:
         sums, squares: (n, C) float64: sums of each channel's pixels and of
             their squares, whole numbers. All means and variances follow.
         conversions: (n,) uint8: what `read_image` did to each, bit by bit.
-        is_readable: (n,) bool: whether it is an image at all.
+        is_readable: (n,) bool: whether it is an image that is read.
     """
 
     digests: np.ndarray
@@ -101,13 +102,27 @@ def content_of(source):
         ) from error
 
 
-def problem_of(source, image_size, channels):
-    """Why an image cannot be read, as a text."""
-    try:
-        read_image(source, image_size, channels)
-    except Exception as error:  # Pillow's decoders raise of any kind.
-        return f"{type(error).__name__}: {error}"
-    return "it could not be read before, and can now"
+def skipped_notes(problems):
+    """Which files are not read and why, as texts.
+
+    Args:
+        problems: from the name of a file to what it is.
+
+    Example:
+
+    >>> list(skipped_notes({"a.png": "a damaged PNG image"}))
+    ['1 files were skipped (a damaged PNG image): a.png']
+    """
+    by_problem = collections.defaultdict(list)
+    for name, problem in problems.items():
+        by_problem[problem].append(name)
+    for problem, names in by_problem.items():
+        rest = len(names) - _NAMES_SHOWN
+        more = f" and {rest} more" if rest > 0 else ""
+        yield (
+            f"{len(names)} files were skipped ({problem}): "
+            f"{', '.join(names[:_NAMES_SHOWN])}{more}"
+        )
 
 
 def look_at(sources, image_size, channels, what):
@@ -175,8 +190,6 @@ def _look(sources, shape):
             squares[row] = np.einsum("hwc,hwc->c", pixels, pixels)
             for kind in kinds:
                 conversions[row] |= 1 << CONVERSIONS.index(kind)
-        except MemoryError:
-            raise  # Says nothing of the image.
-        except Exception:  # Pillow's decoders raise of any kind.
+        except ValueError:
             is_readable[row] = False
     return digests, sums, squares, conversions, is_readable

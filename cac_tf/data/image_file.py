@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From an image file of any kind to pixels of one size and color mode."""
+"""From an image file to pixels of one size and color mode."""
 
 import io
+import pathlib
 
 import numpy as np
 import PIL.Image
-import PIL.ImageOps
+
+from cac_tf.data.image_formats import MAX_PIXELS
+from cac_tf.data.image_formats import NAMES
+from cac_tf.data.image_formats import format_of
+from cac_tf.data.image_formats import orientation_of
 
 _MODES = {1: "L", 3: "RGB"}
 _KINDS = {
@@ -14,16 +19,26 @@ _KINDS = {
     "1": "in grey",
 }
 _OTHER_MODE, _OTHER_SIZE = "of another color mode", "of another size"
-# Formats of which Pillow reads the 16 bits of a pixel into 32.
-_16_BITS_IN_32 = ("PNG", "PPM")
-# The tag of TIFF.
-_BITS_PER_SAMPLE = 258
 # All that an image that had to be converted can be.
 CONVERSIONS = (*dict.fromkeys(_KINDS.values()), _OTHER_MODE, _OTHER_SIZE)
+# By the orientation that EXIF says.
+_UPRIGHT = {
+    2: PIL.Image.Transpose.FLIP_LEFT_RIGHT,
+    3: PIL.Image.Transpose.ROTATE_180,
+    4: PIL.Image.Transpose.FLIP_TOP_BOTTOM,
+    5: PIL.Image.Transpose.TRANSPOSE,
+    6: PIL.Image.Transpose.ROTATE_270,
+    7: PIL.Image.Transpose.TRANSVERSE,
+    8: PIL.Image.Transpose.ROTATE_90,
+}
 
 
 def read_image(source, image_size=None, channels=3):
-    """Decodes an image; of several frames, only the first.
+    """Decodes an image of one of `image_formats`.
+
+    It is turned as its EXIF says. Of 16 bits the first 8 are kept, an alpha
+    channel is dropped, and of several frames the first is taken (a WebP that
+    has several is not read). A served model does the same.
 
     Args:
         source: path of the file, or its bytes.
@@ -36,28 +51,72 @@ def read_image(source, image_size=None, channels=3):
         converted.
 
     Raises:
-        Exception: of any kind, as Pillow's decoders raise them; a ValueError
-            for pixels that are 32-bit numbers.
+        ValueError: this is no image that is read; the message says what it is.
+        OSError: the system does not read the file.
+
+    Example:
+
+    >>> read_image(b"GIF89a")
+    Traceback (most recent call last):
+    ValueError: no JPEG, PNG, WebP or BMP image
     """
-    if isinstance(source, bytes):
-        source = io.BytesIO(source)
-    with PIL.Image.open(source) as image:
-        has_16_bits = image.mode.startswith("I;16") or (
-            image.mode == "I" and image.format in _16_BITS_IN_32
-        )
-        # Of TIFF, there are 12 bits too.
-        bits = getattr(image, "tag_v2", {}).get(_BITS_PER_SAMPLE, (16,))[0]
-        image = PIL.ImageOps.exif_transpose(image)
-        # Pillow would clip these at 255 instead of scaling them.
-        if has_16_bits:
-            high_byte = (np.asarray(image) >> (bits - 8)).astype("uint8")
-            image = PIL.Image.fromarray(high_byte)
-        elif image.mode in ("I", "F"):
-            raise ValueError(
-                "its pixels are numbers of 32 bits, and which of them is white "
-                "is not known; images of 8 or 16 bits are read"
-            )
-        return _converted(image, image_size, channels)
+    if not isinstance(source, bytes):
+        source = pathlib.Path(source).read_bytes()
+    format_ = format_of(source)
+    if format_ is None:
+        raise ValueError(_of_another_format(source))
+    image = _opened(source, format_.name)
+    if image.mode.startswith("I"):
+        # Pillow would clip the 16 bits of a PNG at 255.
+        high_byte = np.asarray(image) >> 8
+        image = PIL.Image.fromarray(high_byte.astype("uint8"))
+    turn = _UPRIGHT.get(orientation_of(source, format_.blocks))
+    if turn is not None:
+        image = image.transpose(turn)
+    return _converted(image, image_size, channels)
+
+
+def problem_of(content):
+    """Why the bytes of a file are not read as an image, or "" if they are.
+
+    Example:
+
+    >>> problem_of(b"BM and no header")
+    'a BMP image that has not 8, 24 or 32 bits a pixel, or is compressed'
+    """
+    try:
+        read_image(content)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _opened(content, name):
+    try:
+        image = PIL.Image.open(io.BytesIO(content), formats=[name.upper()])
+        if image.width * image.height <= MAX_PIXELS:
+            image.load()
+            return image
+    except MemoryError:
+        raise  # Says nothing of the image.
+    except (
+        PIL.Image.DecompressionBombError,
+        PIL.Image.DecompressionBombWarning,
+    ):
+        pass
+    except Exception as error:  # Pillow's decoders raise of any kind.
+        raise ValueError(f"a damaged {name} image") from error
+    raise ValueError(f"an image of more than {MAX_PIXELS:,} pixels")
+
+
+def _of_another_format(content):
+    try:
+        with PIL.Image.open(io.BytesIO(content)) as image:
+            return f"an image in {image.format}, not in {NAMES}"
+    except MemoryError:
+        raise
+    except Exception:
+        return f"no {NAMES} image"
 
 
 def as_pixels(array, image_size=None, channels=3):

@@ -15,7 +15,7 @@ from cac_tf import file_lock
 # Hidden, so that it is no class and no data set.
 FOLDER = ".cac_tf"
 # Raised when the meaning of what is kept changes.
-_FORMAT = 2
+_FORMAT = 3
 
 
 def kept_beside(folder, name, listing, compute):

@@ -11,7 +11,7 @@ import numpy as np
 from cac_tf import lazy
 from cac_tf.data.image_facts import ImageFacts
 from cac_tf.data.image_facts import look_at
-from cac_tf.data.image_facts import problem_of
+from cac_tf.data.image_file import problem_of
 from cac_tf.data.kept_beside import kept_beside
 from cac_tf.data.kept_beside import listing_of
 
@@ -125,7 +125,7 @@ def read_records(
     bad = np.flatnonzero(~facts.is_readable)
     if len(bad):
         file, *_ = found["places"][bad[0]]
-        why = problem_of(records[bad[0]], size, channels)
+        why = problem_of(records[bad[0]])
         raise ValueError(
             f"{len(bad)} images of {name} cannot be read, the first in record "
             f"{bad[0]}, in {paths[file]} ({why})."

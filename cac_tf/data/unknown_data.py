@@ -9,6 +9,7 @@ import numpy as np
 
 from cac_tf.annotations import Path
 from cac_tf.data import tfds_images
+from cac_tf.data.image_facts import skipped_notes
 from cac_tf.data.image_file import as_pixels
 from cac_tf.data.image_file import read_image
 from cac_tf.data.pixel_scale import on_one_scale
@@ -69,6 +70,7 @@ def load_unknown_images(
     if kind == "tfds":
         return _of_tfds(name, data_dir, height, channels)
     found: collections.Counter[str] = collections.Counter()
+    skipped: dict[str, str] = {}
     if kind == "npz":
         arrays, notes = _arrays(name)
         count = len(arrays)
@@ -78,36 +80,34 @@ def load_unknown_images(
         )
     else:
         paths, notes, count = _files(name), (), -1
-        converted = (_readable(path, height, channels) for path in paths)
+        converted = _readable(paths, name, height, channels, skipped)
 
     def readable():
         for pixels, kinds in converted:
             found.update(kinds)
-            if pixels is not None:
-                yield pixels
+            yield pixels
 
     kind_of_image = np.dtype(("uint8", tuple(image_shape)))
     images = np.fromiter(readable(), kind_of_image, count)
     if not images.size:
-        raise ValueError(f"There is no image in {name}.")
+        raise ValueError(
+            " ".join([f"There is no image in {name}.", *skipped_notes(skipped)])
+        )
     conversions = (
-        f"{count} {'files' if what == _SKIPPED else 'images'} {what}"
-        + ("" if what == _SKIPPED else " were converted")
+        f"{count} images {what} were converted"
         for what, count in sorted(found.items())
     )
-    return images, (*notes, *conversions)
+    return images, (*notes, *conversions, *skipped_notes(skipped))
 
 
-_SKIPPED = "are not readable images and were skipped"
-
-
-def _readable(path, size, channels):
-    try:
-        return read_image(path, size, channels)
-    except MemoryError:
-        raise  # Says nothing of the image.
-    except Exception:  # Pillow's decoders raise of any kind.
-        return None, [_SKIPPED]
+def _readable(paths, folder, size, channels, skipped):
+    """Yields what `read_image` gives; says in `skipped` of what it does not."""
+    for path in paths:
+        try:
+            yield read_image(path, size, channels)
+        except (OSError, ValueError) as error:
+            problem = getattr(error, "strerror", None) or str(error)
+            skipped[os.path.relpath(path, folder)] = problem
 
 
 def _files(name):

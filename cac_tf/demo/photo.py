@@ -39,7 +39,7 @@ def image_of_photo(source: Any, image_shape: tuple[int, ...]) -> np.ndarray:
         (height, width, channels) uint8 array.
 
     Raises:
-        Exception: of any kind, as Pillow's decoders raise them.
+        ValueError, OSError: as `read_image`.
 
     Example:
 

@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From JPEG, PNG and WebP files to pixels, inside a TensorFlow graph."""
+"""From files of images to pixels, inside a TensorFlow graph."""
 
 from collections.abc import Callable
 
+import numpy as np
+
 from cac_tf.annotations import Tensor
+from cac_tf.data import image_formats as formats
 from cac_tf.export.row_by_row import map_rows
 
-# The sizes that three kinds of header claim are in their first bytes.
-_HEADER_BYTES = 32
-# EXIF is the first marker of a JPEG, or the second; its first table is short.
-_EXIF_BYTES = 4096
-_EXIF_ENTRIES = 64
-_ORIENTATION_TAG = 0x0112
-# ITU-R 601, as Pillow converts to grey.
-_GREY_WEIGHTS = (0.299, 0.587, 0.114)
+_HEADERS = [header for one in formats.FORMATS for header in one.headers]
+_FORMATS_OF_HEADERS = [
+    number for number, one in enumerate(formats.FORMATS) for _ in one.headers
+]
+# Farther than any file goes.
+_NOWHERE = 1 << 40
+# In a BMP: where it is said where pixels begin, and how long the second header
+# is. Behind that one are up to 256 colors, and behind these the pixels.
+_PIXELS, _SECOND_HEADER, _COLORS = 10, 14, 256
 
 
 def decode_images(
@@ -26,15 +30,12 @@ def decode_images(
 ) -> tuple[Tensor, Tensor]:
     """Decodes, turns upright and resizes files; never fails on a bad one.
 
-    Like the images of a folder in training: bilinear with antialiasing,
-    rounded to whole numbers; an alpha channel is dropped, and the EXIF
-    orientation of a JPEG is followed (that of other kinds is not). A WebP with
-    several frames is refused, because TensorFlow's decoder writes beyond its
-    memory on some.
+    To the pixels of `cac_tf.data.image_file.read_image`, and at most 1 beside
+    them where an image is resized: there, Pillow rounds twice.
 
     Args:
-        encoded: (B,) string tensor, B >= 1: contents of JPEG, PNG or WebP
-            files.
+        encoded: (B,) string tensor, B >= 1: contents of files, see
+            `cac_tf.data.image_formats`.
         height, width: size of the images returned.
         channels: 3 for RGB, 1 for grey.
         max_pixels: a file whose header claims more is not decoded.
@@ -67,199 +68,240 @@ def _decode(file, height, width, channels, max_pixels):
     """From one file to pixels; raises on a bad one."""
     import tensorflow as tf
 
-    header = _bytes(tf.strings.substr(file, 0, _HEADER_BYTES), _HEADER_BYTES)
-    is_jpeg = _has(header, 0, b"\xff\xd8\xff")
-    is_png = _has(header, 0, b"\x89PNG\r\n\x1a\n")
-    is_webp = _has(header, 0, b"RIFF") & _has(header, 8, b"WEBP")
-    claimed = tf.case(
-        [
-            (is_jpeg, lambda: _jpeg_size(file)),
-            (is_png, lambda: _png_size(header)),
-            (is_webp, lambda: _webp_size(header)),
-        ],
-        # Nothing is known of other kinds, so they count as too large.
-        default=lambda: tf.constant([2**31, 2**31], tf.int64),
-    )
-    # A file that is too large becomes empty, which no decoder touches.
-    # (Each side first: their product may overflow.)
+    header = _bytes(file, 0, formats.HEADER_BYTES)
+    fits = _fits(header, [one.pattern for one in _HEADERS])
+    kind = tf.argmax(tf.cast(fits, tf.int32))
+    format_ = tf.gather(tf.constant(_FORMATS_OF_HEADERS), kind)
+    claimed = _claimed_size(file, header, kind)
+    # A file that is too large, or of another kind, becomes empty, which no
+    # decoder touches. (Each side first: their product may overflow.)
     has_sides = tf.reduce_all((claimed > 0) & (claimed <= max_pixels))
-    fits = has_sides & (tf.reduce_prod(claimed) <= max_pixels)
-    file = tf.where(fits, file, "")
-    pixels = tf.case(
-        [
-            # TensorFlow's default is a faster, coarser transform.
-            (
-                is_jpeg,
-                lambda: tf.io.decode_jpeg(
-                    file, 3, dct_method="INTEGER_ACCURATE"
-                ),
-            ),
-            # With alpha it decodes to four channels only.
-            (is_webp, lambda: _first_frame(file, 0)[..., :3]),
+    is_small = has_sides & (tf.reduce_prod(claimed) <= max_pixels)
+    file = tf.where(is_small & tf.reduce_any(fits), file, "")
+    decoders = {
+        # TensorFlow's default is a faster, coarser transform.
+        "JPEG": lambda: tf.io.decode_jpeg(
+            file, 3, dct_method="INTEGER_ACCURATE"
+        ),
+        "PNG": lambda: tf.io.decode_png(file, 3),
+        # Not decode_webp: a server that lacks it could not load the model at
+        # all. (With alpha it decodes to four channels only.)
+        "WebP": lambda: tf.io.decode_image(file, expand_animations=False)[
+            ..., :3
         ],
-        default=lambda: _first_frame(file, 3),
+        "BMP": lambda: _decode_bmp(file, header),
+    }
+    pixels = tf.switch_case(
+        format_, [decoders[one.name] for one in formats.FORMATS]
     )
     pixels = tf.ensure_shape(pixels, (None, None, 3))
     if channels == 1:
-        grey = tf.tensordot(
-            tf.cast(pixels, tf.float32), tf.constant(_GREY_WEIGHTS), 1
-        )
-        pixels = tf.round(grey)[..., tf.newaxis]
-    orientation = tf.cond(
-        is_jpeg, lambda: _orientation(file), lambda: tf.constant(1)
-    )
-    lies = orientation >= 5
+        # Exact: all sums are below 2**24.
+        weights = tf.constant(formats.GREY_WEIGHTS, tf.float32)
+        grey = tf.tensordot(tf.cast(pixels, tf.float32), weights, 1)
+        grey = tf.floor(grey / sum(formats.GREY_WEIGHTS) + 0.5)
+        pixels = grey[..., tf.newaxis]
+    turn = _orientation(file, format_) - 1
+    transposes = [transposes for transposes, *_ in formats.TURNS]
     # Turned after it has shrunk: resizing treats both directions alike.
-    size = tf.where(lies, [width, height], [height, width])
+    size = tf.where(
+        tf.gather(tf.constant(transposes), turn),
+        [width, height],
+        [height, width],
+    )
     pixels = tf.image.resize(pixels, size, "bilinear", antialias=True)
-    pixels = _upright(pixels, orientation)
+    pixels = _turned(pixels, turn)
     pixels = tf.ensure_shape(pixels, (height, width, channels))
     return tf.clip_by_value(tf.round(pixels), 0.0, 255.0)
 
 
-def _first_frame(file, channels):
+def _bytes(file, place, count, zeros=0):
+    """Bytes of a file as int64, with zeros behind them and behind its end."""
     import tensorflow as tf
 
-    # Not decode_webp: a server that lacks it could not load the model at all.
-    return tf.io.decode_image(file, channels, expand_animations=False)
+    found = tf.strings.substr(file, place, count)
+    values = tf.io.decode_raw(found, tf.uint8, fixed_length=count + zeros)
+    return tf.cast(values, tf.int64)
 
 
-def _bytes(text, length):
-    """The first bytes of a string as int64, with zeros at the end."""
+def _fits(values, patterns):
+    """Which of some patterns bytes fit."""
     import tensorflow as tf
 
-    values = tf.io.decode_raw(text, tf.uint8)
-    values = tf.pad(values, [[0, length - tf.size(values)]])
-    return tf.cast(tf.ensure_shape(values, (length,)), tf.int64)
-
-
-def _has(header, start, magic):
-    import tensorflow as tf
-
-    return tf.reduce_all(
-        tf.equal(header[start : start + len(magic)], list(magic))
+    masks, wanted = (
+        np.int64([list(getattr(one, name)) for one in patterns])
+        for name in ("mask", "value")
     )
+    masked = tf.bitwise.bitwise_and(values, masks)
+    return tf.reduce_all(tf.equal(masked, wanted), axis=-1)
 
 
-def _number(header, places):
-    """The bytes at these positions, the most significant first."""
-    value = 0
-    for place in places:
-        value = value * 256 + header[place]
-    return value
+def _weights(number, count):
+    """From bytes to a `Number` of them, before its shift: (count,) factors."""
+    weights = np.zeros(count, "int64")
+    if number is not None:
+        for power, place in enumerate(reversed(number.places)):
+            weights[place] = 256**power
+    return weights
 
 
-def _jpeg_size(file):
+def _claimed_size(file, header, kind):
+    """Height and width that a header claims, as int64."""
     import tensorflow as tf
 
-    # Raises on a damaged header.
-    shape = tf.image.extract_jpeg_shape(file, tf.int32)
-    return tf.cast(shape[:2], tf.int64)
+    sizes = [(one.height, one.width) for one in _HEADERS]
+
+    def of_kind(value):
+        table = [[value(one) for one in pair] for pair in sizes]
+        return tf.gather(tf.constant(np.int64(table)), kind)
+
+    def in_header():
+        weights = of_kind(lambda one: _weights(one, formats.HEADER_BYTES))
+        claimed = tf.reduce_sum(header * weights, axis=1)
+        shifts = of_kind(lambda one: one.shift if one else 0)
+        masks = of_kind(lambda one: 2**one.bits - 1 if one else 0)
+        claimed = tf.bitwise.right_shift(claimed, shifts)
+        claimed = tf.bitwise.bitwise_and(claimed, masks)
+        claimed += of_kind(lambda one: one.more if one else 0)
+        # A BMP whose rows begin at the top has a negative height.
+        return tf.minimum(claimed, 2**32 - claimed)
+
+    def in_blocks():
+        # Raises on a damaged header.
+        shape = tf.image.extract_jpeg_shape(file, tf.int32)
+        return tf.cast(shape[:2], tf.int64)
+
+    is_in_blocks = tf.constant([height is None for height, _ in sizes])
+    return tf.cond(tf.gather(is_in_blocks, kind), in_blocks, in_header)
 
 
-def _png_size(header):
+def _decode_bmp(file, header):
     import tensorflow as tf
 
-    return tf.stack(
-        [_number(header, range(20, 24)), _number(header, range(16, 20))]
-    )
+    pixels = tf.io.decode_bmp(file)
 
-
-def _webp_size(header):
-    import tensorflow as tf
-
-    lossy = [
-        _number(header, (29, 28)) % 16384,
-        _number(header, (27, 26)) % 16384,
-    ]
-    bits = _number(header, (24, 23, 22, 21))
-    lossless = [bits // 16384 % 16384 + 1, bits % 16384 + 1]
-    extended = [
-        _number(header, (29, 28, 27)) + 1,
-        _number(header, (26, 25, 24)) + 1,
-    ]
-    # 0 with several frames: the second bit of the flags.
-    still = 1 - header[20] // 2 % 2
-    return tf.case(
-        [
-            (_has(header, 12, b"VP8 "), lambda: tf.stack(lossy)),
-            (_has(header, 12, b"VP8L"), lambda: tf.stack(lossless)),
-            (_has(header, 12, b"VP8X"), lambda: tf.stack(extended) * still),
-        ],
-        default=lambda: tf.zeros(2, tf.int64),
-    )
-
-
-def _orientation(file):
-    """The EXIF orientation of a JPEG, 1 where it has none."""
-    import tensorflow as tf
-
-    start = tf.strings.substr(file, 0, _EXIF_BYTES)
-    values = _bytes(start, _EXIF_BYTES)
-
-    def at(place, length=1):
-        places = tf.clip_by_value(
-            place + tf.range(length, dtype=tf.int64), 0, _EXIF_BYTES - 1
+    def looked_up():
+        start = _SECOND_HEADER + header[_SECOND_HEADER]
+        place = tf.reduce_sum(
+            header[_PIXELS : _PIXELS + 4] * [1, 256, 256**2, 256**3]
         )
-        return tf.gather(values, places)
+        length = tf.clip_by_value(place - start, 0, 4 * _COLORS)
+        colors = tf.io.decode_raw(
+            tf.strings.substr(file, start, length),
+            tf.uint8,
+            fixed_length=4 * _COLORS,
+        )
+        # Blue first, and a byte that says nothing.
+        colors = tf.reshape(colors, (_COLORS, 4))[:, 2::-1]
+        return tf.gather(colors, tf.cast(pixels[..., 0], tf.int32))
 
-    def is_at(place, magic):
-        return tf.reduce_all(tf.equal(at(place, len(magic)), list(magic)))
+    return tf.cond(
+        tf.equal(tf.shape(pixels)[-1], 1), looked_up, lambda: pixels[..., :3]
+    )
 
-    # A JFIF marker may stand before it.
-    has_jfif = is_at(2, b"\xff\xe0")
-    skipped = _number(at(tf.constant(4, tf.int64), 2), (0, 1)) + 2
-    marker = 2 + tf.where(has_jfif, skipped, 0)
-    has_exif = is_at(marker, b"\xff\xe1") & is_at(marker + 4, b"Exif\x00\x00")
-    tiff = marker + 10
-    is_little = is_at(tiff, b"II")
+
+def _orientation(file, format_):
+    """The EXIF orientation of a file, as `image_formats.orientation_of`."""
+    import tensorflow as tf
+
+    prefix = formats.EXIF_PREFIX
+    names = [
+        one.blocks.name if one.blocks else prefix for one in formats.FORMATS
+    ]
+    name = tf.gather(tf.constant(names), format_)
+
+    def found():
+        place = _place_of_exif(file, format_)
+        start = tf.strings.substr(file, place, len(prefix))
+        has_prefix = tf.cast(tf.equal(start, prefix), tf.int64)
+        value = _orientation_in(file, place + len(prefix) * has_prefix)
+        is_valid = (place > 0) & (value >= 1) & (value <= len(formats.TURNS))
+        return tf.where(is_valid, value, 1)
+
+    # To look for the name takes a fraction of what the loop takes to begin.
+    pieces = tf.raw_ops.StringSplitV2(input=[file], sep=name, maxsplit=1)
+    return tf.cond(pieces.shape[1] > 1, found, lambda: tf.constant(1))
+
+
+def _place_of_exif(file, format_):
+    """Where the content of the block of EXIF begins; 0 if there is none."""
+    import tensorflow as tf
+
+    count = formats.BLOCK_HEADER_BYTES
+    last = tf.cast(tf.strings.length(file), tf.int64) - count
+
+    def of_format(value, without=0):
+        table = [
+            without if one.blocks is None else value(one.blocks)
+            for one in formats.FORMATS
+        ]
+        return tf.gather(tf.constant(np.int64(table)), format_)
+
+    nothing = np.zeros((2, count))
+    masks = of_format(
+        lambda one: [list(one.exif.mask), list(one.end.mask)], nothing
+    )
+    wanted = of_format(
+        lambda one: [list(one.exif.value), list(one.end.value)], nothing
+    )
+    weights = of_format(lambda one: _weights(one.length, count), nothing[0])
+    others = of_format(lambda one: one.others)
+    content = of_format(lambda one: one.content)
+    evenness = of_format(lambda one: one.is_even)
+
+    def step(place):
+        header = _bytes(file, place, count)
+        masked = tf.bitwise.bitwise_and(header, masks)
+        fits = tf.reduce_all(tf.equal(masked, wanted), axis=1)
+        after = place + tf.reduce_sum(header * weights) + others
+        after += tf.bitwise.bitwise_and(after, evenness)
+        after = tf.where(fits[1], _NOWHERE, after)
+        return (tf.where(fits[0], -(place + content), after),)
+
+    # Once it was found, the place is a negative one.
+    (place,) = tf.while_loop(
+        lambda place: (place > 0) & (place <= last),
+        step,
+        (of_format(lambda one: one.start),),
+        maximum_iterations=formats.MOST_BLOCKS,
+    )
+    return tf.maximum(-place, 0)
+
+
+def _orientation_in(file, place):
+    """The orientation in a file, of which EXIF begins at `place`."""
+    import tensorflow as tf
+
+    # A number that begins behind the end is 0.
+    values = _bytes(file, place, formats.EXIF_BYTES, 4)
+    is_little = tf.reduce_all(tf.equal(values[:2], list(b"II")))
 
     def number(place, length):
-        bytes_ = at(place, length)
-        big = _number(bytes_, range(length))
-        return tf.where(
-            is_little, _number(bytes_, reversed(range(length))), big
-        )
+        places = place[..., tf.newaxis] + tf.range(length, dtype=tf.int64)
+        found = tf.gather(values, tf.minimum(places, formats.EXIF_BYTES))
+        powers = 256 ** np.arange(length)
+        powers = tf.where(is_little, powers, powers[::-1])
+        return tf.reduce_sum(found * powers, axis=-1)
 
-    table = tiff + number(tiff + 4, 4)
-    count = number(table, 2)
-    indices = tf.range(_EXIF_ENTRIES, dtype=tf.int64)
-    # Entries of twelve bytes: tag, type, count, value.
-    entries = table + 2 + 12 * indices
-    in_reach = tf.clip_by_value(entries, 0, _EXIF_BYTES - 2)
-    first, second = (tf.gather(values, in_reach + i) for i in (0, 1))
-    tags = tf.where(is_little, second * 256 + first, first * 256 + second)
-    is_it = tf.equal(tags, _ORIENTATION_TAG) & (indices < count)
-    place = tf.reduce_max(tf.where(is_it, entries + 8, -1))
-    value = tf.cast(number(place, 2), tf.int32)
-    is_valid = has_exif & (place > 0) & (value >= 1) & (value <= 8)
-    return tf.where(is_valid, value, 1)
+    table = number(tf.constant(4, tf.int64), 4)
+    indices = tf.range(formats.EXIF_ENTRIES, dtype=tf.int64)
+    entries = table + 2 + formats.EXIF_ENTRY_BYTES * indices
+    is_it = tf.equal(number(entries, 2), formats.ORIENTATION_TAG)
+    is_it &= indices < number(table, 2)
+    entry = tf.reduce_min(tf.where(is_it, entries, _NOWHERE))
+    return tf.cast(number(entry + 8, 2), tf.int32)
 
 
-def _upright(pixels, orientation):
-    """Pixels as EXIF says that they are to be seen."""
+def _turned(pixels, turn):
+    """Pixels after one of `TURNS`."""
     import tensorflow as tf
 
-    def turned(flips_rows, flips_columns, transposes):
+    def turned(transposes, *reverses):
         def turn():
             image = tf.transpose(pixels, (1, 0, 2)) if transposes else pixels
-            axes = [0] * flips_rows + [1] * flips_columns
+            axes = [axis for axis, reverse in enumerate(reverses) if reverse]
             return tf.reverse(image, axes) if axes else image
 
         return turn
 
-    # 1: as it is, 2: mirrored, 3: upside down, 4: both; then the same four,
-    # transposed: 5, 6 (turned clockwise), 7, 8.
-    return tf.switch_case(
-        orientation - 1,
-        [
-            turned(False, False, False),
-            turned(False, True, False),
-            turned(True, True, False),
-            turned(True, False, False),
-            turned(False, False, True),
-            turned(False, True, True),
-            turned(True, True, True),
-            turned(True, False, True),
-        ],
-    )
+    return tf.switch_case(turn, [turned(*one) for one in formats.TURNS])

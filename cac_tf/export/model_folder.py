@@ -15,6 +15,7 @@ import numpy as np
 from cac_tf import atomic_files
 from cac_tf import lazy
 from cac_tf.annotations import Path
+from cac_tf.data.image_formats import NAMES
 from cac_tf.export import warm_up
 from cac_tf.export.defaults import DEFAULT_BATCH_SIZES
 from cac_tf.export.defaults import DEFAULT_MAX_PIXELS
@@ -61,7 +62,7 @@ def write_model_folder(
       the raw inputs of a model that does not take images, as float32 or the
       whole numbers that it takes);
     * `uint8_images`: the same as uint8;
-    * `encoded_images`: (B,) JPEG, PNG or WebP files of any size;
+    * `encoded_images`: (B,) JPEG, PNG, WebP or BMP files of any size;
     * `with_threshold`: `images` as float32, and `threshold`, (B,) float32;
     * `classify`: `inputs`, (B,) tf.Examples with the feature `image/encoded`
       (or `features`, if inputs are not images); it answers with `classes`
@@ -342,8 +343,7 @@ def _write_readme(
     takes = {
         "serving_default": f"`images`: {dtype}, batch x {shape}{pixels}",
         "uint8_images": f"`images`: uint8, batch x {shape}",
-        "encoded_images": "`images`: a batch of JPEG, PNG or WebP files, of "
-        "any size",
+        "encoded_images": f"`images`: a batch of {NAMES} files, of any size",
         "with_threshold": "`images` as in `serving_default`, and `threshold`: "
         "float32, one for each row",
         "classify": f"Classify API: tf.Examples with the feature {example}",

@@ -15,7 +15,9 @@ import pytest
 import cac_tf
 from cac_tf.batch import Answer
 from cac_tf.batch import Classifier
+from cac_tf.data.image_file import read_image
 from cac_tf.export import write_model_folder
+from tests import image_files
 from tests.conftest import ROOT
 from tests.conftest import small_classifier
 
@@ -96,21 +98,44 @@ def test_another_threshold(places, trained_pictures, form):
 
 @pytest.mark.parametrize("form", ["file", "saved_model"])
 def test_what_is_no_image_does_not_touch_the_others(
-    places, trained_pictures, form
+    places, trained_pictures, form, rng
 ):
     _, pictures = trained_pictures
     good = png(pictures[0])
     classifier = Classifier.load(str(places[form]))
     (alone,) = classifier.classify([good])
-    bad = [b"", b"no image", good[: len(good) // 2], b"\x89PNG\r\n\x1a\n"]
+    noise = rng.integers(0, 256, (20, 20, 3), "uint8")
+    said, bad = zip(*image_files.not_read(noise), strict=True)
     found = classifier.classify([good, *bad, good])
     assert found[0] == found[-1]
     assert found[0].label == alone.label
+    # In the words of what is skipped in training.
+    assert [one.error for one in found[1:-1]] == list(said)
     for one in found[1:-1]:
-        assert one.error.startswith("no JPEG, PNG or WebP image")
         assert one.label == "" and one.class_id is None
         assert not one.probabilities
     assert classifier.classify([]) == []
+
+
+@pytest.mark.parametrize("form", ["file", "saved_model"])
+def test_every_kind_of_file_is_decoded_as_in_training(
+    places, trained_pictures, form, rng
+):
+    _, pictures = trained_pictures
+    alpha = rng.integers(0, 256, (*pictures.shape[1:3], 1), "uint8")
+    pixels = np.concatenate([pictures[0], alpha], axis=-1)
+    _, files, *_ = zip(*image_files.kinds(pixels), strict=True)
+    classifier = Classifier.load(str(places[form]))
+    found = classifier.classify(list(files))
+    trained_on = np.stack([read_image(file)[0] for file in files])
+    expected = classifier.classify(trained_on)
+    assert [one.label for one in found] == [one.label for one in expected]
+    # A single step of 255 in one pixel makes more.
+    np.testing.assert_allclose(
+        [one.unknown_score for one in found],
+        [one.unknown_score for one in expected],
+        rtol=1e-6,
+    )
 
 
 def test_a_saved_model_in_a_new_process(places, trained_pictures):

@@ -199,7 +199,7 @@ def test_records_of_images(images, tmp_path, name):
     wanted = "does not hold the file of an image"
     assert bad[6] == f"the feature image/encoded {wanted}"
     assert bad[7].startswith("no tf.Example: ")
-    assert bad[8].startswith("no JPEG, PNG or WebP image")
+    assert bad[8] == "no JPEG, PNG, WebP or BMP image"
     good = [i for i in range(70) if i not in bad]
     assert_same([found[i] for i in good], [expected[i] for i in good])
     # A key that is missing, and another name of the image.

@@ -303,7 +303,7 @@ def test_compressed_files_are_not_left_out(tmp_path, photos, name):
         ),
         (
             [example(b"junk", 1)],
-            "1 images of train cannot be read, .* record 0.*UnidentifiedIm",
+            "1 images of train cannot be read, .* record 0.*no JPEG, PNG",
         ),
     ],
 )

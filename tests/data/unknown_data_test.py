@@ -37,7 +37,9 @@ def test_a_folder(photos, channels):
     ]
     np.testing.assert_array_equal(images, expected)
     assert "1 images of another size were converted" in notes
-    assert "1 files are not readable images and were skipped" in notes
+    assert notes[-1] == (
+        "1 files were skipped (no JPEG, PNG, WebP or BMP image): a/notes.txt"
+    )
 
 
 @pytest.mark.parametrize(

@@ -205,9 +205,9 @@ def frames(channels):
 
 
 def _bomb():
-    """Few bytes that are truly an image of 36 million pixels."""
+    """Few bytes that are truly an image of 81 million pixels."""
     file = io.BytesIO()
-    PIL.Image.new("1", (6000, 6000)).save(file, "PNG")
+    PIL.Image.new("1", (9000, 9000)).save(file, "PNG")
     return file.getvalue()
 
 

@@ -14,7 +14,8 @@ from cac_tf.data.image_facts import ImageFacts
 from cac_tf.data.image_facts import content_of
 from cac_tf.data.image_facts import conversion_notes
 from cac_tf.data.image_facts import look_at
-from cac_tf.data.image_facts import problem_of
+from cac_tf.data.image_facts import skipped_notes
+from cac_tf.data.image_file import problem_of
 from cac_tf.data.image_file import read_image
 from cac_tf.data.kept_beside import kept_beside
 from cac_tf.data.kept_beside import listing_of
@@ -52,7 +53,9 @@ class ImageFolder(DataSource):
         ids = classes.ids(names)
         _check_there_are_files(data_dir, names, ids)
         size = _IMAGE_SIZE if image_size is None else image_size
-        return load_image_folder(data_dir, size, strict, stream)
+        parts = load_image_folder(data_dir, size, strict, stream)
+        _check_some_are_read(parts, data_dir, ids)
+        return parts
 
 
 def _class_folders(folder):
@@ -99,6 +102,20 @@ def _check_there_are_files(data_dir, class_names, ids):
                 f"These classes of {data_dir} have no training image: "
                 f"{listed(empty)}."
             )
+
+
+def _check_some_are_read(parts, data_dir, ids):
+    """Says why, where a class to train on has files and none is an image."""
+    empty = [
+        parts.class_names[i]
+        for i in (*ids.known, *ids.negative)
+        if not (parts.train.labels == i).any()
+    ]
+    if empty:
+        raise ValueError(
+            f"Of these classes of {data_dir} no training image is read: "
+            f"{listed(empty)}. {'; '.join(parts.notes)}."
+        )
 
 
 def image_files(folder):
@@ -194,8 +211,8 @@ def load_image_folder(
     Args:
         data_dir: the folder.
         image_size: height and width of the images returned.
-        strict: whether a file that is not a readable image is an error;
-            otherwise it is skipped and named in `notes`.
+        strict: whether a file that is no image that is read is an error;
+            otherwise it is skipped, and `notes` names it and says why.
         stream: whether to decode images each time they are used, instead of
             keeping them in memory; None decides by the memory that they
             would need. Each is read once here, and what was found is kept in
@@ -252,7 +269,7 @@ class _Reading:
     def __init__(self, data_dir, image_size, strict, stream):
         self._data_dir, self._image_size = os.fspath(data_dir), image_size
         self._strict, self._stream = strict, stream
-        self._conversions, self._skipped = collections.Counter(), []
+        self._conversions, self._skipped = collections.Counter(), {}
 
     def examples(self, part, folder, class_names):
         """`Examples` of one part."""
@@ -289,10 +306,8 @@ class _Reading:
                 images.append(image)
                 self._conversions.update(kinds)
                 is_readable.append(True)
-            except MemoryError:
-                raise  # Says nothing of the image.
-            except Exception as error:  # Pillow's decoders raise of any kind.
-                self._skip(path, error)
+            except ValueError as error:
+                self._skip(path, str(error))
                 is_readable.append(False)
         shape = (len(images), self._image_size, self._image_size, 3)
         images = np.array(images, "uint8").reshape(shape)
@@ -310,27 +325,20 @@ class _Reading:
         )
         is_readable = facts.is_readable
         for row in np.flatnonzero(~is_readable):
-            self._skip(paths[row], problem_of(paths[row], size, 3))
+            self._skip(paths[row], problem_of(content_of(paths[row])))
         images = StreamedImages(paths, size, facts=facts).subset(is_readable)
         self._conversions += images.facts.count_conversions()
         return images, is_readable
 
     def _skip(self, path, problem):
         if self._strict:
-            raise ValueError(f"{path} cannot be read as an image: {problem}")
-        self._skipped.append(os.path.relpath(path, self._data_dir))
+            raise ValueError(f"{path} cannot be read: it is {problem}.")
+        self._skipped[os.path.relpath(path, self._data_dir)] = problem
 
     def notes(self):
         """What was converted and skipped, as texts."""
         yield from conversion_notes(self._conversions, self._image_size)
-        if self._skipped:
-            shown = ", ".join(self._skipped[:10])
-            rest = len(self._skipped) - 10
-            more = f" and {rest} more" if rest > 0 else ""
-            yield (
-                f"{len(self._skipped)} files are not readable images and were "
-                f"skipped: {shown}{more}"
-            )
+        yield from skipped_notes(self._skipped)
 
 
 def _by_parts(path):

@@ -2,7 +2,6 @@
 import errno
 import os
 import shutil
-import struct
 
 import numpy as np
 import PIL.Image
@@ -13,9 +12,9 @@ from cac_tf.data import load_image_folder
 from cac_tf.data import load_open_set_dataset
 from cac_tf.data import load_unknown_images
 from cac_tf.data import unknown_data
-from cac_tf.data.image_file import read_image
 from cac_tf.data.sources import image_folder
 from cac_tf.data.sources.image_folder import folder_classes
+from tests import image_files
 
 
 def paint(path, color, mode="RGB", size=(10, 10)):
@@ -215,7 +214,8 @@ def test_every_kind_of_image_is_converted_and_counted(tmp_path):
     paint(tmp_path / "a" / "alpha.png", (255, 128, 0, 99), "RGBA")
     paint(tmp_path / "a" / "wide.jpg", (255, 128, 0), size=(40, 20))
     paint(tmp_path / "a" / "bits16.png", 128 * 256, "I;16")
-    paint(tmp_path / "a" / "palette.gif", 0, "P")
+    red = PIL.Image.new("RGB", (10, 10), (200, 0, 0))
+    red.quantize().save(tmp_path / "a" / "palette.bmp")
     folder = load_image_folder(tmp_path, image_size=10)
     assert folder.train.images.shape == (6, 10, 10, 3)
     by_name = dict(
@@ -228,6 +228,7 @@ def test_every_kind_of_image_is_converted_and_counted(tmp_path):
     np.testing.assert_array_equal(by_name["alpha"][5, 5], [255, 128, 0])
     np.testing.assert_array_equal(by_name["bits16"][5, 5], [128, 128, 128])
     np.testing.assert_array_equal(by_name["grey"][5, 5], [128, 128, 128])
+    np.testing.assert_array_equal(by_name["palette"][5, 5], [200, 0, 0])
     np.testing.assert_allclose(by_name["wide"][5, 5], [255, 128, 0], atol=3)
     notes = " / ".join(folder.notes)
     assert "2 images in grey" in notes
@@ -236,45 +237,35 @@ def test_every_kind_of_image_is_converted_and_counted(tmp_path):
     assert "1 images of another color mode" in notes
 
 
-def tiff_of_12_bits(pixels):
-    """A little-endian TIFF with one row of two pixels."""
-    first, second = pixels
-    data = bytes([first >> 4, (first & 15) << 4 | second >> 8, second & 255, 0])
-    tags = {
-        256: 2,  # width
-        257: 1,  # height
-        258: 12,  # bits
-        259: 1,  # no compression
-        262: 1,  # black is 0
-        273: 8,  # where the data are
-        277: 1,
-        278: 1,
-        279: 3,
-    }
-    entries = [struct.pack("<HHIHH", t, 3, 1, v, 0) for t, v in tags.items()]
-    head = b"II" + struct.pack("<HI", 42, 8 + len(data))
-    count = struct.pack("<H", len(tags))
-    return head + data + count + b"".join(entries) + bytes(4)
+@pytest.mark.parametrize("stream", [False, True])
+def test_files_that_a_served_model_would_not_read(flat_folder, stream, rng):
+    """Each is named, with the reason, before training."""
+    pixels = rng.integers(0, 256, (20, 20, 3), "uint8")
+    expected = {}
+    for i, (said, file) in enumerate(image_files.not_read(pixels)):
+        (flat_folder / "red" / f"bad_{i:02}").write_bytes(file)
+        expected.setdefault(said, []).append(f"red/bad_{i:02}")
+    folder = load_image_folder(flat_folder, stream=stream)
+    assert folder.train.size == 35
+    for said, names in expected.items():
+        note = f"{len(names)} files were skipped ({said}): {', '.join(names)}"
+        assert note in folder.notes
+    with pytest.raises(
+        ValueError, match=r"bad_00 cannot be read: it is an image in GIF, not"
+    ):
+        load_image_folder(flat_folder, strict=True, stream=stream)
 
 
-def test_pixels_of_more_than_8_bits(tmp_path):
-    """Those of 16 bits keep their first 8; of 32, white is not known."""
-    pixels = np.uint16([[0, 255], [32768, 65535]])
-    header = b"P5 2 2 65535\n"
-    (tmp_path / "grey.pgm").write_bytes(header + pixels.astype(">u2").tobytes())
-    PIL.Image.fromarray(pixels).save(tmp_path / "grey.png")
-    for name in ("grey.pgm", "grey.png"):
-        image, _ = read_image(tmp_path / name, channels=1)
-        np.testing.assert_array_equal(image[..., 0], [[0, 0], [128, 255]])
-    # 12 bits, which Pillow cannot write: two pixels are three bytes.
-    (tmp_path / "grey.tiff").write_bytes(tiff_of_12_bits([4095, 2048]))
-    image, _ = read_image(tmp_path / "grey.tiff", channels=1)
-    np.testing.assert_array_equal(image[..., 0], [[255, 128]])
-    for kind in ("int32", "float32"):
-        path = tmp_path / f"{kind}.tiff"
-        PIL.Image.fromarray(pixels.astype(kind)).save(path)
-        with pytest.raises(ValueError, match="numbers of 32 bits"):
-            read_image(path)
+def test_a_class_of_which_nothing_is_read(flat_folder):
+    for path in (flat_folder / "blue").iterdir():
+        path.unlink()
+    paint(flat_folder / "blue" / "1.tiff", (0, 0, 200))
+    with pytest.raises(ValueError, match=r"is read: blue. .*TIFF.*1\.tiff"):
+        load_open_set_dataset(
+            "folder", data_dir=str(flat_folder), known_classes=["red", "blue"]
+        )
+    known = {"known_classes": ["red", "green"]}
+    load_open_set_dataset("folder", data_dir=str(flat_folder), **known)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -312,10 +303,11 @@ def test_unreadable_files_are_named_or_an_error(flat_folder):
     (flat_folder / "red" / ".DS_Store").write_bytes(b"hidden")
     folder = load_image_folder(flat_folder)
     assert folder.train.size == 35
-    (note,) = (n for n in folder.notes if "skipped" in n)
-    assert "3 files are not readable images" in note
-    assert "red/notes.txt" in note
-    assert "red/cut.png" in note
+    assert folder.notes[-2:] == (
+        "2 files were skipped (a damaged PNG image): red/broken.png, "
+        "red/cut.png",
+        "1 files were skipped (no JPEG, PNG, WebP or BMP image): red/notes.txt",
+    )
     with pytest.raises(ValueError, match=r"red/broken\.png cannot be read"):
         load_image_folder(flat_folder, strict=True)
 
