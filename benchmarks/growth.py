@@ -122,7 +122,7 @@ def intervals(rng, count):
 
 
 def calibration(rng, count):
-    """Theta for a rate of known images."""
+    """The threshold for a rate of known images."""
     known = rng.random(count)
     return lambda: decision.threshold_for_true_positive_rate(known, 0.95)
 

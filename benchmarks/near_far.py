@@ -9,8 +9,9 @@ images of the split come from the same data set, and are near. From elsewhere:
 handwritten Japanese characters (KMNIST's test images) and Latin letters (a
 folder of images) for MNIST; all test images of CIFAR100, and the digits of
 MNIST, for CIFAR10. Writes benchmarks/results/near_far.json: AUROC by each
-score, and the share of each set that theta accepts, where theta accepts 95 % of
-the known validation images. Needs PyTorch; about twenty minutes on two cores.
+score, and the share of each set that the threshold accepts, where it accepts 95
+% of the known validation images. Needs PyTorch; about twenty minutes on two
+cores.
 """
 
 import argparse
@@ -71,12 +72,12 @@ def measure(weights, dataset_name, method, sources):
     }
     sets = {"the split's": near, **measures["unknown_data"]}
     return {
-        "score of theta": measures["score"],
+        "score of the threshold": measures["score"],
         "true_positive_rate": measures["true_positive_rate"],
         "unknown": {
             name: {
                 "images": one["images"],
-                "accepted at theta": one["false_positive_rate"],
+                "accepted at the threshold": one["false_positive_rate"],
                 "auroc": {
                     score: values["auroc"]
                     for score, values in one["scores"].items()

@@ -129,10 +129,10 @@ def measure(model, rules, dataset, tta):
     Returns:
         Dict of "measured": AUROC by the names of the scores, with "accuracy"
         by the largest logit, "accuracy, gamma" by the smallest gamma, "gamma,
-        anchors" and the share of known images that theta accepts; of each of
-        `MEASURES` by the names of the scores; of the microseconds per image;
-        and of the Bhattacharyya coefficients of the distances to the closest
-        class mean, by the number of bins (Table 2).
+        anchors" and the share of known images that the threshold accepts; of
+        each of `MEASURES` by the names of the scores; of the microseconds per
+        image; and of the Bhattacharyya coefficients of the distances to the
+        closest class mean, by the number of bins (Table 2).
     """
     model = model.with_score("gamma", tta=tta)
     model.calibrate(dataset.validation.images, true_positive_rate=0.95)

@@ -649,7 +649,9 @@ def near_far_table():
                     "knn",
                 )
             ]
-            accepted = f"{found['accepted at theta']:.0%}".replace("%", " %")
+            accepted = f"{found['accepted at the threshold']:.0%}".replace(
+                "%", " %"
+            )
             lines.append(
                 f"| {key.replace('_', '-')}, {name} | {' | '.join(cells)} "
                 f"| {accepted} |"

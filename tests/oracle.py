@@ -71,18 +71,18 @@ def gamma(d):
     return d * others
 
 
-def served_answer(logits, centers, theta, class_names, version, valid):
+def served_answer(logits, centers, threshold, class_names, version, valid):
     """What a served model says of logits, by equations 8 and 9.
 
-    `theta` is a number or one for each row. Rows that are not valid are far
+    `threshold` is a number or one for each row. Rows that are not valid are far
     from everything.
     """
     far = np.finfo("float32").max
     d = np.where(valid[:, np.newaxis], distances(logits, centers), far)
     scores = gamma(d)
-    theta = np.broadcast_to(np.float32(theta), len(d))
+    threshold = np.broadcast_to(np.float32(threshold), len(d))
     nearest = np.where(valid, scores.argmin(axis=1), -1)
-    is_unknown = ~valid | (scores.min(axis=1) > theta)
+    is_unknown = ~valid | (scores.min(axis=1) > threshold)
     class_id = np.where(is_unknown, -1, nearest)
     return {
         "class_id": np.int32(class_id),
@@ -93,7 +93,7 @@ def served_answer(logits, centers, theta, class_names, version, valid):
         "gamma": scores,
         "distances": d,
         "probabilities": softmin(d),
-        "threshold": theta,
+        "threshold": threshold,
         "model_version": np.full(len(d), version, "int64"),
         "is_valid": valid,
     }

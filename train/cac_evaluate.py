@@ -42,8 +42,8 @@ def define_flags(values):
         values,
         "true_positive_rate",
         None,
-        "Calibrate theta again on the known validation images. Default: the "
-        "model's own theta; 0.95 if it has none, or if --recenter, "
+        "Calibrate the threshold again on the known validation images. "
+        "Default: the model's own; 0.95 if it has none, or if --recenter, "
         "another --score or another --tta made it invalid.",
         above=0,
         below=1,
@@ -52,7 +52,7 @@ def define_flags(values):
         values,
         "threshold",
         None,
-        "Theta, instead of --true_positive_rate.",
+        "The threshold, instead of --true_positive_rate.",
     )
     flags.DEFINE_list(
         "unknown_data",

@@ -64,7 +64,7 @@ def define_flags(values):
         values,
         "threshold",
         None,
-        "Theta of the exported model. Default: the model's own.",
+        "The threshold of the exported model. Default: the model's own.",
     )
     flag_kinds.define_text(
         values,

@@ -45,7 +45,7 @@ def define_flags(values):
         values,
         "threshold",
         None,
-        "Theta. Default: the model's own.",
+        "The threshold. Default: the model's own.",
     )
     flag_kinds.define_text(
         values,

@@ -92,7 +92,7 @@ def define_flags(values):
         values,
         "true_positive_rate",
         0.95,
-        "Theta accepts this share of the known validation images.",
+        "The threshold accepts this share of the known validation images.",
         above=0,
         below=1,
     )

@@ -140,7 +140,7 @@ def _print_unknown_data(measures):
         for name in measures["scores"]
     ]
     accepted = [f"{one['false_positive_rate']:.0%}" for one in columns.values()]
-    lines.append((["accepted at theta", *accepted], True))
+    lines.append((["accepted at the threshold", *accepted], True))
     reporting.print_table(
         ["score"], list(columns), lines, title="AUROC by unknown test images"
     )

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The threshold theta from unknown scores of data not used for training.
+"""The threshold from unknown scores of data not used for training.
 
-An input is accepted if its unknown score is <= theta. Both rules are those of
-split conformal prediction: for exchangeable data the expected rate on new
-inputs is at least (true-positive) or at most (false-positive) the one wanted.
+An input is accepted if its unknown score is <= the threshold. Both rules are
+those of split conformal prediction: for exchangeable data the expected rate on
+new inputs is at least (true-positive) or at most (false-positive) the one
+wanted.
 
-Theta lies between two scores, never on one: the last bits of a score depend
-on the size of its batch and on the runtime, and an input must get the same
-decision alone, in any batch, in Python and in an exported graph.
+The threshold lies between two scores, never on one: the last bits of a score
+depend on the size of its batch and on the runtime, and an input must get the
+same decision alone, in any batch, in Python and in an exported graph.
 """
 
 import math
@@ -56,28 +57,28 @@ def _above(edge, other):
     gap = abs(np.float64(edge) - np.float64(other)) / 2.0
     gap = gap or max(abs(float(edge)) * 1e-3, _SMALLEST_NORMAL)
     largest = np.finfo("float32").max
-    theta = np.float32(np.clip(np.float64(edge) + gap, -largest, largest))
+    threshold = np.float32(np.clip(np.float64(edge) + gap, -largest, largest))
     # Half of the gap between two adjacent numbers is rounded away.
-    theta = max(theta, np.nextafter(edge, largest))
-    is_denormal = 0 < abs(theta) < _SMALLEST_NORMAL
-    return _SMALLEST_NORMAL if is_denormal else float(theta)
+    threshold = max(threshold, np.nextafter(edge, largest))
+    is_denormal = 0 < abs(threshold) < _SMALLEST_NORMAL
+    return _SMALLEST_NORMAL if is_denormal else float(threshold)
 
 
 def threshold_for_true_positive_rate(
     known_scores: ArrayLike, rate: float
 ) -> float:
-    """Theta that accepts the share `rate` of known inputs.
+    """The threshold that accepts the share `rate` of known inputs.
 
     Midway between the ceil((n+1) * rate)-th smallest of n scores and the next
-    larger one. With fewer examples than that rank theta lies above all of
-    them, and a warning says so.
+    larger one. With fewer examples than that rank the threshold lies above all
+    of them, and a warning says so.
 
     Args:
         known_scores: (n,) unknown scores of known inputs, finite.
         rate: wanted true-positive rate, in (0, 1).
 
     Returns:
-        Theta, a Python float with a float32 value.
+        The threshold, a Python float with a float32 value.
 
     Raises:
         ValueError: no scores, scores that are not finite, or a rate outside
@@ -94,8 +95,8 @@ def threshold_for_true_positive_rate(
     if rank > scores.size:
         warnings.warn(
             f"{scores.size} known examples are too few to guarantee a "
-            f"true-positive rate of {rate}; theta is taken above all of "
-            "their scores.",
+            f"true-positive rate of {rate}; the threshold is taken above all "
+            "of their scores.",
             stacklevel=2,
         )
         rank = scores.size
@@ -110,18 +111,18 @@ def threshold_for_true_positive_rate(
 def threshold_for_false_positive_rate(
     unknown_scores: ArrayLike, rate: float
 ) -> float:
-    """The largest theta that accepts at most the share `rate` of unknowns.
+    """The largest threshold that accepts at most the share `rate` of unknowns.
 
     Midway between the floor((n+1) * rate)-th smallest of n scores, which is
     rejected, and the next smaller one. With fewer examples than give rank 1
-    theta lies below all of them, and a warning says so.
+    the threshold lies below all of them, and a warning says so.
 
     Args:
         unknown_scores: (n,) unknown scores of unknown inputs, finite.
         rate: wanted false-positive rate, in (0, 1).
 
     Returns:
-        Theta, a Python float with a float32 value.
+        The threshold, a Python float with a float32 value.
 
     Raises:
         ValueError: no scores, scores that are not finite, or a rate outside
@@ -137,8 +138,8 @@ def threshold_for_false_positive_rate(
     if rank == 0:
         warnings.warn(
             f"{scores.size} unknown examples are too few to guarantee a "
-            f"false-positive rate of {rate}; theta is taken below all of "
-            "their scores.",
+            f"false-positive rate of {rate}; the threshold is taken below all "
+            "of their scores.",
             stacklevel=2,
         )
         rank = 1
@@ -158,7 +159,7 @@ def thresholds_by_class(
     num_classes: int,
     rate: float,
 ) -> np.ndarray:
-    """One theta for each predicted class.
+    """One threshold for each predicted class.
 
     Args:
         rule: one of the two functions above.
@@ -168,8 +169,8 @@ def thresholds_by_class(
         rate: the wanted rate, as for the rule.
 
     Returns:
-        (N,) float32. A class that is predicted for no example gets the theta
-        of all examples together, and a warning says so.
+        (N,) float32. A class that is predicted for no example gets the
+        threshold of all examples together, and a warning says so.
 
     Example:
 
@@ -179,17 +180,17 @@ def thresholds_by_class(
     """
     scores = np.asarray(scores)
     predicted: np.ndarray = check_labels(class_ids, num_classes)
-    thetas = np.empty(num_classes, "float32")
+    thresholds = np.empty(num_classes, "float32")
     absent = []
     for class_id in range(num_classes):
         own = predicted == class_id
         if not own.any():
             absent.append(class_id)
-        thetas[class_id] = rule(scores[own] if own.any() else scores, rate)
+        thresholds[class_id] = rule(scores[own] if own.any() else scores, rate)
     if absent:
         warnings.warn(
             f"No calibration example was predicted as the classes {absent}; "
             "they get the threshold of all examples together.",
             stacklevel=2,
         )
-    return thetas
+    return thresholds

@@ -17,13 +17,13 @@ ops = lazy.module("keras.ops")
 
 
 def accepts(unknown_score: Tensor, threshold: Tensor) -> Tensor:
-    """Whether inputs are accepted: unknown score <= theta.
+    """Whether inputs are accepted: unknown score <= the threshold.
 
     Where either is NaN, the input is rejected.
 
     Args:
         unknown_score: (B,) float32, larger = more unknown.
-        threshold: theta, a float32 scalar, or (B,), one for each input.
+        threshold: a float32 scalar, or (B,), one for each input.
 
     Returns:
         (B,) bool.
@@ -40,16 +40,16 @@ def threshold_of_rows(threshold: Tensor, predicted_class_id: Tensor) -> Tensor:
     """The threshold that each input's score is compared with.
 
     Args:
-        threshold: theta, a scalar, or (N,), one for each class.
+        threshold: a scalar, or (N,), one for each class.
         predicted_class_id: (B,) int32 in 0...N-1.
 
     Returns:
-        A scalar, or (B,): theta of each input's predicted class.
+        A scalar, or (B,): the threshold of each input's predicted class.
 
     Example:
 
-    >>> thetas = np.float32([0.5, 2.0])
-    >>> np.asarray(threshold_of_rows(thetas, np.int32([1, 1, 0])))
+    >>> thresholds = np.float32([0.5, 2.0])
+    >>> np.asarray(threshold_of_rows(thresholds, np.int32([1, 1, 0])))
     array([2. , 2. , 0.5], dtype=float32)
     """
     if isinstance(threshold, (list, tuple)):
@@ -71,7 +71,7 @@ def decide(
     Args:
         unknown_score: (B,) float32, larger = more unknown.
         predicted_class_id: (B,) int32.
-        threshold: a scalar or (B,); (N,) thetas of the classes first go
+        threshold: a scalar or (B,); (N,) thresholds of the classes first go
             through `threshold_of_rows`.
         is_valid: (B,) bool, false for inputs to reject whatever their score.
 
@@ -97,7 +97,7 @@ def _are_arrays(*values):
 def check_threshold(
     threshold: ArrayLike, num_classes: int | None = None
 ) -> np.ndarray:
-    """Theta as float32, checked.
+    """The threshold as float32, checked.
 
     Args:
         threshold: a finite number, or N of them, one for each class.
@@ -127,17 +127,17 @@ def check_threshold(
         or (num_classes is None and not values.size)
     ):
         raise ValueError(
-            "theta must be a number, or one number for each class; got "
+            "the threshold must be a number, or one number for each class; got "
             f"{threshold!r}."
         )
     if values.ndim == 1 and num_classes not in (None, len(values)):
         raise ValueError(
-            f"theta must be one number, or one for each of {num_classes} "
-            f"classes; got {len(values)}."
+            f"the threshold must be one number, or one for each of "
+            f"{num_classes} classes; got {len(values)}."
         )
     if not np.isfinite(values).all():
         raise ValueError(
-            f"theta must be finite, as a float32; got {threshold!r}."
+            f"the threshold must be finite, as a float32; got {threshold!r}."
         )
     # Some processors take these for 0, and others do not.
     smallest = np.finfo("float32").tiny

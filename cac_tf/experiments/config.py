@@ -40,8 +40,8 @@ class ExperimentConfig:
         evaluate_every: number of epochs between evaluations on the test data,
             for a learning curve; nothing is chosen by them. 0: only at the
             end.
-        true_positive_rate: share of the known validation images that theta
-            accepts.
+        true_positive_rate: share of the known validation images that the
+            threshold accepts.
         precision: Keras dtype policy of the networks.
 
     Raises:

@@ -34,7 +34,7 @@ from cac_tf.methods.known_data import open_set_classifier
 from cac_tf.models import load_model
 from cac_tf.models.image_classifier import share_of_mirrored
 
-# If neither the model nor the user says which theta to use.
+# If neither the model nor the user says which threshold to use.
 _TRUE_POSITIVE_RATE = 0.95
 # As `tta`: as in the model.
 SAME = "same"
@@ -54,9 +54,9 @@ class EvaluationConfig:
         tta: None, "flip", or "same": as the model has it.
         scores: names of scores to compare; "all" for all; None: those of the
             method.
-        true_positive_rate: calibrate theta anew on the known validation
-            images. None: the model's own theta; 0.95 where it has none.
-        threshold: theta, instead of a rate.
+        true_positive_rate: calibrate the threshold anew on the known validation
+            images. None: the model's own threshold; 0.95 where it has none.
+        threshold: instead of a rate.
         unknown_data: further unknown test images, each a source of
             `data.load_unknown_images`. Every set is measured by itself against
             the known test images, and nothing is chosen by them.

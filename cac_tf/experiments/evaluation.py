@@ -60,14 +60,14 @@ class Evaluation:
 
     @property
     def is_accepted(self) -> np.ndarray | None:
-        """(n,) bool: whether theta accepts the example; None without theta."""
-        theta = self.metrics["threshold"]
-        if theta is None:
+        """(n,) bool: whether the example is accepted; None without a threshold."""
+        threshold = self.metrics["threshold"]
+        if threshold is None:
             return None
-        theta = rule.threshold_of_rows(
-            np.float32(theta), self.predicted_class_id
+        threshold = rule.threshold_of_rows(
+            np.float32(threshold), self.predicted_class_id
         )
-        return rule.accepts(self.unknown_score, np.asarray(theta))
+        return rule.accepts(self.unknown_score, np.asarray(threshold))
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays by name, as `scores.npz` holds them."""
@@ -213,12 +213,12 @@ def _by_score(model, rules, dataset, known, unknown, unknown_labels):
     parts = [part for part in (known, unknown) if part]
     outputs = {key: np.concatenate([p[key] for p in parts]) for key in parts[0]}
     labels = dataset.known_test.labels
-    theta = model.threshold
-    if isinstance(theta, np.ndarray):
-        theta = theta.tolist()
+    threshold = model.threshold
+    if isinstance(threshold, np.ndarray):
+        threshold = threshold.tolist()
     return {
         one.name: Evaluation(
-            metrics={"threshold": theta if one is model.score else None},
+            metrics={"threshold": threshold if one is model.score else None},
             labels=np.r_[labels, np.full(len(unknown_labels), -1)],
             unknown_labels=np.r_[np.full(len(labels), -1), unknown_labels],
             predicted_class_id=outputs["predicted_class_id", one.name],

@@ -141,7 +141,7 @@ def import_weights(
 ) -> tuple[str, str]:
     """Makes a `model.keras` from a checkpoint; what `cac-import-weights` does.
 
-    The model keeps its anchors and has no theta.
+    The model keeps its anchors and has no threshold.
 
     Args:
         checkpoint: the .pth file.

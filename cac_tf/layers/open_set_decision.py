@@ -46,27 +46,29 @@ def nearest_class(scores: Tensor) -> Tensor:
 
 @keras.saving.register_keras_serializable(package="CacTf")
 class OpenSetDecision(keras.layers.Layer):
-    """From rejection scores and theta to a class index, or -1 for "unknown".
+    """From rejection scores and the threshold to a class index, or -1 for
+    "unknown".
 
-    An input is unknown if the smallest of its rejection scores exceeds theta,
-    else it belongs to the class with that score (equation 9). A row with a
-    NaN is unknown. Theta is a weight, saved and exported with the model.
+    An input is unknown if the smallest of its rejection scores exceeds the
+    threshold, else it belongs to the class with that score (equation 9). A row
+    with a NaN is unknown. The threshold is a weight, saved and exported with
+    the model.
 
     Args:
-        threshold: theta, a finite number, or one for each class, or None to
+        threshold: a finite number, or one for each class, or None to
             set it later.
         **kwargs: passed to `keras.layers.Layer`; `dtype` defaults to float32.
 
     Call arguments:
         scores: (B, N), small = "this class": gamma of `RejectionScore`.
-        threshold: optional theta for this call, a scalar or one per row.
+        threshold: optional threshold for this call, a scalar or one per row.
 
     Returns:
         (B,) int32 class indices in 0...N-1, or -1.
 
     Raises:
-        ValueError: no theta is set and none is given (outside compiled code;
-            inside, every row is unknown).
+        ValueError: no threshold is set and none is given (outside compiled
+            code; inside, every row is unknown).
 
     Example:
 
@@ -94,7 +96,7 @@ class OpenSetDecision(keras.layers.Layer):
         initial = np.nan if self._initial is None else self._initial
         if np.ndim(initial):
             rule.check_threshold(initial, num_classes)
-        # NaN stands for "no theta": every comparison with it rejects.
+        # NaN stands for "no threshold": every comparison with it rejects.
         self._threshold = self.add_weight(
             name="threshold",
             shape=(num_classes,),
@@ -108,7 +110,8 @@ class OpenSetDecision(keras.layers.Layer):
 
     @property
     def threshold(self) -> Any:
-        """Theta: a Python float, an (N,) array, or None while there is none.
+        """The threshold: a Python float, an (N,) array, or None while there is
+        none.
 
         It can be set to a finite number, to one number per class, or to None.
         """
@@ -135,7 +138,7 @@ class OpenSetDecision(keras.layers.Layer):
 
     @property
     def thresholds(self) -> Tensor:
-        """(N,) tensor: theta of each class, NaN while there is none."""
+        """(N,) tensor: the threshold of each class, NaN while there is none."""
         return ops.convert_to_tensor(self._threshold)
 
     def call(self, scores: Tensor, threshold: Tensor | None = None) -> Tensor:
@@ -144,7 +147,7 @@ class OpenSetDecision(keras.layers.Layer):
         if threshold is None:
             if self._is_concrete(scores) and self.threshold is None:
                 raise ValueError(
-                    "There is no threshold theta, so nothing can be accepted "
+                    "There is no threshold, so nothing can be accepted "
                     "or rejected. Set one: OpenSetDecision(threshold=...), or "
                     "OpenSetClassifier.calibrate(...)."
                 )

@@ -7,7 +7,7 @@ from cac_tf.reporting.measures import significant
 
 
 def of_histogram(evaluation):
-    """Where the scores of known and of unknown inputs lie, and theta."""
+    """Where the scores of known and unknown inputs lie, and the threshold."""
     parts = [
         f"the median of {name} test images is "
         f"{significant(np.median(evaluation.unknown_score[is_member]))}"
@@ -17,25 +17,25 @@ def of_histogram(evaluation):
         )
         if is_member.any()
     ]
-    theta = evaluation.metrics["threshold"]
-    if theta is not None:
-        thetas = np.unique(theta)
+    threshold = evaluation.metrics["threshold"]
+    if threshold is not None:
+        thresholds = np.unique(threshold)
         parts.append(
-            f"theta is {significant(thetas[0])}"
-            if len(thetas) == 1
-            else f"theta is {significant(thetas[0])} to "
-            f"{significant(thetas[-1])}, by class"
+            f"the threshold is {significant(thresholds[0])}"
+            if len(thresholds) == 1
+            else f"the threshold is {significant(thresholds[0])} to "
+            f"{significant(thresholds[-1])}, by class"
         )
     return f"Histogram of unknown scores: {', '.join(parts)}."
 
 
 def of_roc(evaluation):
-    """The area under the curve, and the point of theta."""
+    """The area under the curve, and the point of the threshold."""
     measures = evaluation.metrics
     text = f"ROC curve of {measures['score']}, AUROC {measures['auroc']:.3f}"
     if measures["threshold"] is not None:
         text += (
-            "; the model's theta accepts "
+            "; the model's threshold accepts "
             f"{measures['true_positive_rate']:.0%} of known and "
             f"{measures['false_positive_rate']:.0%} of unknown images"
         )

@@ -57,7 +57,7 @@ def _figure(width=4.6, height=3.6):
 
 
 def roc_figure(evaluation):
-    """ROC curves of all scores, with the point that theta chose."""
+    """ROC curves of all scores, with the point that the threshold chose."""
     is_known = evaluation.is_known
     figure, axes = _figure()
     for name, scores in evaluation.other_scores.items():
@@ -81,7 +81,7 @@ def roc_figure(evaluation):
         label=own,
     )
     axes.plot([0, 1], [0, 1], color="0.7", linewidth=0.8, linestyle="--")
-    _mark_theta(axes, evaluation, evaluation.metrics["true_positive_rate"])
+    _mark_threshold(axes, evaluation, evaluation.metrics["true_positive_rate"])
     axes.set_xlabel("unknown inputs accepted (false-positive rate)")
     axes.set_ylabel("known inputs accepted (true-positive rate)")
     axes.legend(
@@ -127,7 +127,7 @@ def learning_curves_figure(runs, name):
     return figure
 
 
-def _mark_theta(axes, evaluation, height):
+def _mark_threshold(axes, evaluation, height):
     if evaluation.metrics["threshold"] is not None:
         axes.plot(
             evaluation.metrics["false_positive_rate"],
@@ -135,12 +135,12 @@ def _mark_theta(axes, evaluation, height):
             "o",
             color="black",
             fillstyle="none",
-            label="at the model's theta",
+            label="at the model's threshold",
         )
 
 
 def oscr_figure(evaluation):
-    """OSCR curve, with the point that theta chose."""
+    """OSCR curve, with the point that the threshold chose."""
     is_known = evaluation.is_known
     figure, axes = _figure()
     axes.plot(
@@ -157,7 +157,7 @@ def oscr_figure(evaluation):
         right = (evaluation.is_accepted & evaluation.is_correct)[
             is_known
         ].mean()
-        _mark_theta(axes, evaluation, right)
+        _mark_threshold(axes, evaluation, right)
     axes.set_ylim(0, 1.02)
     axes.set_xlabel("unknown inputs accepted (false-positive rate)")
     axes.set_ylabel("known inputs accepted and right (CCR)")
@@ -182,7 +182,7 @@ def score_histogram(evaluation):
     """
     figure, axes = _figure()
     # Gamma of inputs close to a center is tiny: a linear axis would put most
-    # known inputs and theta into its first bin.
+    # known inputs and the threshold into its first bin.
     is_logarithmic = evaluation.unknown_score.min() >= 0.0
     lowest = _LOWEST_SCORE if is_logarithmic else -np.inf
     scores = np.maximum(evaluation.unknown_score, lowest)
@@ -192,18 +192,18 @@ def score_histogram(evaluation):
     else:
         edges = histogram_edges(scores, 40)
     draw_shares(axes, scores, evaluation.is_known, edges)
-    thetas = _thetas_on_axis(evaluation, lowest)
-    axes.set_xlim(min([edges[0], *thetas]), max([edges[-1], *thetas]))
-    label = "theta of a class"
-    if len(thetas) == 1:
-        label = f"theta = {thetas[0]:.3g}"
-    for theta in thetas:
+    thresholds = _thresholds_on_axis(evaluation, lowest)
+    axes.set_xlim(min([edges[0], *thresholds]), max([edges[-1], *thresholds]))
+    label = "threshold of a class"
+    if len(thresholds) == 1:
+        label = f"threshold = {thresholds[0]:.3g}"
+    for threshold in thresholds:
         axes.axvline(
-            theta,
+            threshold,
             color="black",
             linestyle=":",
-            linewidth=0.8 if len(thetas) > 1 else None,
-            label=label if theta == thetas[0] else None,
+            linewidth=0.8 if len(thresholds) > 1 else None,
+            label=label if threshold == thresholds[0] else None,
         )
     axes.set_xlabel("unknown score (larger = more unknown)")
     axes.set_ylabel("share of inputs")
@@ -241,12 +241,12 @@ def write_png(path: Path, figure: Figure) -> None:
         figure.savefig(temporary, dpi=150)
 
 
-def _thetas_on_axis(evaluation, lowest):
-    """The different thetas, ascending; none where there is no threshold."""
-    theta = evaluation.metrics["threshold"]
-    if theta is None:
+def _thresholds_on_axis(evaluation, lowest):
+    """The different thresholds, ascending; none where there is no threshold."""
+    threshold = evaluation.metrics["threshold"]
+    if threshold is None:
         return []
-    return np.unique(np.maximum(theta, lowest)).tolist()
+    return np.unique(np.maximum(threshold, lowest)).tolist()
 
 
 def _points(epochs, history, name):

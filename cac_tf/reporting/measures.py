@@ -23,8 +23,8 @@ MEANINGS = {
     "images to the closest center: 0 for none, 1 for all.",
     "openness": "How many of the classes met in the test are unknown: "
     "1 - sqrt(2 N / (2 N + U)) for N known and U unknown classes.",
-    "known accepted": "Share of known images that theta accepts.",
-    "unknown accepted": "Share of unknown images that theta accepts.",
+    "known accepted": "Share of known images that the threshold accepts.",
+    "unknown accepted": "Share of unknown images that the threshold accepts.",
 }
 
 

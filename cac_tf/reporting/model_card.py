@@ -60,7 +60,8 @@ def _purpose(measures, settings):
     return (
         f"It assigns an input to one of {len(measures['class_names'])} known "
         f"classes, or rejects it as unknown. It is a Keras model{made}; "
-        f"an input is rejected if its `{measures['score']}` exceeds theta."
+        f"an input is rejected if its `{measures['score']}` exceeds the "
+        "threshold."
     )
 
 

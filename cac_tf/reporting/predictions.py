@@ -41,15 +41,15 @@ def write_predictions(
         dataset: the `OpenSetDataset` that was evaluated on.
     """
     accepted = evaluation.is_accepted
-    theta = evaluation.metrics["threshold"]
-    thetas = np.full(len(evaluation.labels), "", object)
-    if theta is not None:
-        thetas = np.asarray(
+    threshold = evaluation.metrics["threshold"]
+    thresholds = np.full(len(evaluation.labels), "", object)
+    if threshold is not None:
+        thresholds = np.asarray(
             rule.threshold_of_rows(
-                np.float32(theta), evaluation.predicted_class_id
+                np.float32(threshold), evaluation.predicted_class_id
             )
         )
-        thetas = np.broadcast_to(thetas, evaluation.labels.shape)
+        thresholds = np.broadcast_to(thresholds, evaluation.labels.shape)
     else:
         accepted = np.full(len(evaluation.labels), True)
     with (
@@ -75,7 +75,7 @@ def write_predictions(
                     answer if accepted[row] else UNKNOWN_NAME,
                     not accepted[row],
                     evaluation.unknown_score[row],
-                    thetas[row],
+                    thresholds[row],
                     answer,
                 )
             )

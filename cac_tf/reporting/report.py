@@ -68,7 +68,7 @@ def write_report(
         classes=_classes(dataset),
         notes=_notes(dataset.notes),
         numbers=_numbers(measures),
-        thetas=_thetas(measures),
+        thresholds=_thresholds(measures),
         scores=_scores(measures) + unknown_sets_section(measures),
         threshold=threshold_section(evaluation, pictures, model),
         figures=_figures(evaluation, centers, history),
@@ -81,16 +81,16 @@ def write_report(
     atomic_files.write_text(path, text)
 
 
-def _thetas(measures):
-    """Theta of each class, where they differ by class."""
-    theta = measures["threshold"]
-    if not isinstance(theta, list):
+def _thresholds(measures):
+    """The threshold of each class, where they differ by class."""
+    threshold = measures["threshold"]
+    if not isinstance(threshold, list):
         return ""
     rows = [
         (html.escape(name), significant(one))
-        for name, one in zip(measures["class_names"], theta, strict=True)
+        for name, one in zip(measures["class_names"], threshold, strict=True)
     ]
-    table = page.table(["predicted class", "theta"], rows)
+    table = page.table(["predicted class", "threshold"], rows)
     return f"<h2>Thresholds by class</h2>{table}"
 
 
@@ -249,7 +249,7 @@ class Pictures:
 
 
 def _pictures(evaluation, pictures):
-    """The errors of each kind, those nearest to theta first, if it is set."""
+    """The errors of each kind, those nearest to the threshold first."""
     is_known, is_correct = evaluation.is_known, evaluation.is_correct
     accepted = evaluation.is_accepted
     sections = []
@@ -271,14 +271,17 @@ def _pictures(evaluation, pictures):
 
 
 def _picture_section(name, rows, evaluation, pictures):
-    theta = evaluation.metrics["threshold"]
+    threshold = evaluation.metrics["threshold"]
     scores = evaluation.unknown_score[rows]
-    if theta is None:
+    if threshold is None:
         order, first = np.argsort(scores), "with the smallest scores"
     else:
-        if isinstance(theta, list):
-            theta = np.array(theta)[evaluation.predicted_class_id[rows]]
-        order, first = np.argsort(np.abs(scores - theta)), "nearest to theta"
+        if isinstance(threshold, list):
+            threshold = np.array(threshold)[evaluation.predicted_class_id[rows]]
+        order, first = (
+            np.argsort(np.abs(scores - threshold)),
+            "nearest to the threshold",
+        )
     rows = rows[order]
     shown = rows[:_MOST_PICTURES]
     cells = "".join(

@@ -13,11 +13,11 @@
 
   // Counts by true class (those of unknown classes after the N known ones) and
   // by answer (N: unknown).
-  function answersAt(thetas) {
+  function answersAt(thresholds) {
     const counts = [...classes, ...others].map(() => Array(N + 1).fill(0));
     data.score.forEach((score, i) => {
       const answer = data.answer[i];
-      counts[data.truth[i]][score <= thetas[answer] ? answer : N] += 1;
+      counts[data.truth[i]][score <= thresholds[answer] ? answer : N] += 1;
     });
     return counts;
   }
@@ -164,30 +164,30 @@
 
   const tiles = data.tiles.map((tile, index) => ({ ...tile, index }));
 
-  // Those that `thetas` accept and reject, the nearest to their own theta last
+  // Those that `thresholds` accept and reject, the nearest to their own threshold last
   // and first. A picture is accepted as in answersAt.
-  function tilesBeside(thetas) {
-    const marginOf = (tile) => tile.score - thetas[tile.answer];
+  function tilesBeside(thresholds) {
+    const marginOf = (tile) => tile.score - thresholds[tile.answer];
     const sorted = [...tiles].sort((one, other) =>
       marginOf(one) - marginOf(other) || one.score - other.score);
     const border = sorted.filter((tile) =>
-      tile.score <= thetas[tile.answer]).length;
+      tile.score <= thresholds[tile.answer]).length;
     return [sorted.slice(Math.max(0, border - PICTURES), border),
       sorted.slice(border, border + PICTURES)];
   }
 
   // ---- everything ---------------------------------------------------------
 
-  // `thetas`: one for each class; `theta`: where the line is.
-  function show(thetas, theta) {
-    const counts = answersAt(thetas), all = summaryOf(counts);
-    const isByClass = new Set(thetas).size > 1;
+  // `thresholds`: one for each class; `threshold`: where the line is.
+  function show(thresholds, threshold) {
+    const counts = answersAt(thresholds), all = summaryOf(counts);
+    const isByClass = new Set(thresholds).size > 1;
     // The command sets the threshold to the last digit; people read four.
-    const text = isByClass ? "by class" : short(theta);
+    const text = isByClass ? "by class" : short(threshold);
     const knownShare = share(all.knownAccepted, all.known);
     const unknownShare = share(all.unknownAccepted, all.unknown);
     const tell = (selector, said) => { at(selector).textContent = said; };
-    at("input").value = 1000 * placeOf(theta);
+    at("input").value = 1000 * placeOf(threshold);
     at("input").setAttribute("aria-valuetext", "threshold " + text +
       ": accepts " + knownShare + " of known and " + unknownShare +
       " of unknown images");
@@ -195,7 +195,7 @@
     tell(".known-accepted", knownShare);
     tell(".unknown-accepted", unknownShare);
     tell(".right", share(all.right, all.known));
-    tell(".theta", text);
+    tell(".threshold", text);
     tell(".counts", "Known: " + all.knownAccepted + " of " + all.known +
       " accepted, " + all.right + " of them as their own class. Unknown: " +
       (all.unknown - all.unknownAccepted) + " of " + all.unknown +
@@ -203,13 +203,13 @@
     // No flag sets a threshold for each class.
     at(".export").hidden = isByClass;
     tell(".command", "cac-export --model=" + data.model + " --threshold=" +
-      theta + " --output_dir=serving_" + theta);
+      threshold + " --output_dir=serving_" + threshold);
     tell(".copied", "");
-    put("histogram", placeOf(theta), 1);
+    put("histogram", placeOf(threshold), 1);
     const falsePositives = all.unknownAccepted / Math.max(all.unknown, 1);
     putPoint("roc", falsePositives, all.knownAccepted / all.known);
     putPoint("oscr", falsePositives, all.right / all.known);
-    const [below, above] = tilesBeside(thetas);
+    const [below, above] = tilesBeside(thresholds);
     at(".accepted").replaceChildren(...below.map(pictureOf));
     at(".rejected").replaceChildren(...above.map(pictureOf));
     at(".answers tbody").replaceChildren(
@@ -219,10 +219,10 @@
 
   // Rounded first: the numbers are those of the threshold that is shown.
   function showOne(exactly) {
-    const theta = Number(exactly.toPrecision(4));
-    show(Array(N).fill(theta), theta);
+    const threshold = Number(exactly.toPrecision(4));
+    show(Array(N).fill(threshold), threshold);
   }
-  const showOwn = () => show(data.thetas, data.theta);
+  const showOwn = () => show(data.thresholds, data.threshold);
 
   const { plot, left, right } = frames.histogram;
   function dragged(event) {

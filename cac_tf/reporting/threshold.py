@@ -50,8 +50,8 @@ _TILES = (
         "rate): the errors that a threshold is there to prevent.",
     ),
     (
-        "theta",
-        "threshold theta",
+        "threshold",
+        "threshold",
         "An image whose unknown score is larger is rejected.",
     ),
 )
@@ -92,8 +92,8 @@ def threshold_section(evaluation, pictures, model="."):
     numbers["model"] = shlex.quote(str(model))
     # Class names must not end the script.
     text = json.dumps(numbers).replace("<", "\\u003c")
-    thetas = numbers["thetas"]
-    note = _BY_CLASS if len(set(thetas)) > 1 else ""
+    thresholds = numbers["thresholds"]
+    note = _BY_CLASS if len(set(thresholds)) > 1 else ""
     first = "the model's own"
     if evaluation.metrics["threshold"] is None:
         note, first = _NOT_SET, "the median"
@@ -106,9 +106,9 @@ def threshold_section(evaluation, pictures, model="."):
 <noscript><p>Without JavaScript the threshold cannot be moved. The table of
 answers and the pictures beside the threshold are missing.</p></noscript>
 <div class="control" data-script hidden>
-<label for="theta">threshold</label>
-<input id="theta" type="range" min="0" max="1000" step="1">
-<output for="theta"></output>
+<label for="threshold-slider">threshold</label>
+<input id="threshold-slider" type="range" min="0" max="1000" step="1">
+<output for="threshold-slider"></output>
 <button class="own" type="button">{first}</button></div>
 <div class="tiles" data-script hidden>{tiles}</div>
 <p class="counts" data-script hidden></p>
@@ -166,17 +166,17 @@ def _numbers(evaluation, pictures, histogram):
     sheet = _sheet([pictures.pixels(row) for row in rows])
     known, scores = evaluation.is_known, evaluation.unknown_score
     names = evaluation.metrics["class_names"]
-    theta = evaluation.metrics["threshold"]
-    if theta is None:
-        theta = np.median(scores)
-    thetas = np.broadcast_to(theta, len(names))
+    threshold = evaluation.metrics["threshold"]
+    if threshold is None:
+        threshold = np.median(scores)
+    thresholds = np.broadcast_to(threshold, len(names))
     order = np.argsort(scores, kind="stable")
     unknown = len(names) + evaluation.unknown_labels
     truth = np.where(known, evaluation.labels, unknown)
     (axes,) = histogram.axes
     numbers = {
-        "theta": _short(np.median(thetas)),
-        "thetas": [_short(one) for one in thetas],
+        "threshold": _short(np.median(thresholds)),
+        "thresholds": [_short(one) for one in thresholds],
         "classes": list(names),
         "unknown_classes": list(pictures.unknown_class_names),
         "score": [_short(score) for score in scores[order]],

@@ -16,8 +16,8 @@ def unknown_sets_section(measures: Mapping[str, Any]) -> str:
         measures: the `metrics` of an `Evaluation`.
 
     Returns:
-        A heading and a table, with the share of each set that theta accepts;
-        empty where no further unknown images were evaluated.
+        A heading and a table, with the share of each set that the threshold
+        accepts; empty where no further unknown images were evaluated.
 
     Example:
 
@@ -44,7 +44,7 @@ def unknown_sets_section(measures: Mapping[str, Any]) -> str:
     ]
     rows.append(
         [
-            "accepted at theta",
+            "accepted at the threshold",
             *(number(one["false_positive_rate"]) for one in sets.values()),
         ]
     )

@@ -34,7 +34,7 @@ def verdict(measures: Mapping[str, Any]) -> list[str]:
     >>> for sentence in verdict(measures):
     ...     print(sentence)
     Accepts 95 % [91-97] of 200 known test images and 25 % [21-29] of 400 \
-unknown ones (gamma, theta 1.5).
+unknown ones (gamma, threshold 1.5).
     Its closed-set accuracy is 90 % [85-93].
     By AUROC on these test images, knn would have been better: 0.940 against \
 0.910 of gamma, a difference of 0.030 [0.012 to 0.048].
@@ -48,7 +48,7 @@ unknown ones (gamma, theta 1.5).
         if measures["false_positive_rate"] is not None:
             accepted = share(measures["false_positive_rate"], unknown)
             sentence += f" and {accepted} of {unknown} unknown ones"
-        rule = f"{measures['score']}, {_theta(measures['threshold'])}"
+        rule = f"{measures['score']}, {_threshold(measures['threshold'])}"
         sentences.append(f"{sentence} ({rule}).")
     accuracy = share(measures["accuracy"], known)
     sentences.append(f"Its closed-set accuracy is {accuracy}.")
@@ -71,10 +71,12 @@ def share(value, count):
     return f"{value} % [{low}-{high}]"
 
 
-def _theta(theta):
-    if not isinstance(theta, list):
-        return f"theta {theta:.4g}"
-    return f"theta from {min(theta):.4g} to {max(theta):.4g} by class"
+def _threshold(threshold):
+    if not isinstance(threshold, list):
+        return f"threshold {threshold:.4g}"
+    return (
+        f"threshold from {min(threshold):.4g} to {max(threshold):.4g} by class"
+    )
 
 
 def _comparison(measures):

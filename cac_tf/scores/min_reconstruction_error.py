@@ -22,9 +22,9 @@ class MinReconstructionError(Score):
     Paper: Oza, Patel, *C2AE: Class Conditioned Auto-Encoder for Open-Set
     Recognition*, CVPR 2019, its k-inference.
 
-    Differences: theta is calibrated like that of any score; the method's
-    `threshold="extreme_values"` models the extreme values of the errors, as in
-    the paper.
+    Differences: the threshold is calibrated like that of any score; the
+    method's `threshold="extreme_values"` models the extreme values of the
+    errors, as in the paper.
 
     Cost: O(K) a row; nothing is fitted. The errors themselves take a pass of
     the decoder for each class.

@@ -87,11 +87,11 @@ def test_another_threshold(places, trained_pictures, form):
     classifier = Classifier.load(str(places[form]))
     files = [png(picture) for picture in pictures]
     scores = [one.unknown_score for one in classifier.classify(files)]
-    theta = float(np.float32(np.median(scores)))
-    found = classifier.classify(files, threshold=theta)
-    assert [one.is_unknown for one in found] == [s > theta for s in scores]
+    threshold = float(np.float32(np.median(scores)))
+    found = classifier.classify(files, threshold=threshold)
+    assert [one.is_unknown for one in found] == [s > threshold for s in scores]
     for one in found:
-        assert one.threshold == theta
+        assert one.threshold == threshold
         assert one.label == (
             "unknown" if one.is_unknown else one.predicted_class
         )

@@ -8,15 +8,15 @@ from cac_tf.decision import rule
 
 @pytest.mark.parametrize("rate", [0.5, 0.9, 0.95, 0.99])
 @pytest.mark.parametrize("n", [100, 151, 1000])
-def test_theta_lies_midway_above_the_ranked_score(rng, n, rate):
+def test_threshold_lies_midway_above_the_ranked_score(rng, n, rate):
     scores = np.sort(np.float32(rng.random(n)))
-    theta = calibration.threshold_for_true_positive_rate(scores, rate)
-    rank = np.sum(scores <= theta)
+    threshold = calibration.threshold_for_true_positive_rate(scores, rate)
+    rank = np.sum(scores <= threshold)
     if rank < n:
         expected = (np.float64(scores[rank - 1]) + scores[rank]) / 2
-        assert theta == pytest.approx(expected, rel=1e-6)
+        assert threshold == pytest.approx(expected, rel=1e-6)
     else:
-        assert theta > scores[-1]
+        assert threshold > scores[-1]
     # The smallest rank r with r >= (n + 1) * rate.
     assert rank >= (n + 1) * rate - 1e-9 > rank - 1
 
@@ -24,21 +24,21 @@ def test_theta_lies_midway_above_the_ranked_score(rng, n, rate):
 def test_rank_does_not_suffer_from_binary_fractions():
     """0.95 * 20 = 19 exactly, but not in floating point."""
     scores = np.arange(1.0, 20.0)
-    theta = calibration.threshold_for_true_positive_rate(scores, 0.95)
-    assert np.sum(scores <= theta) == 19
+    threshold = calibration.threshold_for_true_positive_rate(scores, 0.95)
+    assert np.sum(scores <= threshold) == 19
     scores = np.arange(1.0, 100.0)
-    theta = calibration.threshold_for_true_positive_rate(scores, 0.95)
-    assert theta == 95.5
+    threshold = calibration.threshold_for_true_positive_rate(scores, 0.95)
+    assert threshold == 95.5
 
 
 def test_the_rate_holds_on_average(rng):
     """Split conformal: over draws of both parts, at least the rate asked."""
     kept = []
     for _ in range(400):
-        theta = calibration.threshold_for_true_positive_rate(
+        threshold = calibration.threshold_for_true_positive_rate(
             rng.gamma(2.0, 1.0, 60), 0.9
         )
-        kept.append((rng.gamma(2.0, 1.0, 200) <= theta).mean())
+        kept.append((rng.gamma(2.0, 1.0, 200) <= threshold).mean())
     assert np.mean(kept) == pytest.approx(
         (np.ceil(61 * 0.9) + 0.5) / 61, abs=0.005
     )
@@ -46,47 +46,51 @@ def test_the_rate_holds_on_average(rng):
 
 def test_too_few_examples_are_warned_about():
     with pytest.warns(UserWarning, match="10 known examples are too few"):
-        theta = calibration.threshold_for_true_positive_rate(range(10), 0.95)
-    assert 9.0 < theta < 10.0
+        threshold = calibration.threshold_for_true_positive_rate(
+            range(10), 0.95
+        )
+    assert 9.0 < threshold < 10.0
 
 
 @pytest.mark.parametrize("rate", [0.01, 0.1, 0.5])
 @pytest.mark.parametrize("n", [99, 300, 1000])
 def test_false_positive_rate_is_not_exceeded(rng, n, rate):
     scores = np.float32(rng.random(n))
-    theta = calibration.threshold_for_false_positive_rate(scores, rate)
-    kept = np.mean(scores <= np.float32(theta))
+    threshold = calibration.threshold_for_false_positive_rate(scores, rate)
+    kept = np.mean(scores <= np.float32(threshold))
     assert rate - 2 / n <= kept <= rate
 
 
 def test_the_false_positive_rate_holds_on_average(rng):
     kept = []
     for _ in range(400):
-        theta = calibration.threshold_for_false_positive_rate(
+        threshold = calibration.threshold_for_false_positive_rate(
             rng.gamma(2.0, 1.0, 99), 0.1
         )
-        kept.append((rng.gamma(2.0, 1.0, 200) <= theta).mean())
+        kept.append((rng.gamma(2.0, 1.0, 200) <= threshold).mean())
     assert np.mean(kept) == pytest.approx(0.1, abs=0.008)
 
 
 def test_false_positive_rate_with_ties_and_few_examples():
     ties = np.float32([1, 1, 1, 2, 2, 2, 2, 2, 2, 2])
-    theta = calibration.threshold_for_false_positive_rate(ties, 0.5)
-    assert np.mean(ties <= np.float32(theta)) == 0.3
+    threshold = calibration.threshold_for_false_positive_rate(ties, 0.5)
+    assert np.mean(ties <= np.float32(threshold)) == 0.3
     with pytest.warns(UserWarning, match="2 unknown examples are too few"):
-        theta = calibration.threshold_for_false_positive_rate([3.0, 4.0], 0.01)
-    assert theta < 3.0
+        threshold = calibration.threshold_for_false_positive_rate(
+            [3.0, 4.0], 0.01
+        )
+    assert threshold < 3.0
 
 
 @pytest.mark.parametrize("edge", [-1.0, 1.5, 0.0, -7e5, 1e-38])
 def test_scores_that_are_adjacent_numbers(edge):
-    """Half of their gap is no float32: theta must not be the rejected one."""
+    """Half of their gap is no float32: it must not be the rejected one."""
     edge = np.float32(edge)
     scores = np.repeat([edge, np.nextafter(edge, np.float32(np.inf))], 50)
-    theta = calibration.threshold_for_false_positive_rate(scores, 0.1)
-    assert not rule.accepts(scores, np.float32(theta)).any()
-    theta = calibration.threshold_for_true_positive_rate(scores, 0.9)
-    assert theta > scores.max()
+    threshold = calibration.threshold_for_false_positive_rate(scores, 0.1)
+    assert not rule.accepts(scores, np.float32(threshold)).any()
+    threshold = calibration.threshold_for_true_positive_rate(scores, 0.9)
+    assert threshold > scores.max()
 
 
 def test_rates_that_are_almost_0_or_1():
@@ -111,68 +115,72 @@ def test_bad_input():
 
 
 def _neighbours_rejected_and_accepted(scores, rate):
-    theta = calibration.threshold_for_true_positive_rate(scores, rate)
-    assert theta == np.float32(theta)
-    return theta, rule.accepts(np.float32(scores), np.float32(theta))
+    threshold = calibration.threshold_for_true_positive_rate(scores, rate)
+    assert threshold == np.float32(threshold)
+    return threshold, rule.accepts(np.float32(scores), np.float32(threshold))
 
 
-def test_no_score_is_near_theta(rng):
-    """The last bits of a score depend on its batch; theta stays clear."""
+def test_no_score_is_near_threshold(rng):
+    """The last bits of a score depend on its batch; it stays clear of them."""
     scores = np.float32(rng.gamma(2.0, 1.0, 500))
     for rate in (0.5, 0.9, 0.95):
-        for threshold in (
+        for function in (
             calibration.threshold_for_true_positive_rate,
             calibration.threshold_for_false_positive_rate,
         ):
-            theta = np.float32(threshold(scores, rate))
+            threshold = np.float32(function(scores, rate))
             gaps = np.diff(np.sort(scores))
-            assert np.abs(scores - theta).min() >= 0.49 * gaps.min() > 0
+            assert np.abs(scores - threshold).min() >= 0.49 * gaps.min() > 0
     ties = np.float32([1.0] * 50 + [2.0] * 50)
-    theta, accepted = _neighbours_rejected_and_accepted(ties, 0.3)
-    assert theta == 1.5 and accepted.sum() == 50
+    threshold, accepted = _neighbours_rejected_and_accepted(ties, 0.3)
+    assert threshold == 1.5 and accepted.sum() == 50
 
 
-def test_theta_is_no_denormal_number():
-    """Some runtimes take denormals for 0: theta is above or below them all."""
+def test_threshold_is_no_denormal_number():
+    """Some runtimes take denormals for 0: it is above or below them all."""
     tiny = float(np.finfo("float32").tiny)
     scores = np.float32([0.0, 1e-42, 1e-41, 1e-40, 1.0])
     for rate in (0.2, 0.4, 0.6):
-        theta, _ = _neighbours_rejected_and_accepted(scores, rate)
-        assert theta == 0.0 or abs(theta) >= tiny
+        threshold, _ = _neighbours_rejected_and_accepted(scores, rate)
+        assert threshold == 0.0 or abs(threshold) >= tiny
     for scores in ([0.0, 0.0], [1e-42, 1e-42], [0.0, 1e-39]):
         with pytest.warns(UserWarning, match="too few"):
-            theta, accepted = _neighbours_rejected_and_accepted(scores, 0.9)
-        assert theta >= tiny and accepted.all()
+            threshold, accepted = _neighbours_rejected_and_accepted(scores, 0.9)
+        assert threshold >= tiny and accepted.all()
         with pytest.warns(UserWarning, match="too few"):
-            theta = calibration.threshold_for_false_positive_rate(scores, 0.1)
-        assert theta <= -tiny or theta == 0.0
+            threshold = calibration.threshold_for_false_positive_rate(
+                scores, 0.1
+            )
+        assert threshold <= -tiny or threshold == 0.0
 
 
 def test_equal_and_huge_scores():
     largest = float(np.finfo("float32").max)
     for value in (0.0, 3.0, -3.0, largest, -largest):
         with pytest.warns(UserWarning, match="too few"):
-            theta, accepted = _neighbours_rejected_and_accepted(
+            threshold, accepted = _neighbours_rejected_and_accepted(
                 [value] * 5, 0.9
             )
-        assert np.isfinite(theta) and accepted.all()
+        assert np.isfinite(threshold) and accepted.all()
 
 
-def test_one_theta_a_class(rng):
+def test_one_threshold_a_class(rng):
     scores = np.float32(rng.random(400))
     class_ids = np.arange(400) % 2
     scores[class_ids == 1] += 10
     rule_of_rate = calibration.threshold_for_true_positive_rate
-    thetas = calibration.thresholds_by_class(
+    thresholds = calibration.thresholds_by_class(
         rule_of_rate, scores, class_ids, 2, 0.9
     )
     for label in (0, 1):
-        assert thetas[label] == rule_of_rate(scores[class_ids == label], 0.9)
+        assert thresholds[label] == rule_of_rate(
+            scores[class_ids == label], 0.9
+        )
     with pytest.warns(UserWarning, match=r"predicted as the classes \[2\]"):
-        thetas = calibration.thresholds_by_class(
+        thresholds = calibration.thresholds_by_class(
             rule_of_rate, scores, class_ids, 3, 0.9
         )
-    assert thetas[2] == rule_of_rate(scores, 0.9)
+    assert thresholds[2] == rule_of_rate(scores, 0.9)
 
 
 @pytest.mark.parametrize(

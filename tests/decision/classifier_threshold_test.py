@@ -90,12 +90,12 @@ def test_decisions_and_round_trip(model, tmp_path, threshold):
     """The rule of equation 9, and from disk the very same threshold."""
     x, _ = inputs_and_labels()
     model.threshold = threshold
-    theta = np.broadcast_to(np.float32(threshold), 3)
+    threshold = np.broadcast_to(np.float32(threshold), 3)
     kept = model.threshold
-    assert isinstance(kept, float) == bool((theta == theta[0]).all())
-    np.testing.assert_array_equal(np.broadcast_to(kept, 3), theta)
+    assert isinstance(kept, float) == bool((threshold == threshold[0]).all())
+    np.testing.assert_array_equal(np.broadcast_to(kept, 3), threshold)
     out = model.predict_open_set(x)
-    is_unknown = out.unknown_score > theta[out.predicted_class_id]
+    is_unknown = out.unknown_score > threshold[out.predicted_class_id]
     assert 0 < is_unknown.sum() < len(x)
     np.testing.assert_array_equal(out.is_unknown, is_unknown)
     np.testing.assert_array_equal(
@@ -154,23 +154,23 @@ def test_one_threshold_a_class(model, is_known):
     if is_known:
         # Labels say who is known; -1 takes no part.
         data = (np.concatenate([x, 9 * x]), np.r_[y, np.full(len(x), -1)])
-        theta = model.calibrate(data, true_positive_rate=0.8, by_class=True)
+        threshold = model.calibrate(data, true_positive_rate=0.8, by_class=True)
     else:
-        theta = model.calibrate(
+        threshold = model.calibrate(
             unknown=x, false_positive_rate=0.2, by_class=True
         )
-    assert theta.shape == (3,) and theta.dtype == np.float32
-    np.testing.assert_array_equal(model.threshold, theta)
+    assert threshold.shape == (3,) and threshold.dtype == np.float32
+    np.testing.assert_array_equal(model.threshold, threshold)
     rate = 0.8 if is_known else 0.2
     for label in range(3):
         own = found.predicted_class_id == label
         expected = conformal_threshold(found.unknown_score[own], rate, is_known)
-        assert theta[label] == pytest.approx(expected, rel=1e-4)
-        kept = np.mean(found.unknown_score[own] <= theta[label])
+        assert threshold[label] == pytest.approx(expected, rel=1e-4)
+        kept = np.mean(found.unknown_score[own] <= threshold[label])
         assert kept == pytest.approx(rate, abs=1.5 / own.sum())
     out = model.predict_open_set(x)
     np.testing.assert_array_equal(
-        out.is_unknown, out.unknown_score > theta[out.predicted_class_id]
+        out.is_unknown, out.unknown_score > threshold[out.predicted_class_id]
     )
 
 
@@ -179,9 +179,11 @@ def test_a_class_that_nothing_is_taken_for(model):
     found = model.predict_scores(x)
     rows = found.predicted_class_id != 1
     with pytest.warns(UserWarning, match=r"classes \[1\]"):
-        theta = model.calibrate(x[rows], true_positive_rate=0.8, by_class=True)
+        threshold = model.calibrate(
+            x[rows], true_positive_rate=0.8, by_class=True
+        )
     alone = model.calibrate(x[rows], true_positive_rate=0.8)
-    assert theta[1] == pytest.approx(alone, rel=1e-6)
+    assert threshold[1] == pytest.approx(alone, rel=1e-6)
 
 
 @pytest.mark.parametrize("score", ["gamma", "min_distance", "energy"])
@@ -190,10 +192,12 @@ def test_every_example_is_decided_alike_in_any_batch(model, score):
     x, _ = inputs_and_labels()
     other = model.with_score(score)
     for rate, by_class in itertools.product((0.5, 0.9), (False, True)):
-        theta = other.calibrate(x, true_positive_rate=rate, by_class=by_class)
+        threshold = other.calibrate(
+            x, true_positive_rate=rate, by_class=by_class
+        )
         expected = other.predict_open_set(x, batch_size=len(x))
-        thetas = np.broadcast_to(theta, 3)[expected.predicted_class_id]
-        distance = np.abs(expected.unknown_score - thetas)
+        thresholds = np.broadcast_to(threshold, 3)[expected.predicted_class_id]
+        distance = np.abs(expected.unknown_score - thresholds)
         # The scores move by less than the nearest one is away.
         nearest = np.argsort(distance)[:20]
         assert distance.min() > 0
@@ -212,7 +216,7 @@ def test_every_example_is_decided_alike_in_any_batch(model, score):
 def test_calibrated_in_any_batch(model):
     x, _ = inputs_and_labels()
     for by_class in (False, True):
-        thetas = [
+        thresholds = [
             model.calibrate(
                 x,
                 true_positive_rate=0.9,
@@ -221,15 +225,17 @@ def test_calibrated_in_any_batch(model):
             )
             for batch_size in (1, 16, 150)
         ]
-        for theta in thetas[1:]:
-            np.testing.assert_allclose(theta, thetas[0], rtol=1e-5)
+        for threshold in thresholds[1:]:
+            np.testing.assert_allclose(threshold, thresholds[0], rtol=1e-5)
 
 
 def test_too_few_examples_of_a_class_are_warned_about(model):
     x, _ = inputs_and_labels()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        theta = model.calibrate(x[:12], true_positive_rate=0.95, by_class=True)
+        threshold = model.calibrate(
+            x[:12], true_positive_rate=0.95, by_class=True
+        )
     assert any("too few" in str(w.message) for w in caught)
     out = model.predict_open_set(x[:12])
     assert not out.is_unknown.any()
@@ -241,4 +247,4 @@ def test_too_few_examples_of_a_class_are_warned_about(model):
             expected = calibration.threshold_for_true_positive_rate(
                 found.unknown_score[own], 0.95
             )
-        assert theta[label] == pytest.approx(expected, rel=1e-5)
+        assert threshold[label] == pytest.approx(expected, rel=1e-5)

@@ -11,7 +11,7 @@ from tests import execution
 def test_smallest_score_decides(mode):
     layer = OpenSetDecision(threshold=1.0)
     scores = np.float32([[0.5, 2.0], [3.0, 1.0], [1.1, 1.2], [np.nan, 0.0]])
-    # On the boundary an input is kept: unknown only if score > theta.
+    # On the boundary an input is kept: unknown only if score > the threshold.
     decisions = execution.compiled(layer, mode)(scores)
     np.testing.assert_array_equal(decisions, [0, 1, -1, -1])
 

@@ -55,17 +55,17 @@ def test_the_threshold_decides_without_the_network(
     seen = inspector.inspect(digits.unknown_test.images[0])
     monkeypatch.setattr(inspector.model, "iterate_outputs", None)
     score = np.float32(seen.unknown_score)
-    for theta in (score, np.nextafter(score, np.float32(-1)), 1e-9, 50.0):
-        decision = inspector.decide(seen, theta)
-        assert decision.is_unknown[0] == (score > np.float32(theta))
+    for threshold in (score, np.nextafter(score, np.float32(-1)), 1e-9, 50.0):
+        decision = inspector.decide(seen, threshold)
+        assert decision.is_unknown[0] == (score > np.float32(threshold))
 
 
 def test_thresholds_by_class(inspector, digits):
     seen = inspector.inspect(digits.known_test.images[0])
-    thetas = np.full(6, 100.0, "float32")
-    assert not inspector.decide(seen, thetas).is_unknown[0]
-    thetas[seen.predicted_class_id] = seen.unknown_score / 2
-    assert inspector.decide(seen, thetas).is_unknown[0]
+    thresholds = np.full(6, 100.0, "float32")
+    assert not inspector.decide(seen, thresholds).is_unknown[0]
+    thresholds[seen.predicted_class_id] = seen.unknown_score / 2
+    assert inspector.decide(seen, thresholds).is_unknown[0]
 
 
 def test_scores_of_test_images(inspector, digits):
@@ -124,8 +124,10 @@ def test_a_scale_by_rank():
     assert scale.place([-3, 99]).tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("thetas", [0.0, 0.02, -3.0, [1.0, 2.0], [5.0, 5.0]])
-def test_a_scale_without_other_scores(thetas):
-    scale = demo.ScoreScale([], thetas)
+@pytest.mark.parametrize(
+    "thresholds", [0.0, 0.02, -3.0, [1.0, 2.0], [5.0, 5.0]]
+)
+def test_a_scale_without_other_scores(thresholds):
+    scale = demo.ScoreScale([], thresholds)
     low, high = scale.score(0), scale.score(1)
-    assert low < np.min(thetas) and np.max(thetas) < high
+    assert low < np.min(thresholds) and np.max(thresholds) < high

@@ -47,10 +47,11 @@ def test_examples_get_the_model_s_answers(page, inspector, digits, kind):
     )
     captions = [image["caption"] for image in gallery.value]
     assert {*captions} == {*names}
-    theta = np.float32(inspector.model.threshold)
+    threshold = np.float32(inspector.model.threshold)
     answer = listener(page, f"examples-{kind}", "select")
     shown = [
-        answer(theta, selection(index=i))[0].image for i in range(len(captions))
+        answer(threshold, selection(index=i))[0].image
+        for i in range(len(captions))
     ]
     expected = inspector.model.predict_open_set(np.stack(shown))
     for i, image in enumerate(shown):
@@ -58,73 +59,73 @@ def test_examples_get_the_model_s_answers(page, inspector, digits, kind):
         rows = np.flatnonzero((examples.images == image).all((1, 2, 3)))
         assert captions[i] in {names[examples.labels[row]] for row in rows}
         _, text, place, nearest, _, neighbours = answer(
-            theta, selection(index=i)
+            threshold, selection(index=i)
         )
         assert verdict(text) == expected.label[i]
-        assert f"the threshold {theta:.4g}." in text
+        assert f"the threshold {threshold:.4g}." in text
         assert nearest.count("<tr>") == 4
         assert len(neighbours) == 6
         assert 0 < place < 1000
 
 
 def test_the_slider_is_the_threshold(page, inspector):
-    theta = np.float32(inspector.model.threshold)
+    threshold = np.float32(inspector.model.threshold)
     seen, text, *_ = listener(page, "examples-unknown", "select")(
-        theta, selection(index=2)
+        threshold, selection(index=2)
     )
     moved = listener(page, "threshold", "input")
     answers = set()
     for place in np.linspace(0, 1000, 41):
-        now, text = moved(place, seen, theta)
+        now, text = moved(place, seen, threshold)
         is_unknown = seen.unknown_score > now
         assert (verdict(text) == "unknown") == is_unknown
         answers.add(bool(is_unknown))
     assert answers == {False, True}
     # Before the first image it is kept for that.
-    now, text = moved(1000, None, theta)
-    assert now > theta and text == ""
+    now, text = moved(1000, None, threshold)
+    assert now > threshold and text == ""
 
 
 def test_thresholds_by_class_move_one_by_one(trained_digits, digits):
     model = trained_digits.with_score("gamma")
     model.set_threshold(np.linspace(0.1, 0.6, 6))
     page = demo.build_page(demo.Inspector(model, digits), "by class")
-    thetas = np.float32(model.threshold)
+    thresholds = np.float32(model.threshold)
     seen, text, *_ = listener(page, "examples-known", "select")(
-        thetas, selection(index=0)
+        thresholds, selection(index=0)
     )
     own = seen.predicted_class_id
-    assert f"the threshold {thetas[own]:.4g}." in text
-    now, _ = listener(page, "threshold", "input")(0, seen, thetas)
-    assert [*np.flatnonzero(now != thetas)] == [own]
+    assert f"the threshold {thresholds[own]:.4g}." in text
+    now, _ = listener(page, "threshold", "input")(0, seen, thresholds)
+    assert [*np.flatnonzero(now != thresholds)] == [own]
 
 
 def test_drawings(page, inspector, strokes):
-    theta = np.float32(inspector.model.threshold)
+    threshold = np.float32(inspector.model.threshold)
     answer = listener(page, "drawing", "input")
     for _, drawing in strokes["digits"][::4]:
         image = demo.image_of_drawing(demo.ink_of_strokes(drawing), 8)
         expected = inspector.model.predict_open_set(image[None])
-        seen, text, *_ = answer(theta, selection(strokes=drawing))
+        seen, text, *_ = answer(threshold, selection(strokes=drawing))
         np.testing.assert_array_equal(seen.image, image)
         assert verdict(text) == expected.label[0]
-    seen, text, *_ = answer(theta, selection(strokes=[]))
+    seen, text, *_ = answer(threshold, selection(strokes=[]))
     assert seen is None and text == "<p>Nothing is drawn.</p>"
-    _, text, *_ = answer(theta, selection(strokes=[[["<b>", 1]]]))
+    _, text, *_ = answer(threshold, selection(strokes=[[["<b>", 1]]]))
     assert "must be a list of strokes" in text
 
 
 def test_photos(page, inspector, digits, tmp_path):
-    theta = np.float32(inspector.model.threshold)
+    threshold = np.float32(inspector.model.threshold)
     answer = listener(page, "photo", "input")
     image = digits.known_test.images[9]
     PIL.Image.fromarray(image[..., 0]).save(tmp_path / "a.png")
-    seen, text, *_ = answer(theta, str(tmp_path / "a.png"))
+    seen, text, *_ = answer(threshold, str(tmp_path / "a.png"))
     np.testing.assert_array_equal(seen.image, image)
     assert verdict(text) == inspector.model.predict_open_set(image[None]).label
-    assert answer(theta, None)[1] == "<p>There is no image.</p>"
+    assert answer(threshold, None)[1] == "<p>There is no image.</p>"
     (tmp_path / "b.png").write_text("<no image>")
-    seen, text, *_ = answer(theta, str(tmp_path / "b.png"))
+    seen, text, *_ = answer(threshold, str(tmp_path / "b.png"))
     assert seen is None and "cannot identify" in text
 
 
@@ -132,9 +133,9 @@ def test_without_data_there_are_no_examples(trained_digits, strokes):
     page = demo.build_page(demo.Inspector(trained_digits), "alone")
     ids = {block.elem_id for block in page.blocks.values()}
     assert "drawing" in ids and "examples-known" not in ids
-    theta = np.float32(trained_digits.threshold)
+    threshold = np.float32(trained_digits.threshold)
     seen, text, *_, neighbours = listener(page, "drawing", "input")(
-        theta, selection(strokes=strokes["digits"][0][1])
+        threshold, selection(strokes=strokes["digits"][0][1])
     )
     assert verdict(text) and neighbours == []
 

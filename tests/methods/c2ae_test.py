@@ -230,26 +230,26 @@ def test_threshold_from_the_tails_is_the_best_one(rng):
     for share in (0.5, 0.9):
         # Where the weighted densities of the two are equal.
         wanted = 0.5 + 0.05 * np.log((1 - share) / share)
-        theta = extreme_value_threshold(match, non_match, share)
-        assert theta == pytest.approx(wanted, abs=0.03)
+        threshold = extreme_value_threshold(match, non_match, share)
+        assert threshold == pytest.approx(wanted, abs=0.03)
 
 
 def test_threshold_of_a_model(model, digits, monkeypatch):
     match, other = errors_of(model, digits.validation)
     assert len(other) == 2 * len(match) == 2 * digits.validation.size
-    theta = extreme_value_threshold(match, other, tail_share=0.3)
+    threshold = extreme_value_threshold(match, other, tail_share=0.3)
     # A tenth of these few images is no tail.
     monkeypatch.setattr(extreme_value_threshold, "__defaults__", (0.5, 0.3))
     method = methods.get("c2ae")
     recipe = method.recipe(threshold="extreme_values")
     method.calibrate(model, digits, recipe, 0.95)
-    assert model.threshold == pytest.approx(theta)
+    assert model.threshold == pytest.approx(threshold)
     method.calibrate(model, digits, method.recipe(), 0.95)
-    assert model.threshold != pytest.approx(theta)
-    model.threshold = theta
+    assert model.threshold != pytest.approx(threshold)
+    model.threshold = threshold
     prediction = model.predict_open_set(digits.known_test.images)
     np.testing.assert_array_equal(
-        prediction.is_unknown, prediction.unknown_score > np.float32(theta)
+        prediction.is_unknown, prediction.unknown_score > np.float32(threshold)
     )
 
 

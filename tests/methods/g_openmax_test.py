@@ -135,9 +135,9 @@ def test_images_between_two_of_which_no_class_is_certain(parts, rng):
     kept, rounds = np.zeros((0, np.prod(SHAPE))), 0
     while len(kept) < 50:
         one, other = again.integers(30, size=(2, 50))
-        theta = again.random(50)[:, None]
+        share = again.random(50)[:, None]
         latents = pixels @ to_latents
-        latents = (1.0 - theta) * latents[one] + theta * latents[other]
+        latents = (1.0 - share) * latents[one] + share * latents[other]
         expected = latents @ to_images
         largest = special.softmax(expected @ to_logits, axis=1).max(axis=1)
         kept = np.concatenate([kept, expected[largest < 0.5]])

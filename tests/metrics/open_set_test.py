@@ -14,9 +14,9 @@ def brute_force_auroc(known, unknown):
 def brute_force_ccr(known, is_correct, unknown, rate):
     """Over every threshold that can make a difference."""
     best = 0.0
-    for theta in [-np.inf, *known, *unknown, np.inf]:
-        if np.mean(unknown <= theta) <= rate:
-            best = max(best, np.mean(is_correct & (known <= theta)))
+    for threshold in [-np.inf, *known, *unknown, np.inf]:
+        if np.mean(unknown <= threshold) <= rate:
+            best = max(best, np.mean(is_correct & (known <= threshold)))
     return best
 
 
@@ -85,9 +85,9 @@ def test_ccr_at_fpr(scores, rate):
 def test_fpr_at_tpr(scores, rate):
     known, _, unknown = scores
     expected = min(
-        np.mean(unknown <= theta)
-        for theta in known
-        if np.mean(known <= theta) >= rate
+        np.mean(unknown <= threshold)
+        for threshold in known
+        if np.mean(known <= threshold) >= rate
     )
     actual = metrics.fpr_at_tpr(known, unknown, rate)
     assert actual == pytest.approx(expected, abs=1e-12)

@@ -53,7 +53,7 @@ function said() {
 
 async function move(page, step) {
   if (typeof step === "number") {
-    await page.$eval("#theta", (slider, value) => {
+    await page.$eval("#threshold-slider", (slider, value) => {
       slider.value = value;
       slider.dispatchEvent(new Event("input"));
     }, step);
@@ -61,7 +61,7 @@ async function move(page, step) {
   }
   const [kind, value] = step;
   if (kind === "press") {
-    await page.focus("#theta");
+    await page.focus("#threshold-slider");
     await page.keyboard.press(value);
   } else if (kind === "click") {
     await page.click(value);
@@ -115,7 +115,7 @@ async function move(page, step) {
   }
   found.text = await page.$eval("body", (body) => body.innerText);
   found.isShown = Object.fromEntries(await page.evaluate(() =>
-    ["button", "#theta", ".tiles", ".answers", ".figures img"].map((selector) =>
+    ["button", "#threshold-slider", ".tiles", ".answers", ".figures img"].map((selector) =>
       [selector, [...document.querySelectorAll(selector)].some((one) =>
         one.offsetParent !== null)])));
   found.isTooWide = await page.evaluate(() =>

@@ -47,12 +47,14 @@ def test_each_test_image_has_a_row(rng, tmp_path):
 def test_thresholds_by_class_and_none(rng, tmp_path):
     evaluation, dataset = example(rng)
     path = tmp_path / "predictions.csv"
-    thetas = [0.25, 0.75, 0.125]
-    write_predictions(path, by_class(evaluation, thetas), dataset)
+    thresholds = [0.25, 0.75, 0.125]
+    write_predictions(path, by_class(evaluation, thresholds), dataset)
     for row in rows_of(path):
-        theta = thetas[dataset.class_names.index(row["predicted_class"])]
-        assert float(row["threshold"]) == theta
-        is_unknown = float(row["unknown_score"]) > theta
+        threshold = thresholds[
+            dataset.class_names.index(row["predicted_class"])
+        ]
+        assert float(row["threshold"]) == threshold
+        is_unknown = float(row["unknown_score"]) > threshold
         assert row["is_unknown"] == str(is_unknown)
     evaluation, dataset = example(rng, threshold=None)
     write_predictions(path, evaluation, dataset)

@@ -99,10 +99,10 @@ def example(rng, num_unknown=30, threshold=0.5, names=("cat", "dog", "cow")):
     return dataclasses.replace(evaluation, metrics=measures), dataset
 
 
-def by_class(evaluation, thetas):
+def by_class(evaluation, thresholds):
     """The same evaluation, with a threshold for each class."""
     evaluation = dataclasses.replace(
-        evaluation, metrics={**evaluation.metrics, "threshold": thetas}
+        evaluation, metrics={**evaluation.metrics, "threshold": thresholds}
     )
     measures = {**evaluation.metrics, **_measures(evaluation)}
     return dataclasses.replace(evaluation, metrics=measures)
@@ -254,8 +254,8 @@ def test_the_threshold_that_can_be_dragged(rng, tmp_path):
     np.testing.assert_array_equal(
         numbers["answer"], evaluation.predicted_class_id[order]
     )
-    theta = evaluation.metrics["threshold"]
-    assert numbers["thetas"] == [theta] * 3
+    threshold = evaluation.metrics["threshold"]
+    assert numbers["thresholds"] == [threshold] * 3
     # One picture for each example, in the order of known and unknown scores.
     tiles = numbers["tiles"]
     assert len(tiles) == len(scores)
@@ -280,31 +280,31 @@ def test_the_threshold_that_can_be_dragged(rng, tmp_path):
 def test_a_threshold_for_each_class(rng, tmp_path):
     """All are shown; the line starts at their median, and the page says so."""
     evaluation, dataset = example(rng)
-    thetas = [0.25, 0.75, 0.125]
-    evaluation = by_class(evaluation, thetas)
+    thresholds = [0.25, 0.75, 0.125]
+    evaluation = by_class(evaluation, thresholds)
     accepted = (
         evaluation.unknown_score
-        <= np.array(thetas)[evaluation.predicted_class_id]
+        <= np.array(thresholds)[evaluation.predicted_class_id]
     )
     known = evaluation.is_known
     measures = evaluation.metrics
     assert measures["true_positive_rate"] == accepted[known].mean()
     assert measures["false_positive_rate"] == accepted[~known].mean()
     page = page_of(tmp_path, evaluation, dataset)
-    for name, theta in zip(dataset.class_names, thetas, strict=True):
-        assert f'<th scope="row">{name}</th><td>{theta}</td>' in page
-    assert "(gamma, theta from 0.125 to 0.75 by class)" in page
+    for name, threshold in zip(dataset.class_names, thresholds, strict=True):
+        assert f'<th scope="row">{name}</th><td>{threshold}</td>' in page
+    assert "(gamma, threshold from 0.125 to 0.75 by class)" in page
     assert f"Accepts {share(accepted[known].mean(), known.sum())} of" in page
     assert "thresholds differ by class" in page
-    assert numbers_of(page)["theta"] == 0.25
-    assert numbers_of(page)["thetas"] == thetas
+    assert numbers_of(page)["threshold"] == 0.25
+    assert numbers_of(page)["thresholds"] == thresholds
     check_pictures(page, evaluation, accepted)
     (axes,) = figures.score_histogram(evaluation).axes
     lines = [line.get_xdata()[0] for line in axes.get_lines()]
-    assert lines == sorted(thetas)
-    # Those of one kind of error, by how far their own theta is.
+    assert lines == sorted(thresholds)
+    # Those of one kind of error, by how far their own threshold is.
     rows = np.flatnonzero(~known & accepted)
-    own = np.array(thetas)[evaluation.predicted_class_id[rows]]
+    own = np.array(thresholds)[evaluation.predicted_class_id[rows]]
     first = rows[np.abs(evaluation.unknown_score[rows] - own).argmin()]
     section = page[page.index("<h3>Unknown, accepted as known") :]
     assert re.findall(r"<br>score ([^<]*)<", section)[0] == (
@@ -313,10 +313,12 @@ def test_a_threshold_for_each_class(rng, tmp_path):
     # One threshold, or one that all classes share, is no such thing.
     assert "differ by class" not in page_of(tmp_path, *example(rng))
     (axes,) = figures.score_histogram(by_class(evaluation, [0.5] * 3)).axes
-    assert [line.get_label() for line in axes.get_lines()] == ["theta = 0.5"]
+    assert [line.get_label() for line in axes.get_lines()] == [
+        "threshold = 0.5"
+    ]
 
 
-def answers_of(evaluation, thetas):
+def answers_of(evaluation, thresholds):
     """Counts by true class and by answer, "unknown" last; by a loop."""
     num_classes = len(evaluation.metrics["class_names"])
     counts = np.zeros((num_classes + 1, num_classes + 1), int)
@@ -327,17 +329,19 @@ def answers_of(evaluation, thetas):
         strict=True,
     ):
         truth = label if label >= 0 else num_classes
-        counts[truth, answer if score <= thetas[answer] else num_classes] += 1
+        counts[
+            truth, answer if score <= thresholds[answer] else num_classes
+        ] += 1
     return counts
 
 
-def check_state(state, evaluation, thetas):
+def check_state(state, evaluation, thresholds):
     """What the page says at thresholds, against NumPy, SciPy and the loop."""
     known = evaluation.is_known
     scores = evaluation.unknown_score
-    accepted = scores <= np.array(thetas)[evaluation.predicted_class_id]
+    accepted = scores <= np.array(thresholds)[evaluation.predicted_class_id]
     right = accepted & known & evaluation.is_correct
-    counts = answers_of(evaluation, thetas)
+    counts = answers_of(evaluation, thresholds)
     shares = [f"{100 * r[:-1].sum() / r.sum():.0f} %" for r in counts]
     assert state["answers"] == [
         [*map(str, row), share_]
@@ -400,23 +404,26 @@ def test_the_page_follows_the_threshold(is_logarithmic, rng, tmp_path):
     width = frame["right"] - frame["left"]
     moves = [250, 600, ["press", "ArrowRight"]]
     moves += [["drag", frame["left"] + width * place] for place in places[3:]]
-    thetas = [0.5, *(float(inverse(low + p * (high - low))) for p in places)]
+    thresholds = [
+        0.5,
+        *(float(inverse(low + p * (high - low))) for p in places),
+    ]
     found = in_chromium(page, moves=[*moves, ["click", ".own"]])
     assert found["errors"] == []
     states = found["states"]
-    for state, theta in zip(states, [*thetas, 0.5], strict=True):
+    for state, threshold in zip(states, [*thresholds, 0.5], strict=True):
         # A pixel of the window is no more exact.
-        near = (state["value"] - theta) / (high - low)
-        assert abs(near) < 5e-3 * max(1.0, abs(theta))
-        theta = state["value"]
-        check_state(state, evaluation, [theta] * 3)
-        check_pictures_beside(state, evaluation, [theta] * 3)
+        near = (state["value"] - threshold) / (high - low)
+        assert abs(near) < 5e-3 * max(1.0, abs(threshold))
+        threshold = state["value"]
+        check_state(state, evaluation, [threshold] * 3)
+        check_pictures_beside(state, evaluation, [threshold] * 3)
         assert all(
             alt.startswith("img: test image of ") for alt in state["alts"]
         )
         assert f" --threshold={state['value']} " in state["command"]
         assert state["spoken"].startswith(f"threshold {state['value']}: acc")
-        place = (scale(theta) - low) / (high - low)
+        place = (scale(threshold) - low) / (high - low)
         assert state["histogram"][0] == pytest.approx(
             100 * (frame["left"] + place * width), abs=1e-3
         )
@@ -426,25 +433,25 @@ def test_the_page_follows_the_threshold(is_logarithmic, rng, tmp_path):
 @needs_chromium
 def test_the_page_begins_with_the_thresholds_of_each_class(rng, tmp_path):
     evaluation, dataset = example(rng)
-    thetas = [0.25, 0.75, 0.125]
-    evaluation = by_class(evaluation, thetas)
+    thresholds = [0.25, 0.75, 0.125]
+    evaluation = by_class(evaluation, thresholds)
     page = page_of(tmp_path, evaluation, dataset)
     first, one = in_chromium(page, moves=[500])["states"]
-    check_state(first, evaluation, thetas)
+    check_state(first, evaluation, thresholds)
     assert first["tiles"][3] == "by class"
-    check_pictures_beside(first, evaluation, thetas)
+    check_pictures_beside(first, evaluation, thresholds)
     # No command has a threshold for each class.
     assert not first["commandIsShown"]
-    theta = one["value"]
-    check_state(one, evaluation, [theta] * 3)
-    check_pictures_beside(one, evaluation, [theta] * 3)
+    threshold = one["value"]
+    check_state(one, evaluation, [threshold] * 3)
+    check_pictures_beside(one, evaluation, [threshold] * 3)
     assert one["commandIsShown"]
 
 
-def check_pictures_beside(state, evaluation, thetas):
-    """The six on either side that are nearest to their own theta."""
+def check_pictures_beside(state, evaluation, thresholds):
+    """The six on either side that are nearest to their own threshold."""
     scores = evaluation.unknown_score.astype("float64")
-    margins = scores - np.array(thetas)[evaluation.predicted_class_id]
+    margins = scores - np.array(thresholds)[evaluation.predicted_class_id]
     order = np.lexsort([scores, margins])
     border = (margins <= 0).sum()
     for side, expected in (
@@ -459,9 +466,9 @@ def check_pictures_beside(state, evaluation, thetas):
 @pytest.mark.parametrize("can_copy", [True, False])
 def test_the_command_that_is_copied(can_copy, rng, tmp_path):
     """It sets the threshold to the last digit, and finds the model."""
-    theta = float(np.float32(0.1234567))
+    threshold = float(np.float32(0.1234567))
     evaluation, dataset = example(rng)
-    evaluation = by_class(evaluation, theta)
+    evaluation = by_class(evaluation, threshold)
     path = tmp_path / "report.html"
     write_report(path, evaluation, dataset, model="../a model/model.keras")
     found = in_chromium(
@@ -470,10 +477,10 @@ def test_the_command_that_is_copied(can_copy, rng, tmp_path):
     assert found["errors"] == []
     first, clicked, moved = found["states"]
     assert first["value"] == 0.1235 and first["copied"] == ""
-    *command, threshold, output = shlex.split(clicked["command"])
+    *command, flag, output = shlex.split(clicked["command"])
     assert command == ["cac-export", "--model=../a model/model.keras"]
-    given = threshold.removeprefix("--threshold=")
-    assert np.float32(given) == np.float32(theta)
+    given = flag.removeprefix("--threshold=")
+    assert np.float32(given) == np.float32(threshold)
     assert output == f"--output_dir=serving_{given}"
     assert clicked["selected"] == clicked["command"]
     if can_copy:
@@ -493,7 +500,7 @@ def test_a_printed_page_has_what_paper_can_show(rng, tmp_path):
         found = in_chromium(page, media="print", scheme="dark", width=width)
         assert found["isShown"] == {
             "button": False,
-            "#theta": False,
+            "#threshold": False,
             ".tiles": True,
             ".answers": True,
             ".figures img": True,
@@ -506,7 +513,7 @@ def test_a_printed_page_has_what_paper_can_show(rng, tmp_path):
 @pytest.mark.parametrize("width", [400, 1200])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize(
-    "variant", ["open set", "closed set", "by class", "no theta"]
+    "variant", ["open set", "closed set", "by class", "no threshold"]
 )
 def test_everybody_can_read_the_page(variant, width, scheme, rng, tmp_path):
     """No violation that axe finds, and nothing wider than the window."""
@@ -515,7 +522,7 @@ def test_everybody_can_read_the_page(variant, width, scheme, rng, tmp_path):
     )
     if variant == "by class":
         evaluation = by_class(evaluation, [0.25, 0.75, 0.125])
-    elif variant == "no theta":
+    elif variant == "no threshold":
         evaluation, dataset = example(rng, threshold=None)
     elif variant == "closed set":
         evaluation, dataset = example(rng, num_unknown=0)
@@ -539,7 +546,7 @@ def test_the_page_without_scripts(rng, tmp_path):
     page = page_of(tmp_path, evaluation, dataset)
     text = in_chromium(page, script=False)["text"]
     assert "Without JavaScript the threshold cannot be moved" in text
-    assert "of 30 unknown ones (gamma, theta 0.5)" in text
+    assert "of 30 unknown ones (gamma, threshold 0.5)" in text
     assert "the model's own" not in text.split("Numbers")[0]
 
 
@@ -626,10 +633,10 @@ def test_figures_are_described(rng, tmp_path):
     assert alts == [
         "Histogram of unknown scores: the median of known test images is "
         f"{medians[0]}, the median of unknown test images is {medians[1]}, "
-        f"theta is {measures['threshold']:.4g}.",
+        f"the threshold is {measures['threshold']:.4g}.",
         f"ROC curve of gamma, AUROC {measures['auroc']:.3f}; the model&#x27;s "
-        f"theta accepts {measures['true_positive_rate']:.0%} of known and "
-        f"{measures['false_positive_rate']:.0%} of unknown images.",
+        f"the threshold accepts {measures['true_positive_rate']:.0%} of known "
+        f"and {measures['false_positive_rate']:.0%} of unknown images.",
         f"OSCR curve of gamma, area {measures['oscr']:.3f}.",
         "Training over 2 epochs: loss from 2 to 1, accuracy 0.900 at the end.",
         "Logits of the test images in three dimensions, by class (cat, dog, "
@@ -649,7 +656,7 @@ def test_page_without_a_threshold(rng, tmp_path):
     page = page_of(tmp_path, evaluation, dataset)
     assert "Known, taken for another class" in page
     assert "At the threshold" not in page
-    assert "nearest to theta" not in page
+    assert "nearest to the threshold" not in page
     assert "model's own" not in page
     assert '<button class="own" type="button">the median</button>' in page
 

@@ -30,7 +30,7 @@ def test_a_column_for_each_set():
         ["AUROC", "of the data set", "tfds:mnist", "&lt;b&gt;"],
         ["gamma", "0.9000", "0.7000", "0.6000"],
         ["vim", "0.8000", "0.9500", "0.5000"],
-        ["accepted at theta", "0.2500", "0.5000", rows[-1][-1]],
+        ["accepted at the threshold", "0.2500", "0.5000", rows[-1][-1]],
     ]
 
 

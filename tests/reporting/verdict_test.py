@@ -81,7 +81,7 @@ def test_a_difference_within_chance_is_called_so():
     )
 
 
-def test_without_unknown_classes_or_theta():
+def test_without_unknown_classes_or_threshold():
     closed = {
         **MEASURES,
         "auroc": None,
@@ -96,9 +96,9 @@ def test_without_unknown_classes_or_theta():
     assert "- Rejection was not measured at all." in model_card(closed, CONFIG)
 
 
-def test_theta_by_class():
+def test_threshold_by_class():
     measures = {**MEASURES, "threshold": [2.0, 0.5]}
-    assert "(gamma, theta from 0.5 to 2 by class)" in verdict(measures)[0]
+    assert "(gamma, threshold from 0.5 to 2 by class)" in verdict(measures)[0]
 
 
 def test_a_model_card_says_what_is_needed():

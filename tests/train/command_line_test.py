@@ -1145,40 +1145,47 @@ def test_a_run_that_another_process_finishes_meanwhile(
     assert done.folder.is_finished
 
 
-def test_theta_by_hand(finished, tmp_path):
+def test_threshold_by_hand(finished, tmp_path):
     """--threshold, of an evaluation and of an export."""
     model = f"--model={finished / 'model.keras'}"
     before = json.loads((finished / "metrics.json").read_text())
-    theta = float(np.float32(before["threshold"] / 2))
+    threshold = float(np.float32(before["threshold"] / 2))
     out = tmp_path / "evaluated"
-    run(cac_evaluate, model, f"--output_dir={out}", f"--threshold={theta!r}")
+    run(
+        cac_evaluate, model, f"--output_dir={out}", f"--threshold={threshold!r}"
+    )
     after = json.loads((out / "metrics.json").read_text())
     arrays = np.load(out / "scores.npz")
     known = arrays["labels"] >= 0
-    accepted = arrays["unknown_score"] <= theta
-    assert after["threshold"] == theta
+    accepted = arrays["unknown_score"] <= threshold
+    assert after["threshold"] == threshold
     assert after["true_positive_rate"] == accepted[known].mean()
     assert after["false_positive_rate"] == accepted[~known].mean()
     assert after["true_positive_rate"] < before["true_positive_rate"]
     assert after["auroc"] == pytest.approx(before["auroc"], abs=1e-6)
     # What was evaluated is what can be shipped.
-    assert cac_tf.load_model(out / "model.keras").threshold == theta
+    assert cac_tf.load_model(out / "model.keras").threshold == threshold
     folder = tmp_path / "serving"
-    run(cac_export, model, f"--output_dir={folder}", f"--threshold={theta!r}")
+    run(
+        cac_export,
+        model,
+        f"--output_dir={folder}",
+        f"--threshold={threshold!r}",
+    )
     import tensorflow as tf
 
     images = cac_tf.data.load_digits()[0].images[:80]
     serve = tf.saved_model.load(str(folder / "1")).signatures
     answers = serve["serving_default"](images=tf.constant(images, tf.float32))
-    assert np.float32(theta) == np.unique(answers["threshold"])
+    assert np.float32(threshold) == np.unique(answers["threshold"])
     np.testing.assert_array_equal(
-        answers["is_unknown"], answers["unknown_score"] > np.float32(theta)
+        answers["is_unknown"], answers["unknown_score"] > np.float32(threshold)
     )
     for binary in (cac_evaluate, cac_export):
         for wrong in ("nan", "inf", "-1", "1e39"):
             target = tmp_path / "wrong"
             with pytest.raises(
-                (ValueError, flags.Error), match=r"theta|below 0|finite"
+                (ValueError, flags.Error), match=r"the threshold|below 0|finite"
             ):
                 run(
                     binary,

@@ -77,10 +77,10 @@ class Recipe(PublishedRecipe):
 
     threshold: str = field(
         "accepted_share",
-        "accepted_share: theta accepts a share of the known validation images, "
-        "as with all methods. extreme_values: theta has the smallest "
-        "probability of a wrong decision, by the tails of the errors (C2AE's "
-        "paper).",
+        "accepted_share: the threshold accepts a share of the known validation "
+        "images, as with all methods. extreme_values: the threshold has the "
+        "smallest probability of a wrong decision, by the tails of the errors "
+        "(C2AE's paper).",
         choices=("accepted_share", "extreme_values"),
     )
 

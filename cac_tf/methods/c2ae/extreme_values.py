@@ -49,7 +49,7 @@ def errors_of(model, examples):
 def extreme_value_threshold(
     match, non_match, unknown_share=0.5, tail_share=_TAIL_SHARE
 ):
-    """Theta with the smallest probability of a wrong decision.
+    """The threshold with the smallest probability of a wrong decision.
 
     Generalized Pareto distributions describe the largest errors of images as
     their own class and the smallest of images as another class, which stand for
@@ -64,7 +64,7 @@ def extreme_value_threshold(
         tail_share: share of the errors that form a tail, in (0, 1).
 
     Returns:
-        Theta, for `OpenSetClassifier.threshold`.
+        The threshold, for `OpenSetClassifier.threshold`.
 
     Raises:
         ValueError: a share out of range, errors that are not finite, or fewer
@@ -74,8 +74,8 @@ def extreme_value_threshold(
 
     >>> rng = np.random.default_rng(0)
     >>> match, others = rng.normal(1, 0.1, 500), rng.normal(2, 0.1, 500)
-    >>> theta = extreme_value_threshold(match, others)
-    >>> bool(match.max() < theta < others.min())
+    >>> threshold = extreme_value_threshold(match, others)
+    >>> bool(match.max() < threshold < others.min())
     True
     """
     for name, share in (
@@ -86,16 +86,16 @@ def extreme_value_threshold(
             raise ValueError(f"{name} must be in (0, 1); got {share!r}.")
     of_match = _Tail(match, tail_share, "match")
     of_others = _Tail(-np.asarray(non_match), tail_share, "non_match")
-    thetas = np.linspace(
+    thresholds = np.linspace(
         min(np.min(match), np.min(non_match)),
         max(np.max(match), np.max(non_match)),
         _GRID,
     )
-    wrong = (1.0 - unknown_share) * of_match.share_above(thetas)
-    wrong += unknown_share * of_others.share_above(-thetas)
+    wrong = (1.0 - unknown_share) * of_match.share_above(thresholds)
+    wrong += unknown_share * of_others.share_above(-thresholds)
     # Midway, where several are equally good.
     best = np.flatnonzero(wrong <= wrong.min() + 1e-12)
-    return float(thetas[best[len(best) // 2]])
+    return float(thresholds[best[len(best) // 2]])
 
 
 class _Tail:
