@@ -80,21 +80,12 @@ def from_classifier(
     of_score = score_data
     if of_score is None and score.WANTS_HELD_OUT_DATA:
         of_score = validation_data
+    reads_centers = score.IS_FITTED_TO_DATA and score.reads_distances
+    is_one_pass = of_score is None and not reads_centers
     predictor = Predictor(network, network.inputs_taken)
-    found = _learn(
-        predictor,
-        data,
-        context,
-        [score] if of_score is None else [],
-        batch_size,
+    found = learn(
+        predictor, data, context, [score] if is_one_pass else [], batch_size
     )
-    fitted = found
-    if of_score is not None:
-        fitted = _learn(
-            predictor, _pair(of_score), context, [score], batch_size
-        )
-    if fitted.problems:
-        raise fitted.problems[score.name]
     if centers is None:
         start = _centers_at_start(network, len(class_names), magnitude)
         centers = found.means.centers(otherwise=start)
@@ -105,15 +96,28 @@ def from_classifier(
                 f"got {centers!r}."
             )
         centers = magnitude
+    of_classifier = {
+        "centers": centers,
+        "features_layer": features_layer,
+        "input_shape": shape,
+    }
+    statistics, problems = found.statistics, found.problems
+    if not is_one_pass:
+        # A score may read the distances to the centers.
+        scored = cls(
+            network.classifier, class_names, **of_classifier, is_shared=True
+        )
+        inputs, y = data if of_score is None else _pair(of_score)
+        statistics, problems = scored.fit_scores([score], inputs, y, batch_size)
+    if problems:
+        raise problems[score.name]
     model = cls(
         network.classifier,
         class_names,
         score,
-        centers=centers,
-        statistics=fitted.statistics[score.name],
-        features_layer=features_layer,
+        **of_classifier,
+        statistics=statistics[score.name],
         tta=tta,
-        input_shape=shape,
         is_shared=made is None,
     )
     if validation_data is not None:
@@ -122,25 +126,22 @@ def from_classifier(
     return model
 
 
-def fit_scores(model, scores, data, batch_size):
-    """Implements `OpenSetClassifier.fit_scores`; see there."""
-    context = Context(model.class_names, model.network.last_layer)
-    predictor = Predictor(model.network, model.inputs_taken)
-    found = _learn(predictor, data, context, scores, batch_size)
-    return found.statistics, found.problems
+def learn(predictor, data, context, scores, batch_size):
+    """`known_data.Learnt` of known data.
 
-
-def _learn(predictor, data, context, scores, batch_size):
+    Args:
+        predictor: `Predictor`.
+        data: pair of inputs and labels.
+        context: `Context`.
+        scores: those to fit.
+        batch_size: for arrays.
+    """
     reads = Fitting(scores, context).reads
-    has_own = "class_distances" in predictor.names
-    batches = predictor.batches(
-        *data,
-        batch_size,
-        (*reads, *(("class_distances",) if has_own else ())),
-        # Images as they are, without test-time augmentation: the outputs with
-        # it are compared with these statistics.
-        single_view=True,
-    )
+    if "class_distances" in predictor.names:
+        reads = (*reads, "class_distances")
+    # Images as they are, without test-time augmentation: the outputs with it
+    # are compared with these statistics.
+    batches = predictor.batches(*data, batch_size, reads, single_view=True)
     return known_data.learn(batches, context, scores)
 
 

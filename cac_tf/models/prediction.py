@@ -116,7 +116,8 @@ class Predictor:
     """Outputs for inputs, batch by batch, by compiled functions.
 
     Args:
-        owner: model with a method `outputs_of(inputs, names, single_view)`.
+        owner: model with a method `outputs_of(inputs, names, single_view)` and
+            the property `names_of_outputs`.
         kind: `InputKind` of what it takes.
         always: names of outputs that are always returned and checked, so that
             one compiled function serves more calls.
@@ -128,7 +129,7 @@ class Predictor:
 
     @property
     def names(self):
-        """Names of the outputs of the owner, a `Network`."""
+        """Names of the outputs of the owner."""
         return self._owner.names_of_outputs
 
     def _inference(self, names, single_view):

@@ -31,6 +31,7 @@ from cac_tf.models.copying import fingerprint
 from cac_tf.models.inputs import InputKind
 from cac_tf.models.network import Network
 from cac_tf.scores import Score
+from cac_tf.scores.score import Context
 
 # What is added to the outputs of the network, before the score.
 OF_CENTERS = ("distances", "gamma")
@@ -212,6 +213,11 @@ class ScoredClassifier(keras.Model):
                 "another classifier: make it anew by from_classifier."
             )
 
+    @property
+    def names_of_outputs(self) -> tuple[str, ...]:
+        """Those of the network, and those that depend on the centers."""
+        return (*self.network.names_of_outputs, *OF_CENTERS)
+
     def require_outputs_for(self, score: Score) -> None:
         """Raises ValueError unless there is all that a score reads."""
         for name in score.READS:
@@ -360,4 +366,11 @@ class ScoredClassifier(keras.Model):
             ValueError: no data or labels, or invalid ones.
         """
         self.require_same_classifier()
-        return making.fit_scores(self, scores, (data, y), batch_size)
+        found = making.learn(
+            self._own.predictor,
+            (data, y),
+            Context(self.class_names, self.network.last_layer),
+            scores,
+            batch_size,
+        )
+        return found.statistics, found.problems
