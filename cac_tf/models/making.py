@@ -80,19 +80,20 @@ def from_classifier(
     of_score = score_data
     if of_score is None and score.WANTS_HELD_OUT_DATA:
         of_score = validation_data
+    # Distances to class means are known only when these are.
+    comes_later = score.IS_FITTED_TO_DATA and score.reads_distances
     predictor = Predictor(network, network.inputs_taken)
-    found = _learn(
-        predictor,
-        data,
-        context,
-        [score] if of_score is None else [],
-        batch_size,
-    )
-    fitted = found
-    if of_score is not None:
-        fitted = _learn(
-            predictor, _pair(of_score), context, [score], batch_size
-        )
+
+    def learn(data, *scores):
+        return _learn(predictor, network, data, context, scores, batch_size)
+
+    in_one_pass = of_score is None and not comes_later
+    found = learn(data, *[score] * in_one_pass)
+    first, fitted = score, found
+    if comes_later:
+        first = score_rules.get(_SCORE_OF_LOGITS)
+    elif of_score is not None:
+        fitted = learn(_pair(of_score), score)
     if fitted.problems:
         raise fitted.problems[score.name]
     if centers is None:
@@ -108,14 +109,17 @@ def from_classifier(
     model = cls(
         network.classifier,
         class_names,
-        score,
+        first,
         centers=centers,
-        statistics=fitted.statistics[score.name],
+        statistics=fitted.statistics.get(first.name),
         features_layer=features_layer,
         tta=tta,
         input_shape=shape,
         is_shared=made is None,
     )
+    if comes_later:
+        known = data if of_score is None else _pair(of_score)
+        model = model.with_score(score, *known, batch_size=batch_size)
     if validation_data is not None:
         known, y = _pair(validation_data)
         model.calibrate(known, y, true_positive_rate=_TRUE_POSITIVE_RATE)
@@ -125,14 +129,14 @@ def from_classifier(
 def fit_scores(model, scores, data, batch_size):
     """Implements `OpenSetClassifier.fit_scores`; see there."""
     context = Context(model.class_names, model.network.last_layer)
-    predictor = Predictor(model.network, model.inputs_taken)
-    found = _learn(predictor, data, context, scores, batch_size)
+    predictor = Predictor(model, model.inputs_taken)
+    found = _learn(predictor, model.network, data, context, scores, batch_size)
     return found.statistics, found.problems
 
 
-def _learn(predictor, data, context, scores, batch_size):
+def _learn(predictor, network, data, context, scores, batch_size):
     reads = Fitting(scores, context).reads
-    has_own = "class_distances" in predictor.names
+    has_own = "class_distances" in network.names_of_outputs
     batches = predictor.batches(
         *data,
         batch_size,

@@ -126,11 +126,6 @@ class Predictor:
         self._owner, self._kind, self._always = owner, kind, always
         self._compiled = {}
 
-    @property
-    def names(self):
-        """Names of the outputs of the owner, a `Network`."""
-        return self._owner.names_of_outputs
-
     def _inference(self, names, single_view):
         """A function from an array of inputs to a dict of arrays."""
         kind = (names, single_view)
