@@ -60,7 +60,7 @@ class Evaluation:
 
     @property
     def is_accepted(self) -> np.ndarray | None:
-        """(n,) bool: whether the example is accepted; None without a threshold."""
+        """(n,) bool: which examples are accepted; None without a threshold."""
         threshold = self.metrics["threshold"]
         if threshold is None:
             return None
