@@ -120,9 +120,6 @@ def from_classifier(
         tta=tta,
         is_shared=made is None,
     )
-    if comes_later:
-        known = data if of_score is None else _pair(of_score)
-        model = model.with_score(score, *known, batch_size=batch_size)
     if validation_data is not None:
         known, y = _pair(validation_data)
         model.calibrate(known, y, true_positive_rate=_TRUE_POSITIVE_RATE)
