@@ -17,17 +17,28 @@ KERAS_LOWEST := $(shell sed -n 's/^ *"keras>=\([0-9.]*\).*/\1/p' pyproject.toml)
 # their order, and the one that is ready first takes over from the other.
 TEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 TESTED := tests --doctest-modules --doctest-ignore-import-errors cac_tf
+# Of whole programs: runs of the command line, trained methods, served models,
+# pages in a browser, packages.
+PROGRAMS := tests/batch tests/conformance/methods_test.py \
+    tests/conformance/plugin_test.py tests/demo tests/docs_test.py \
+    tests/examples tests/experiments tests/export tests/methods \
+    tests/packaging tests/reporting tests/results_test.py tests/robustness \
+    tests/serving tests/train
 
-.PHONY: demo docs test test-slow test-jax test-all test-keras-lowest ops wheels lint format clean
+.PHONY: demo docs test test-programs test-slow test-jax test-all test-keras-lowest ops wheels lint format clean
 
 demo: .venv/ops
 	$(RUN) $(BIN)/cac-train --dataset=digits --output_dir=runs/digits
 
-# On TensorFlow, without what is marked as slow.
+# The mathematics, layers, losses, scores, models and data, on TensorFlow, and
+# one whole program: what a change needs first.
 test: lint .venv/ops-dev
-	$(RUN) $(TEST) -m "not slow" $(TESTED)
+	$(RUN) $(TEST) -m "not slow" $(TESTED) $(PROGRAMS:%=--ignore=%)
 
-# What `make test` leaves out.
+test-programs: .venv/ops-dev
+	$(RUN) $(TEST) -m "not slow" $(PROGRAMS)
+
+# What both leave out.
 test-slow: .venv/ops-dev
 	$(RUN) $(TEST) -m slow $(TESTED)
 
@@ -43,7 +54,7 @@ test-jax: .venv/ops-dev
 	    tests/conformance/networks_test.py \
 	    tests/conformance/scores_test.py
 
-test-all: test test-slow test-jax
+test-all: test test-programs test-slow test-jax
 
 # What depends on how Keras works inside: models, scores, layers of its own.
 # The older Keras is found before the one in .venv, which stays as it is.
@@ -55,14 +66,15 @@ test-keras-lowest: $(INSTALLED_DEV) build/keras-$(KERAS_LOWEST)
 	$(RUN) PYTHONPATH=$(CURDIR)/build/keras-$(KERAS_LOWEST) \
 	    $(TEST) \
 	    -k "not xla and not export and not two_replicas" \
+	    tests/models/from_classifier_test.py \
+	    tests/models/keeping_test.py \
 	    tests/models/open_set_classifier_test.py \
-	    tests/models/classifier_scores_test.py \
-	    tests/models/training_step_test.py \
 	    tests/scores/scores_test.py \
 	    tests/layers/batch_normalization_test.py \
 	    tests/decision/open_set_decision_test.py tests/keras_private_test.py \
 	    tests/layers/rejection_score_test.py \
-	    tests/training/callbacks_test.py tests/training/checkpoint_test.py
+	    tests/training/callbacks_test.py tests/training/checkpoint_test.py \
+	    tests/training/classifier_training_test.py
 
 # The documentation site, into build/docs. Its tutorials are executed.
 docs: .venv/installed-docs
