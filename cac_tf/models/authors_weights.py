@@ -62,15 +62,15 @@ def import_authors_weights(
     arrays, magnitude = read_authors_weights(path)
     _check_fit(arrays, path, class_names, image_shape)
     height, width, channels = image_shape
-    backbone = openset_cnn(
+    network = openset_cnn(
         len(class_names), (height, width, channels), dropout=dropout
     )
     for i in _CONVOLUTIONS:
         kernel = arrays[f"encoder.conv{i}.weight"]  # (out, in, 3, 3)
-        backbone.get_layer(f"conv{i}").set_weights(
+        network.get_layer(f"conv{i}").set_weights(
             [kernel.transpose(2, 3, 1, 0)]
         )
-        backbone.get_layer(f"norm{i}").set_weights(
+        network.get_layer(f"norm{i}").set_weights(
             [
                 arrays[f"encoder.bn{i}.{name}"]
                 for name in ("weight", "bias", "running_mean", "running_var")
@@ -81,9 +81,11 @@ def import_authors_weights(
         -1, _LAST_CHANNELS, height // _DOWNSAMPLING, width // _DOWNSAMPLING
     )
     kernel = kernel.transpose(2, 3, 1, 0).reshape(-1, len(class_names))
-    backbone.get_layer("logits").set_weights([kernel, arrays["classify.bias"]])
-    mean, std = np.broadcast_to(mean, channels), np.broadcast_to(std, channels)
-    parts = image_parts(image_shape, mean, std, backbone, augmentation)
+    network.get_layer("logits").set_weights([kernel, arrays["classify.bias"]])
+    of_channels = [
+        np.broadcast_to(value, channels).tolist() for value in (mean, std)
+    ]
+    parts = image_parts(image_shape, *of_channels, network, augmentation)
     return OpenSetClassifier(
         parts.classifier(),
         class_names,
