@@ -34,9 +34,7 @@ def tuplet_loss(labels, d):
     """log(1 + sum over j != y of e^(d_y - d_j)), equation 2."""
     losses = []
     for y, row in zip(labels, d, strict=True):
-        exponents = np.array(
-            [row[y] - d_j for j, d_j in enumerate(row) if j != y]
-        )
+        exponents = row[y] - np.delete(row, y)
         largest = max(exponents.max(), 0.0)
         if largest == 0.0:
             losses.append(math.log1p(np.exp(exponents).sum()))

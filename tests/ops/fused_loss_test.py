@@ -2,6 +2,7 @@
 """The fused CAC loss against the equations and against stock operations."""
 
 import functools
+import itertools
 import json
 import subprocess
 import sys
@@ -64,24 +65,22 @@ def expected(num_classes, noise, rows, own_class):
     )
 
 
-@pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("num_classes", CLASS_COUNTS)
-def test_equals_the_equations(mode, num_classes, noise):
-    for own_class in (True, False):
-        for rows in BATCHES:
-            logits, labels = near_anchors(num_classes, noise, rows, own_class)
-            total, anchor, tuplet, gradient = expected(
-                num_classes, noise, rows, own_class
-            )
-            actual = execution.compiled(terms, mode)(logits, labels)
-            assert oracle.relative_error(actual[0], total) <= 1e-6
-            assert oracle.relative_error(actual[1], anchor) <= 1e-6
-            assert oracle.relative_error(actual[2], tuplet) <= 4e-6
-            by_logits = execution.gradient(loss, mode)(logits, labels)
-            # Near a wrong anchor two opposite pulls may almost cancel.
-            tolerance = 1e-6 if own_class else 4e-6
-            error = oracle.row_relative_error(by_logits, gradient)
-            assert error <= tolerance, (own_class, rows)
+def test_equals_the_equations(mode, num_classes):
+    values = execution.compiled(terms, mode)
+    gradients = execution.gradient(loss, mode)
+    for case in itertools.product(NOISES, BATCHES, (True, False)):
+        logits, labels = near_anchors(num_classes, *case)
+        total, anchor, tuplet, gradient = expected(num_classes, *case)
+        actual = values(logits, labels)
+        assert oracle.relative_error(actual[0], total) <= 1e-6, case
+        assert oracle.relative_error(actual[1], anchor) <= 1e-6, case
+        assert oracle.relative_error(actual[2], tuplet) <= 4e-6, case
+        by_logits = gradients(logits, labels)
+        # Near a wrong anchor two opposite pulls may almost cancel.
+        tolerance = 1e-6 if case[-1] else 4e-6
+        error = oracle.row_relative_error(by_logits, gradient)
+        assert error <= tolerance, case
 
 
 def test_the_oracle_for_many_classes_is_the_oracle(rng):
@@ -126,21 +125,23 @@ def test_at_the_anchor_the_gradient_of_the_distance_is_0(mode, num_classes):
     )
 
 
-@pytest.mark.parametrize("scale", [0.0, 1e-4, 1e4, 1e8])
 @pytest.mark.parametrize("num_classes", [2, 20, 1000])
-def test_ties_and_huge_logits(rng, mode, num_classes, scale):
-    logits = np.float32(scale * rng.standard_normal((16, num_classes)))
-    logits[:4] = np.float32(scale)  # All classes equally near.
-    labels = rng.integers(0, num_classes, 16).astype("int32")
-    d = oracle.distances_to_anchors(logits)
-    actual = execution.compiled(loss, mode)(logits, labels)
-    error = oracle.relative_error(actual, oracle.cac_loss(labels, d))
-    assert error <= 1e-6
-    gradient = execution.gradient(loss, mode)(logits, labels)
-    reference = oracle.cac_gradient_to_anchors(labels, logits)
-    # Two shares of a half, say, cancel to what is left of their digits.
-    tolerance = 1e-6 if scale < 1 else 1e-5
-    assert oracle.row_relative_error(gradient, reference) <= tolerance
+def test_ties_and_huge_logits(rng, mode, num_classes):
+    values = execution.compiled(loss, mode)
+    gradients = execution.gradient(loss, mode)
+    for scale in (0.0, 1e-4, 1e4, 1e8):
+        logits = np.float32(scale * rng.standard_normal((16, num_classes)))
+        logits[:4] = np.float32(scale)  # All classes equally near.
+        labels = rng.integers(0, num_classes, 16).astype("int32")
+        total = oracle.cac_loss(labels, oracle.distances_to_anchors(logits))
+        error = oracle.relative_error(values(logits, labels), total)
+        assert error <= 1e-6, scale
+        gradient = gradients(logits, labels)
+        reference = oracle.cac_gradient_to_anchors(labels, logits)
+        # Two shares of a half, say, cancel to what is left of their digits.
+        tolerance = 1e-6 if scale < 1 else 1e-5
+        error = oracle.row_relative_error(gradient, reference)
+        assert error <= tolerance, scale
 
 
 @tensorflow_only
