@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import ROOT
+from tests.conftest import load_script
 from tests.serving import references
 from tests.serving import stand_in
 
@@ -44,29 +45,36 @@ def files(trained_pictures, tmp_path):
     return [*paths, tmp_path / "text.jpg"]
 
 
-def run_client(*arguments, check=True):
-    """Lines that the client printed, in a process without this project."""
-    result = subprocess.run(
-        [sys.executable, CLIENT, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd="/",
-        check=False,
-    )
-    assert (result.returncode == 0) == check, result.stderr
-    return result.stdout if check else result.stderr
+@pytest.fixture
+def run_client(monkeypatch, capsys):
+    """Runs the client in this process, and gives what it printed."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["client.py", *map(str, arguments)])
+        load_script(CLIENT).main()
+        return capsys.readouterr().out
+
+    return run
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "rest"])
 def test_files(server, files, trained_pictures, protocol):
+    """In a process without this project."""
     model, pictures = trained_pictures
     expected = model.predict_open_set(pictures[21:27])
     assert 0 < expected.is_unknown.sum() < 6
-    printed = run_client(
-        f"--server=localhost:{server[1][protocol]}",
-        f"--protocol={protocol}",
-        *("--model=digits", *files),
-    )
+    printed = subprocess.run(
+        [
+            *(sys.executable, CLIENT, "--model=digits"),
+            f"--server=localhost:{server[1][protocol]}",
+            f"--protocol={protocol}",
+            *files,
+        ],
+        capture_output=True,
+        text=True,
+        cwd="/",
+        check=True,
+    ).stdout
     lines = [
         f"{file}: {label} (unknown score {score:.4g}, threshold "
         f"{model.threshold:.4g})"
@@ -81,7 +89,7 @@ def test_files(server, files, trained_pictures, protocol):
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "rest"])
-def test_a_threshold_of_the_client(server, files, protocol):
+def test_a_threshold_of_the_client(server, files, run_client, protocol):
     for threshold, all_unknown in ((0, True), (1e6, False)):
         printed = run_client(
             f"--server=localhost:{server[1][protocol]}",
@@ -100,17 +108,17 @@ def test_a_threshold_of_the_client(server, files, protocol):
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "rest"])
-def test_what_goes_wrong_is_one_sentence(server, files, protocol):
+def test_what_goes_wrong_is_one_sentence(server, files, run_client, protocol):
     address = f"--server=localhost:{server[1][protocol]}"
     for arguments, message in (
         ((address, "--model=other", files[0]), "Servable not found"),
         (("--server=localhost:1", "--model=digits", files[0]), "localhost:1"),
         ((address, "--model=digits", "/no/such.png"), "/no/such.png"),
     ):
-        said = run_client(f"--protocol={protocol}", *arguments, check=False)
-        (line,) = [
-            line for line in said.splitlines() if "client.py: error" in line
-        ]
+        with pytest.raises(SystemExit) as raised:
+            run_client(f"--protocol={protocol}", *arguments)
+        (line,) = raised.value.code.splitlines()
+        assert line.startswith("client.py: error: ")
         if "localhost:1" in arguments[0] and protocol == "grpc":
             assert "UNAVAILABLE" in line
         else:
@@ -119,6 +127,8 @@ def test_what_goes_wrong_is_one_sentence(server, files, protocol):
 
 def test_the_warm_up_requests_are_answered(server):
     assert server[0].num_warm_up_requests == 10
+    classify = server[0].signatures["classify"]
+    assert classify.method_name == "tensorflow/serving/classify"
 
 
 def post(server, verb, body):
@@ -252,25 +262,16 @@ def test_saved_model_cli(folder, trained_pictures, tmp_path):
     """In a clean process, without this project."""
     model, pictures = trained_pictures
     cli = os.path.join(os.path.dirname(sys.executable), "saved_model_cli")
-    version = str(folder / "3")
-
-    def run(*arguments):
-        return subprocess.run(
-            [cli, *arguments],
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=tmp_path,
-        ).stdout
-
-    shown = run("show", "--dir", version, "--all")
-    assert "tensorflow/serving/classify" in shown
-    assert "signature_def['encoded_images']" in shown
     np.save(tmp_path / "images.npy", pictures)
-    run(
-        *("run", "--dir", version, "--tag_set", "serve"),
-        *("--signature_def", "uint8_images", "--outdir", str(tmp_path)),
-        *("--inputs", f"images={tmp_path / 'images.npy'}"),
+    subprocess.run(
+        [
+            *(cli, "run", "--dir", str(folder / "3"), "--tag_set", "serve"),
+            *("--signature_def", "uint8_images", "--outdir", str(tmp_path)),
+            *("--inputs", f"images={tmp_path / 'images.npy'}"),
+        ],
+        capture_output=True,
+        check=True,
+        cwd=tmp_path,
     )
     expected = model.predict_open_set(pictures)
     np.testing.assert_array_equal(
