@@ -82,10 +82,13 @@ def import_authors_weights(
     )
     kernel = kernel.transpose(2, 3, 1, 0).reshape(-1, len(class_names))
     network.get_layer("logits").set_weights([kernel, arrays["classify.bias"]])
-    of_channels = [
-        np.broadcast_to(value, channels).tolist() for value in (mean, std)
-    ]
-    parts = image_parts(image_shape, *of_channels, network, augmentation)
+    parts = image_parts(
+        image_shape,
+        np.broadcast_to(mean, channels),
+        np.broadcast_to(std, channels),
+        network,
+        augmentation,
+    )
     return OpenSetClassifier(
         parts.classifier(),
         class_names,
