@@ -70,14 +70,18 @@ def _decode(file, height, width, channels, max_pixels):
 
     header = _bytes(file, 0, formats.HEADER_BYTES)
     fits = _fits(header, [one.pattern for one in _HEADERS])
-    kind = tf.argmax(tf.cast(fits, tf.int32))
+    is_known = tf.reduce_any(fits)
+    # Others count as the last one: libjpeg would print what it thinks of them.
+    kind = tf.where(
+        is_known, tf.argmax(tf.cast(fits, tf.int32)), len(_HEADERS) - 1
+    )
     format_ = tf.gather(tf.constant(_FORMATS_OF_HEADERS), kind)
     claimed = _claimed_size(file, header, kind)
     # A file that is too large, or of another kind, becomes empty, which no
     # decoder touches. (Each side first: their product may overflow.)
     has_sides = tf.reduce_all((claimed > 0) & (claimed <= max_pixels))
     is_small = has_sides & (tf.reduce_prod(claimed) <= max_pixels)
-    file = tf.where(is_small & tf.reduce_any(fits), file, "")
+    file = tf.where(is_small & is_known, file, "")
     decoders = {
         # TensorFlow's default is a faster, coarser transform.
         "JPEG": lambda: tf.io.decode_jpeg(
