@@ -46,12 +46,12 @@ def _model(batch, network="benchmark"):
             ]
         )
     layers = cac_tf.layers
-    if hasattr(layers, "normalization"):
+    if hasattr(layers, "ChannelNormalization"):
         trained = keras.Sequential(
             [
                 keras.Input([32, 32, 3]),
                 layers.ImagePreprocessing(32, 32),
-                layers.normalization([0.5] * 3, [0.25] * 3),
+                layers.ChannelNormalization([0.5] * 3, [0.25] * 3),
                 backbone,
             ]
         )

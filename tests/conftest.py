@@ -141,7 +141,7 @@ def trained_pictures():
         [
             keras.Input([None, None, 3]),
             cac_tf.layers.ImagePreprocessing(12, 10),
-            cac_tf.layers.normalization([0.2] * 3, [0.3] * 3),
+            cac_tf.layers.ChannelNormalization([0.2] * 3, [0.3] * 3),
             keras.layers.Conv2D(8, 3, strides=2, activation="relu"),
             keras.layers.Flatten(),
             keras.layers.Dense(3),

@@ -11,9 +11,9 @@ from .class_conditioned_reconstruction import (
     label_conditions as label_conditions,
 )
 from .class_distances import ClassDistances as ClassDistances
+from .image_preprocessing import ChannelNormalization as ChannelNormalization
 from .image_preprocessing import ImagePreprocessing as ImagePreprocessing
 from .image_preprocessing import channel_statistics as channel_statistics
-from .image_preprocessing import normalization as normalization
 from .open_set_decision import OpenSetDecision as OpenSetDecision
 from .random_symmetry import RandomSymmetry as RandomSymmetry
 from .random_symmetry import apply_symmetry as apply_symmetry

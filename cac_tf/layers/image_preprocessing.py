@@ -99,44 +99,65 @@ class ImagePreprocessing(keras.layers.Layer):
         }
 
 
-def normalization(mean: ArrayLike, std: ArrayLike) -> keras.layers.Rescaling:
-    """A layer that makes images about zero mean and unit variance.
+@keras.saving.register_keras_serializable(package="CacTf")
+class ChannelNormalization(keras.layers.Layer):
+    """Subtracts the mean of each channel and divides by its deviation.
+
+    `keras.layers.Rescaling` multiplies by the reciprocal, which rounds to other
+    numbers; and this is what the authors' networks were trained with.
 
     Args:
-        mean, std: one number per channel, as of `channel_statistics`.
+        mean, std: one number, or one per channel, as `channel_statistics`
+            gives them.
+        **kwargs: passed to `keras.layers.Layer`; `dtype` defaults to float32.
+
+    Call arguments:
+        images: (B, H, W, C), usually in [0, 1].
 
     Returns:
-        Keras layer, (B, H, W, C) in [0, 1] -> (B, H, W, C) float32.
+        (B, H, W, C) float32, about zero mean and unit variance.
 
     Raises:
-        ValueError: another number of either, a mean or std that is not
-            finite, a std of 0 or below.
+        ValueError: a mean or std that is not finite, a std of 0 or below, or
+            a number of either that does not match the channels.
 
     Example:
 
     >>> import numpy as np
-    >>> layer = normalization([0.5], [0.25])
+    >>> layer = ChannelNormalization(0.5, 0.25)
     >>> np.asarray(layer(np.ones((1, 1, 1, 1), "float32"))).item()
     2.0
     """
-    means, deviations = (
-        np.atleast_1d(np.asarray(one, "float32")) for one in (mean, std)
-    )
-    if not np.isfinite(means).all():
-        raise ValueError(f"mean must be finite; got {mean!r}.")
-    if not (np.isfinite(deviations) & (deviations > 0)).all():
-        raise ValueError(f"std must be finite and > 0; got {std!r}.")
-    if means.shape != deviations.shape or means.ndim != 1:
-        raise ValueError(
-            f"mean has {means.size} entries and std {deviations.size}: both "
-            "must have one for each channel."
-        )
-    return keras.layers.Rescaling(
-        scale=(1.0 / deviations).tolist(),
-        offset=(-means / deviations).tolist(),
-        dtype="float32",
-        name="normalization",
-    )
+
+    def __init__(self, mean: ArrayLike, std: ArrayLike, **kwargs: Any) -> None:
+        kwargs["dtype"] = kwargs.get("dtype") or "float32"
+        super().__init__(**kwargs)
+        self.mean = np.atleast_1d(np.asarray(mean, "float32")).tolist()
+        self.std = np.atleast_1d(np.asarray(std, "float32")).tolist()
+        if not np.isfinite(self.mean).all():
+            raise ValueError(f"mean must be finite; got {mean!r}.")
+        if not (np.isfinite(self.std).all() and np.all(np.array(self.std) > 0)):
+            raise ValueError(f"std must be finite and > 0; got {std!r}.")
+
+    def build(self, input_shape: Shape) -> None:
+        channels = input_shape[-1]
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) not in (1, channels):
+                raise ValueError(
+                    f"{name} has {len(values)} entries for images with "
+                    f"{channels} channels."
+                )
+
+    def call(self, images: Tensor) -> Tensor:
+        mean = ops.convert_to_tensor(self.mean, dtype=self.compute_dtype)
+        std = ops.convert_to_tensor(self.std, dtype=self.compute_dtype)
+        return (images - mean) / std
+
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        return input_shape
+
+    def get_config(self) -> Config:
+        return {**super().get_config(), "mean": self.mean, "std": self.std}
 
 
 def _channel_sums(images):

@@ -9,8 +9,8 @@ import keras
 from numpy.typing import ArrayLike
 
 from cac_tf.layers.affine_augmentation import AffineAugmentation
+from cac_tf.layers.image_preprocessing import ChannelNormalization
 from cac_tf.layers.image_preprocessing import ImagePreprocessing
-from cac_tf.layers.image_preprocessing import normalization
 from cac_tf.models.backbone_checks import by_name
 
 
@@ -73,7 +73,7 @@ def image_parts(
         channels,
         ImagePreprocessing(height, width, name="prepare"),
         augment,
-        normalization(mean, std),
+        ChannelNormalization(mean, std, name="normalization"),
         network,
     )
 

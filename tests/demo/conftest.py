@@ -24,7 +24,7 @@ def trained_digits(digits):
         [
             keras.Input([None, None, 1]),
             cac_tf.layers.ImagePreprocessing(8, 8),
-            cac_tf.layers.normalization(*digits.channel_statistics),
+            cac_tf.layers.ChannelNormalization(*digits.channel_statistics),
             keras.layers.Conv2D(16, 3, activation="relu"),
             keras.layers.Flatten(),
             keras.layers.Dense(32, activation="relu"),

@@ -158,7 +158,7 @@ def convolutions(policy):
         [
             keras.Input([12, 10, 3]),
             cac_tf.layers.ImagePreprocessing(12, 10),
-            cac_tf.layers.normalization([0.2] * 3, [0.3] * 3),
+            cac_tf.layers.ChannelNormalization([0.2] * 3, [0.3] * 3),
             keras.layers.Conv2D(
                 6, 3, strides=2, activation="relu", dtype=policy
             ),
