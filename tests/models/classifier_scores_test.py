@@ -148,7 +148,7 @@ def test_a_layer_that_is_named_gives_the_features(tmp_path):
         features_layer="map",
     )
     # Means over the places of a map.
-    maps = keras.Model(classifier.input, classifier.layers[0].output)(x)
+    maps = keras.Model(classifier.inputs[0], classifier.layers[0].output)(x)
     assert maps.shape == (90, 6, 4, 4)
     np.testing.assert_allclose(
         outputs_of(model, x, ["features"])["features"],
