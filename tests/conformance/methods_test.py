@@ -10,12 +10,12 @@ import pytest
 import cac_tf
 from cac_tf import keras_private
 from cac_tf import methods
+from cac_tf import options
 from cac_tf import scores
 from cac_tf.data import load_open_set_dataset
 from cac_tf.experiments import ExperimentConfig
 from cac_tf.experiments import evaluate
 from cac_tf.export.saved_model import graphs_and_description
-from cac_tf.methods import recipe as recipes
 from cac_tf.methods.generated_unknowns.method import GeneratedUnknowns
 from cac_tf.methods.known_data import open_set_classifier
 from cac_tf.models import networks
@@ -143,7 +143,7 @@ def test_fields_say_their_help_and_limits(method):
     for field in dataclasses.fields(method.recipe):
         assert field.metadata["help"].strip(), field.name
         assert type(field.default) in (bool, int, float, str), field.name
-        choices = recipes.choices_of(field)
+        choices = options.choices_of(field)
         if choices is not None:
             assert field.default in choices
             with pytest.raises(ValueError, match=f"{field.name} must be one"):
