@@ -163,7 +163,7 @@ def test_part_of_another_model(kind, tmp_path):
     out = again.predict(x / 2, verbose=0)
     np.testing.assert_array_equal(out["class_id"], expected.class_id)
     np.testing.assert_allclose(
-        out["unknown_score"], expected.unknown_score, rtol=1e-5, atol=1e-6
+        out["unknown_score"], expected.unknown_score, rtol=1e-4, atol=1e-4
     )
     inner = again.get_layer(model.name)
     assert_same_decisions(inner, kind)
