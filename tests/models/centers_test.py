@@ -229,7 +229,7 @@ def test_learnt_centers(rng, tmp_path, width):
     loss = oracle.cac_loss(y, d).mean()
     assert history["loss"][0] == pytest.approx(loss, rel=1e-4)
     learnt = np.asarray(distances.centers)
-    assert np.abs(learnt - start).max(axis=1).min() > 0.1
+    assert np.abs(learnt - start).max(axis=1).min() > 0.05
 
     few = y != 1
     with pytest.warns(UserWarning, match="classified correctly: '1'"):
