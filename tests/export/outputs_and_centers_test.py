@@ -71,12 +71,12 @@ ALL = ("logits", "misfit", "features", "reconstruction")
 OWN = ("logits", "class_distances")
 # Number of classes and of logits, names of outputs, centers, and scores.
 CASES = {
-    "centers of its own": (3, 3, OWN, "means", ("gamma", "energy")),
+    "centers of its own": (3, 3, OWN, "learnt", ("gamma", "energy")),
     "centers of its own, fewer logits": (
         4,
         2,
         OWN,
-        "means",
+        "learnt",
         ("gamma", "min_distance", "knn"),
     ),
     "wider logits, anchors": (
@@ -97,7 +97,7 @@ CASES = {
         4,
         2,
         None,
-        "array",
+        "means",
         ("gamma", "min_distance", "knn"),
     ),
     "a dict, anchors": (
@@ -131,24 +131,26 @@ def trained(case):
     keras.utils.set_random_seed(2)
     classifier = network(num_classes, width, names)
     x, labels = blobs(np.random.default_rng(1), num_classes)
-    if width < num_classes and centers == "array":
-        # Around the logits that there are, so that all classes occur.
-        logits = classifier.predict(x, verbose=0)
-        centers = [logits[labels == i].mean(axis=0) for i in range(num_classes)]
-    else:
+    if width >= num_classes or names == OWN:
         loss = cac_tf.losses.CACLoss(4.0, from_distances=names == OWN)
         if names is not None:
             loss = {OWN[-1] if names == OWN else "logits": loss}
         classifier.compile(keras.optimizers.SGD(0.1, momentum=0.9), loss)
         classifier.fit(x, labels, epochs=4, verbose=0)
-    model = cac_tf.OpenSetClassifier.from_classifier(
-        classifier,
-        (x, labels),
-        class_names=class_names(num_classes),
-        score="gamma",
-        centers=None if centers == "means" else centers,
-        magnitude=4.0,
-    )
+    made_of = {"class_names": class_names(num_classes), "score": "gamma"}
+    if centers == "learnt":
+        model = cac_tf.OpenSetClassifier.from_classifier(
+            classifier, (x, labels), magnitude=4.0, **made_of
+        )
+        return model, x, labels
+    if centers == "means":
+        # Of the logits that there are, so that all classes occur.
+        logits = classifier.predict(x, verbose=0)
+        logits = logits if names is None else logits["logits"]
+        centers = [logits[labels == i].mean(axis=0) for i in range(num_classes)]
+    else:
+        centers = 4.0
+    model = cac_tf.OpenSetClassifier(classifier, centers=centers, **made_of)
     return model, x, labels
 
 
