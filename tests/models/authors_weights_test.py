@@ -91,6 +91,7 @@ def test_training_mode_matches_pytorch():
         }
     )
     norm.train()(convolved)
+    model.classifier.trainable = True  # It is frozen in the model.
     model.classifier(images, training=True)
     own = model.classifier.get_layer("openset_cnn").get_layer("norm1")
     np.testing.assert_allclose(
