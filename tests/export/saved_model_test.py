@@ -367,8 +367,9 @@ def test_a_shared_classifier_that_was_trained_on_is_not_exported(
     _, x, y = trained_blobs
     classifier = small_classifier()
     model = cac_tf.OpenSetClassifier.from_classifier(
-        classifier, (x, y), validation_data=(x, y), copy=False
+        classifier, x, y, centers="anchors", score="gamma", copy=False
     )
+    model.calibrate(x, true_positive_rate=0.9)
     classifier.fit(x, y, verbose=0)
     for write, name in WAYS:
         with pytest.raises(RuntimeError, match="weights have changed since"):
