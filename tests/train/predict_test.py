@@ -16,9 +16,11 @@ import pytest
 from absl import flags
 from pyarrow import parquet
 
+import cac_tf
 from cac_tf import batch
 from cac_tf.train import cac_predict
 from tests.conftest import ROOT
+from tests.conftest import class_names
 from tests.conftest import small_classifier
 
 
@@ -156,9 +158,9 @@ def test_an_array_and_a_table(model, trained_pictures, capsys, tmp_path):
 
 
 def test_a_model_that_takes_no_images(photos, tmp_path, capsys):
-    model = small_classifier()
-    model.build((None, 5))
-    model.set_threshold(1e9)
+    model = cac_tf.OpenSetClassifier(
+        small_classifier(), class_names(3), threshold=1e9
+    )
     model.save(tmp_path / "model.keras")
     with pytest.raises(ValueError, match=r"00\.png cannot be read by a model"):
         run(tmp_path, photos / "00.png")

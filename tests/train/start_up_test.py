@@ -10,7 +10,6 @@ import keras
 import pytest
 
 import cac_tf
-from cac_tf.losses import loss
 from cac_tf.methods import method
 from cac_tf.models.networks import registry as network_registry
 from cac_tf.scores import registry as score_registry
@@ -163,7 +162,6 @@ def test_a_package_is_not_hidden_by_its_modules():
     "registry",
     [
         score_registry._SCORES,
-        loss._LOSSES,
         method._METHODS,
         network_registry._NETWORKS,
     ],

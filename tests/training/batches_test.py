@@ -12,11 +12,12 @@ import pytest
 
 from cac_tf import data
 from cac_tf.data import Examples
+from cac_tf.losses import CACLoss
+from cac_tf.training import ClassifierTraining
 from cac_tf.training import Stage
 from cac_tf.training import batches
 from cac_tf.training import fit_resumable
 from cac_tf.training.batches import Batches
-from tests.conftest import small_classifier
 
 
 def order_of(seed, epoch, n):
@@ -144,9 +145,7 @@ def test_what_a_model_sees(tmp_path, steps_per_execution, classifier):
     )
     loss = "sparse_categorical_crossentropy"
     if classifier:
-        # Its batches are checked by a data set around ours.
-        model = small_classifier(backbone=network)
-        loss = model.loss
+        model, loss = ClassifierTraining(network), CACLoss()
     else:
         model = network
     model.compile("sgd", loss, steps_per_execution=steps_per_execution)

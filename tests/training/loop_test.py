@@ -150,7 +150,7 @@ def small_run(checkpoint):
             keras.layers.Dense(3),
         ]
     )
-    model = small_classifier(backbone=backbone)
+    model = small_classifier(network=backbone)
     record = fit_resumable(
         model,
         examples.take(slice(0, 72)),
