@@ -252,8 +252,15 @@ def _with_files(app, docname, source):
     source[0] = re.sub(r"\]\(((?:\.\./)+[\w/.]+\.md)\)", link, source[0])
 
 
+def _not_of_keras(app, what, name, obj, skip, options):
+    """Of what a class inherits, only what is written here is documented."""
+    module = getattr(getattr(obj, "fget", obj), "__module__", None)
+    return True if (module or "").startswith("keras.") else None
+
+
 def setup(app):
     """Called by Sphinx."""
+    app.connect("autodoc-skip-member", _not_of_keras)
     app.connect("source-read", _with_files)
     app.connect("autodoc-process-docstring", _without_that_of_the_type)
     app.connect("autodoc-process-signature", _with_signature)
