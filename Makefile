@@ -17,13 +17,14 @@ KERAS_LOWEST := $(shell sed -n 's/^ *"keras>=\([0-9.]*\).*/\1/p' pyproject.toml)
 # their order, and the one that is ready first takes over from the other.
 TEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 TESTED := tests --doctest-modules --doctest-ignore-import-errors cac_tf
-# Of whole programs: runs of the command line, trained methods, served models,
-# pages in a browser, packages.
+# Of whole programs: runs of the command line, trained methods and estimators,
+# served models, pages in a browser, packages, what a compiler builds.
 PROGRAMS := tests/batch tests/conformance/methods_test.py \
     tests/conformance/plugin_test.py tests/demo tests/docs_test.py \
     tests/examples tests/experiments tests/export tests/methods \
-    tests/packaging tests/reporting tests/results_test.py tests/robustness \
-    tests/serving tests/train
+    tests/ops/cpp_test.py tests/ops/loader_test.py tests/packaging \
+    tests/reporting tests/results_test.py tests/robustness tests/serving \
+    tests/sklearn tests/train
 
 .PHONY: demo docs test test-programs test-slow test-jax test-all test-keras-lowest ops wheels lint format clean
 

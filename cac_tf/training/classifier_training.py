@@ -27,8 +27,8 @@ from cac_tf.losses.loss import weights_of_counted
 from cac_tf.models.backbone_checks import by_name
 
 _ADVICE = (
-    "Labels and images were checked and are valid, so the training diverged: "
-    "a lower learning rate is the usual remedy."
+    "If the labels are whole numbers in 0...N-1 and the inputs finite, the "
+    "training diverged: a lower learning rate is the usual remedy."
 )
 
 
