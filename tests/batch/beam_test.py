@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Beam's answers are those of `cac-predict`, by key and byte for byte."""
 
+import importlib
 import pathlib
 import shutil
 
@@ -14,6 +15,7 @@ from cac_tf.train import cac_predict
 
 beam = pytest.importorskip("apache_beam")
 assert_that = pytest.importorskip("apache_beam.testing.util").assert_that
+transforms = importlib.import_module("cac_tf.batch.beam")
 
 # What runs in this process, without looking for a runner to download.
 IN_PROCESS = "BundleBasedDirectRunner"
@@ -68,7 +70,7 @@ def test_answers_by_key(model, photos, trained_pictures):
         found = (
             pipeline
             | beam.Create(given)
-            | batch.beam.Classify(model, max_batch_size=4)
+            | transforms.Classify(model, max_batch_size=4)
         )
         good = [pair for pair in plain if not pair[1].error]
         assert len(good) == len(plain) - 1
@@ -91,7 +93,7 @@ def test_another_threshold(model, trained_pictures):
         found = (
             pipeline
             | beam.Create(list(enumerate(pictures[:5])))
-            | batch.beam.Classify(model, threshold=-1.0)
+            | transforms.Classify(model, threshold=-1.0)
         )
         rejected = (
             found.answers
@@ -153,7 +155,7 @@ def test_workers_are_told_absolute_paths(model, photos, tmp_path, monkeypatch):
     """They start in folders of their own."""
     told = []
     monkeypatch.setattr(
-        batch.beam,
+        transforms,
         "write_parts",
         lambda made, positions, *others: told.append(
             [(made.path(i), made.blocks[i].files) for i in positions]
@@ -172,7 +174,7 @@ def test_a_part_that_another_process_finished_is_kept(tmp_path):
     """Without even asking the model, which is not loaded here."""
     path = tmp_path / "part-00001-of-00001.csv"
     path.write_text("finished")
-    worker = batch.beam._WritePart("no model", None)
+    worker = transforms._WritePart("no model", None)
     worker.process((str(path), batch.blocks_of(["a.png"])[0]))
     assert path.read_text() == "finished"
 

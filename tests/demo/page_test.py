@@ -126,7 +126,7 @@ def test_photos(page, inspector, digits, tmp_path):
     assert answer(threshold, None)[1] == "<p>There is no image.</p>"
     (tmp_path / "b.png").write_text("<no image>")
     seen, text, *_ = answer(threshold, str(tmp_path / "b.png"))
-    assert seen is None and "cannot identify" in text
+    assert seen is None and "no JPEG, PNG, WebP or BMP image" in text
 
 
 def test_without_data_there_are_no_examples(trained_digits, strokes):

@@ -635,7 +635,7 @@ def test_figures_are_described(rng, tmp_path):
         f"{medians[0]}, the median of unknown test images is {medians[1]}, "
         f"the threshold is {measures['threshold']:.4g}.",
         f"ROC curve of gamma, AUROC {measures['auroc']:.3f}; the model&#x27;s "
-        f"the threshold accepts {measures['true_positive_rate']:.0%} of known "
+        f"threshold accepts {measures['true_positive_rate']:.0%} of known "
         f"and {measures['false_positive_rate']:.0%} of unknown images.",
         f"OSCR curve of gamma, area {measures['oscr']:.3f}.",
         "Training over 2 epochs: loss from 2 to 1, accuracy 0.900 at the end.",
@@ -656,7 +656,7 @@ def test_page_without_a_threshold(rng, tmp_path):
     page = page_of(tmp_path, evaluation, dataset)
     assert "Known, taken for another class" in page
     assert "At the threshold" not in page
-    assert "nearest to the threshold" not in page
+    assert "nearest to the threshold shown" not in page
     assert "model's own" not in page
     assert '<button class="own" type="button">the median</button>' in page
 

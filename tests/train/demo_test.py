@@ -14,9 +14,11 @@ import PIL.Image
 import pytest
 from absl import flags
 
+from cac_tf import OpenSetClassifier
 from cac_tf import lazy
 from cac_tf.train import cac_demo
 from tests.conftest import ROOT
+from tests.conftest import class_names
 from tests.conftest import small_classifier
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -78,8 +80,7 @@ def test_models_that_cannot_be_shown(saved, tmp_path, trained_pictures):
         cac_demo.page_of(parsed("--model=nowhere"))
     with pytest.raises(ValueError, match="folder without model.keras"):
         cac_demo.page_of(parsed(f"--model={tmp_path}"))
-    vectors = small_classifier()
-    vectors.build((None, 5))
+    vectors = OpenSetClassifier(small_classifier(), class_names(3))
     with pytest.raises(ValueError, match="only images of 1 or 3 channels"):
         cac_demo.page_of(parsed(f"--model={saved(vectors)}"))
     images = trained_pictures[0].with_score("gamma")
