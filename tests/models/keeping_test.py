@@ -300,7 +300,8 @@ def test_settings_of_a_score_are_kept(tmp_path):
 def test_a_file_in_another_process(backend, tmp_path):
     """And on the other backend, without custom objects."""
     code = f"""
-        import cac_tf.models, keras, numpy as np
+        from cac_tf import OpenSetClassifier
+        import keras, numpy as np
         x = np.load("x.npy")
         for name in {[f"{n}{b:d}" for n, b in KINDS]}:
             model = keras.saving.load_model(name + ".keras")
@@ -311,10 +312,11 @@ def test_a_file_in_another_process(backend, tmp_path):
         model, x, _ = kept((name, by_class))
         model.save(tmp_path / f"{name}{by_class:d}.keras")
     np.save(tmp_path / "x.npy", x)
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
         cwd=tmp_path,
-        env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": path},
         check=True,
     )
     for name, by_class in KINDS:
