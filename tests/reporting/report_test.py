@@ -500,7 +500,7 @@ def test_a_printed_page_has_what_paper_can_show(rng, tmp_path):
         found = in_chromium(page, media="print", scheme="dark", width=width)
         assert found["isShown"] == {
             "button": False,
-            "#threshold": False,
+            "#threshold-slider": False,
             ".tiles": True,
             ".answers": True,
             ".figures img": True,
