@@ -169,8 +169,15 @@ class ScoredClassifier(keras.Model):
         return [*centers, *(getattr(self, name) for name in names)]
 
     @property
-    def statistics(self) -> dict[str, Tensor]:
-        """The statistics of the score, float32 tensors by name."""
+    def statistics(self) -> dict[str, np.ndarray]:
+        """The statistics of the score, float32 arrays by name."""
+        # (Copies: JAX gives the memory of weights away in `predict`.)
+        return {
+            name: np.array(ops.convert_to_numpy(value))
+            for name, value in self._statistics().items()
+        }
+
+    def _statistics(self):
         return {
             name: ops.convert_to_tensor(getattr(self, f"statistic_{name}"))
             for name in self._names_of_statistics
@@ -180,7 +187,7 @@ class ScoredClassifier(keras.Model):
     def centers(self) -> np.ndarray:
         """(N, D) float32 array: the class centers."""
         if self.class_centers is not None:
-            return ops.convert_to_numpy(self.class_centers)
+            return np.array(ops.convert_to_numpy(self.class_centers))
         shape = (len(self.class_names), self.network.width)
         return np.float32(self.magnitude) * np.eye(*shape, dtype="float32")
 
@@ -268,7 +275,8 @@ class ScoredClassifier(keras.Model):
             "distances": distances,
             "gamma": rejection_scores(distances),
         }
-        values, statistics = self.score.arguments_of(outputs), self.statistics
+        values = self.score.arguments_of(outputs)
+        statistics = self._statistics()
         outputs["unknown_score"] = self.score(*values, **statistics)
         outputs["predicted_class_id"] = self.score.predicted_class(
             outputs, **statistics

@@ -197,6 +197,17 @@ def test_a_bank_of_another_size_is_refused(tmp_path):
         other.load_weights(tmp_path / "knn.weights.h5")
 
 
+def test_statistics_and_centers_outlive_a_prediction():
+    """JAX gives the memory of weights away."""
+    model, x, _ = kept(("vim", True))
+    statistics, centers = model.statistics, model.centers
+    model.predict(x, verbose=0)
+    model.predict_scores(x)
+    np.testing.assert_array_equal(model.centers, centers)
+    for name, value in model.statistics.items():
+        np.testing.assert_array_equal(statistics[name], value)
+
+
 def test_statistics_of_another_score_are_refused():
     model, *_ = kept(("vim", True))
     with pytest.raises(ValueError, match="not the statistics of.*'knn'"):
