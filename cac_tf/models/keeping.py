@@ -133,7 +133,7 @@ class Kept(keras.Model):
             else list(self.class_centers.shape),
             "statistics": {
                 name: list(value.shape)
-                for name, value in self.statistics.items()
+                for name, value in self._statistics().items()
             },
             "features_layer": self.network.features_layer,
             "tta": self.tta,

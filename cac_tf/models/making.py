@@ -18,6 +18,7 @@ from cac_tf.models.inputs import check_takes_one_array
 from cac_tf.models.network import Network
 from cac_tf.models.prediction import Predictor
 from cac_tf.scores.fitting import Fitting
+from cac_tf.scores.score import OF_CENTERS
 from cac_tf.scores.score import Context
 
 # Both reject what is far from all known inputs; scores that look only at the
@@ -73,9 +74,7 @@ def from_classifier(
         check_logits(network, len(class_names), width)
     score = default_score(network) if score is None else score
     score = score_rules.get(score)
-    for name in score.READS:
-        if name not in ("distances", "gamma"):
-            network.require_output(name, f"The score {score.name!r}")
+    require_outputs_for(score, network, len(class_names))
     context = Context(tuple(class_names), network.last_layer)
     of_score = score_data
     if of_score is None and score.WANTS_HELD_OUT_DATA:
@@ -100,13 +99,12 @@ def from_classifier(
         "centers": centers,
         "features_layer": features_layer,
         "input_shape": shape,
+        "is_shared": made is None,
     }
     statistics, problems = found.statistics, found.problems
     if not is_one_pass:
         # A score may read the distances to the centers.
-        scored = cls(
-            network.classifier, class_names, **of_classifier, is_shared=True
-        )
+        scored = cls(network.classifier, class_names, **of_classifier)
         inputs, y = data if of_score is None else _pair(of_score)
         statistics, problems = scored.fit_scores([score], inputs, y, batch_size)
     if problems:
@@ -118,12 +116,23 @@ def from_classifier(
         **of_classifier,
         statistics=statistics[score.name],
         tta=tta,
-        is_shared=made is None,
     )
     if validation_data is not None:
         known, y = _pair(validation_data)
         model.calibrate(known, y, true_positive_rate=_TRUE_POSITIVE_RATE)
     return model
+
+
+def require_outputs_for(score, network, num_classes):
+    """Raises ValueError unless a network gives all that a score reads."""
+    for name in score.READS:
+        if name not in OF_CENTERS:
+            network.require_output(name, f"The score {score.name!r}")
+    if score.NEEDS_A_LOGIT_OF_EACH_CLASS and network.width < num_classes:
+        raise ValueError(
+            f"The score {score.name!r} needs a logit of each class; the "
+            f"classifier gives {network.width} for {num_classes} classes."
+        )
 
 
 def learn(predictor, data, context, scores, batch_size):

@@ -31,10 +31,8 @@ from cac_tf.models.copying import fingerprint
 from cac_tf.models.inputs import InputKind
 from cac_tf.models.network import Network
 from cac_tf.scores import Score
+from cac_tf.scores.score import OF_CENTERS
 from cac_tf.scores.score import Context
-
-# What is added to the outputs of the network, before the score.
-OF_CENTERS = ("distances", "gamma")
 
 
 class ScoredClassifier(keras.Model):
@@ -227,15 +225,7 @@ class ScoredClassifier(keras.Model):
 
     def require_outputs_for(self, score: Score) -> None:
         """Raises ValueError unless there is all that a score reads."""
-        for name in score.READS:
-            if name not in OF_CENTERS:
-                self.network.require_output(name, f"The score {score.name!r}")
-        width, num_classes = self.network.width, len(self.class_names)
-        if score.NEEDS_A_LOGIT_OF_EACH_CLASS and width < num_classes:
-            raise ValueError(
-                f"The score {score.name!r} needs a logit of each class; the "
-                f"classifier gives {width} for {num_classes} classes."
-            )
+        making.require_outputs_for(score, self.network, len(self.class_names))
 
     # ---- from outputs of the network to scores ----------------------------
 

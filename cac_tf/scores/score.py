@@ -22,7 +22,7 @@ from cac_tf.layers.open_set_decision import nearest_class
 from cac_tf.scores.registry import find
 
 # Outputs of the classifier that are small for the class of an input.
-_OF_CENTERS = ("distances", "gamma")
+OF_CENTERS = ("distances", "gamma")
 
 
 class LastLayer(typing.NamedTuple):
@@ -186,7 +186,7 @@ class Score:
     @property
     def reads_distances(self) -> bool:
         """Whether the score depends on the centers."""
-        return bool(set(_OF_CENTERS) & set(self.READS))
+        return bool(set(OF_CENTERS) & set(self.READS))
 
     def arguments_of(self, outputs: Outputs) -> list[Tensor]:
         """The arguments of a call, from a classifier's outputs by name."""
@@ -204,7 +204,7 @@ class Score:
             **statistics: of the score.
         """
         for name in self.READS:
-            if name in _OF_CENTERS:
+            if name in OF_CENTERS:
                 return nearest_class(outputs[name])
         return class_of_logits(outputs["logits"], outputs["distances"])
 
