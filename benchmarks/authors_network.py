@@ -28,7 +28,10 @@ from torch import nn
 
 from cac_tf import atomic_files
 from cac_tf import data
-from cac_tf import experiments
+from cac_tf.data.sources.benchmark_sets import BenchmarkImages
+from cac_tf.experiments.environment import environment
+from cac_tf.experiments.released_weights import data_of_released_weights
+from cac_tf.experiments.released_weights import find_released_weights
 
 RESULT = pathlib.Path(__file__).parent / "results" / "authors_network.json"
 DATASETS = ("mnist", "cifar10", "cifar+10", "cifar+50")
@@ -142,7 +145,7 @@ def measure_dataset(path, name, dataset):
     Class means are over the training images as they are; the authors' code
     adds their mirror images for the sets that are trained with flips.
     """
-    mean, std = data.BenchmarkImages(name).source_statistics(dataset.class_ids)
+    mean, std = BenchmarkImages(name).source_statistics(dataset.class_ids)
     model = network(path)
 
     def logits(part):
@@ -171,17 +174,15 @@ def main():
             key = f"{name} {trial}"
             if key in found:
                 continue
-            path = experiments.find_released_weights(
-                given.weights, name, "cac", trial
-            )
+            path = find_released_weights(given.weights, name, "cac", trial)
             dataset = data.load_open_set_dataset(
-                experiments.data_of_released_weights(name, trial)
+                data_of_released_weights(name, trial)
             )
             found[key] = measure_dataset(path, name, dataset)
             result = {
                 "runs": found,
                 "torch": torch.__version__,
-                "environment": experiments.environment(),
+                "environment": environment(),
             }
             atomic_files.write_json(RESULT, result)
             print(key, found[key], flush=True)

@@ -29,8 +29,14 @@ from scipy import stats
 
 from cac_tf import atomic_files
 from cac_tf import scores
-from cac_tf.experiments import environment
-from cac_tf.scores import LastLayer
+from cac_tf.experiments.environment import environment
+from cac_tf.scores.energy import Energy
+from cac_tf.scores.entropy import Entropy
+from cac_tf.scores.max_logit import MaxLogit
+from cac_tf.scores.max_softmax import MaxSoftmax
+from cac_tf.scores.relative_mahalanobis import RelativeMahalanobis
+from cac_tf.scores.score import LastLayer
+from cac_tf.scores.she import SHE
 
 RESULT = pathlib.Path(__file__).parent / "results" / "beside_pytorch_ood.json"
 _CLASSES = 10
@@ -107,12 +113,12 @@ def pairs(data):
             in_our_units=lambda values: 2.0 * rows * values,
         ),
         "relative_mahalanobis": Pair(
-            scores.RelativeMahalanobis,
+            RelativeMahalanobis,
             lambda: detector.RMD(None),
             in_our_units=None,
         ),
         "relative_mahalanobis, no shrinkage": Pair(
-            lambda: scores.RelativeMahalanobis(shrinkage=None),
+            lambda: RelativeMahalanobis(shrinkage=None),
             lambda: detector.RMD(None),
             in_our_units=lambda values: rows * values,
         ),
@@ -125,7 +131,7 @@ def pairs(data):
             lambda: scores.NNGuide(10, _BANK),
             lambda: detector.NNGuide(None, head, 10),
         ),
-        "she": Pair(scores.SHE, lambda: detector.SHE(None, head)),
+        "she": Pair(SHE, lambda: detector.SHE(None, head)),
         "openmax": Pair(
             lambda: scores.OpenMax(tail_size=25),
             lambda: detector.OpenMax(None),
@@ -139,22 +145,16 @@ def pairs(data):
             # Theirs is a mean over the classes.
             lambda values: _CLASSES * values,
         ),
-        "energy": Pair(
-            scores.Energy, lambda: detector.EnergyBased(None), "logits"
-        ),
+        "energy": Pair(Energy, lambda: detector.EnergyBased(None), "logits"),
         "max_softmax": Pair(
-            scores.MaxSoftmax,
+            MaxSoftmax,
             lambda: detector.MaxSoftmax(None),
             "logits",
             # Ours is in [0, 1].
             lambda values: 1.0 + values,
         ),
-        "max_logit": Pair(
-            scores.MaxLogit, lambda: detector.MaxLogit(None), "logits"
-        ),
-        "entropy": Pair(
-            scores.Entropy, lambda: detector.Entropy(None), "logits"
-        ),
+        "max_logit": Pair(MaxLogit, lambda: detector.MaxLogit(None), "logits"),
+        "entropy": Pair(Entropy, lambda: detector.Entropy(None), "logits"),
     }
 
 

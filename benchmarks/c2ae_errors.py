@@ -19,8 +19,8 @@ from finished_run import read_run
 from keep_run import RESULTS
 
 from cac_tf import atomic_files
-from cac_tf import experiments
 from cac_tf import metrics
+from cac_tf.experiments.environment import environment
 
 RESULT = RESULTS / "c2ae_errors.json"
 OUTPUT = "reconstruction_errors"
@@ -73,7 +73,7 @@ def main():
         name: round(float(value), 4) if np.isscalar(value) else value
         for name, value in result.items()
     }
-    result["environment"] = experiments.environment()
+    result["environment"] = environment()
     atomic_files.write_json(RESULT, result)
     print(RESULT.read_text(encoding="utf-8"))
 

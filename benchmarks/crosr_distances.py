@@ -24,18 +24,19 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from cac_tf import atomic_files
-from cac_tf import experiments
 from cac_tf import metrics
 from cac_tf import scores
+from cac_tf.experiments.environment import environment
+from cac_tf.scores.latent_openmax import LatentOpenMax
 
 RESULT = RESULTS / "crosr_distances.json"
 OUTPUTS = ("logits", "latents")
 DRAWN = ("reconstruction", "pixels")
 RULES = {
-    "eucos, shift 1": scores.LatentOpenMax(),
-    "eucos, shift 0.1": scores.LatentOpenMax(shift=0.1),
-    "eucos, shift 0.01": scores.LatentOpenMax(shift=0.01),
-    "euclidean, shift 1": scores.LatentOpenMax(distance="euclidean"),
+    "eucos, shift 1": LatentOpenMax(),
+    "eucos, shift 0.1": LatentOpenMax(shift=0.1),
+    "eucos, shift 0.01": LatentOpenMax(shift=0.01),
+    "euclidean, shift 1": LatentOpenMax(distance="euclidean"),
     "logits alone, shift 1": scores.OpenMax(),
 }
 
@@ -157,7 +158,7 @@ def main():
                     round(float(part.mean()), 5) for part in errors
                 ],
             },
-            "environment": experiments.environment(),
+            "environment": environment(),
         },
     )
     print(RESULT.read_text(encoding="utf-8"))

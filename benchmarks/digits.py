@@ -19,8 +19,8 @@ from cac_tf.data import load_open_set_dataset
 from cac_tf.experiments.environment import environment
 from cac_tf.experiments.evaluation import evaluate
 from cac_tf.methods.known_data import open_set_classifier
-from cac_tf.training import Runtime
-from cac_tf.training import TrainingRun
+from cac_tf.training.run import TrainingRun
+from cac_tf.training.runtime import Runtime
 
 RESULT = pathlib.Path(__file__).parent / "results" / "digits.json"
 TRIALS = range(5)

@@ -16,13 +16,13 @@ import numpy as np
 
 from cac_tf import atomic_files
 from cac_tf import methods
-from cac_tf import scores
 from cac_tf.data import load_open_set_dataset
 from cac_tf.experiments.environment import environment
 from cac_tf.experiments.evaluation import evaluate
 from cac_tf.experiments.score_choice import choose_score
-from cac_tf.training import Runtime
-from cac_tf.training import TrainingRun
+from cac_tf.scores.registry import common_names
+from cac_tf.training.run import TrainingRun
+from cac_tf.training.runtime import Runtime
 
 RESULT = pathlib.Path(__file__).parent / "results" / "digits_scores.json"
 METHODS = ("cac", "cross_entropy")
@@ -43,7 +43,7 @@ def run_trial(name, trial):
     with tempfile.TemporaryDirectory() as folder:
         run = TrainingRun(Runtime(SEED), folder)
         model = method.train(dataset, recipe, run)
-    metrics = evaluate(model, dataset, name, scores.common_names()).metrics
+    metrics = evaluate(model, dataset, name, common_names()).metrics
     return {
         "scores": metrics["scores"],
         "microseconds_per_image": metrics["microseconds_per_image"],

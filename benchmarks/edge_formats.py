@@ -20,12 +20,12 @@ from cac_tf import atomic_files
 from cac_tf import methods
 from cac_tf.data import load_open_set_dataset
 from cac_tf.experiments.environment import environment
-from cac_tf.export import write_litert
-from cac_tf.export import write_onnx
+from cac_tf.export.edge_formats import write_litert
+from cac_tf.export.edge_formats import write_onnx
 from cac_tf.methods.known_data import open_set_classifier
 from cac_tf.metrics import auroc
-from cac_tf.training import Runtime
-from cac_tf.training import TrainingRun
+from cac_tf.training.run import TrainingRun
+from cac_tf.training.runtime import Runtime
 
 RESULT = pathlib.Path(__file__).parent / "results" / "edge_formats.json"
 TRIALS = range(5)

@@ -4,15 +4,16 @@
 import numpy as np
 
 from cac_tf import data
-from cac_tf import experiments
-from cac_tf.models import load_model
+from cac_tf.experiments.run_folder import RunFolder
+from cac_tf.experiments.run_folder import read_config
+from cac_tf.models.saving import load_model
 
 
 def read_run(path):
     """Settings, `data.OpenSetDataset` and model of a run, by its folder."""
-    settings = experiments.read_config(path)["settings"]
+    settings = read_config(path)["settings"]
     dataset = data.load_open_set_dataset(**settings["data"])
-    model = load_model(experiments.RunFolder(path).file("model.keras"))
+    model = load_model(RunFolder(path).file("model.keras"))
     return settings, dataset, model
 
 

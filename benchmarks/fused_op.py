@@ -54,8 +54,8 @@ def tensorflow_variants(logits, labels):
     """Functions that compute the mean loss and its gradient."""
     import tensorflow as tf
 
-    from cac_tf.losses import cac_loss
     from cac_tf.losses import cac_loss_from_logits
+    from cac_tf.losses.cac import cac_loss
 
     z, y = tf.constant(logits), tf.constant(labels)
     anchors = 10.0 * tf.eye(logits.shape[1])

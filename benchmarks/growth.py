@@ -29,7 +29,9 @@ from cac_tf import layers
 from cac_tf import losses
 from cac_tf import metrics
 from cac_tf import scores
-from cac_tf.experiments import environment
+from cac_tf.data.open_set_dataset import stratified_split
+from cac_tf.experiments.environment import environment
+from cac_tf.layers.anchored_distance import dense_distances
 from cac_tf.scores.fitting import Fitting
 from cac_tf.scores.score import Context
 from cac_tf.scores.score import KnownBatch
@@ -82,7 +84,7 @@ def distances_to_means(rng, classes):
     logits = rng.standard_normal((BATCH, classes), "float32")
     means = rng.standard_normal((classes, classes), "float32")
     logits, means = map(keras.ops.convert_to_tensor, (logits, means))
-    return _compiled(lambda: layers.dense_distances(logits, means))
+    return _compiled(lambda: dense_distances(logits, means))
 
 
 def adding_to_class_means(rng, classes):
@@ -132,7 +134,7 @@ def split(rng, count):
     examples = data.Examples(
         np.zeros((count, 1), "uint8"), rng.integers(0, 10, count)
     )
-    return lambda: data.stratified_split(examples, 0.2, seed=0)
+    return lambda: stratified_split(examples, 0.2, seed=0)
 
 
 def _fitting(name, rng, width, rows=2048, classes=10):

@@ -18,7 +18,7 @@ from cac_tf import atomic_files
 from cac_tf.experiments.run_folder import RunFolder
 from cac_tf.experiments.run_folder import read_config
 from cac_tf.experiments.run_folder import read_metrics
-from cac_tf.training import TrainingRecord
+from cac_tf.training.loop import TrainingRecord
 
 RESULTS = pathlib.Path(__file__).parent / "results"
 

@@ -30,7 +30,8 @@ import numpy as np
 import PIL.Image
 
 from cac_tf import atomic_files
-from cac_tf.experiments import environment
+from cac_tf.data.streamed_images import StreamedImages
+from cac_tf.experiments.environment import environment
 
 RESULT = pathlib.Path(__file__).parent / "results" / "large_data.json"
 _COUNTS = {"records": 1_000_000, "folder": 100_000}
@@ -94,9 +95,9 @@ def start(kind, folder):
     from cac_tf import methods
     from cac_tf.cores import usable_cores
     from cac_tf.experiments.run_folder import data_summary
-    from cac_tf.training import Runtime
-    from cac_tf.training import TrainingRun
     from cac_tf.training.batches import Batches
+    from cac_tf.training.run import TrainingRun
+    from cac_tf.training.runtime import Runtime
 
     dataset = data.load_open_set_dataset(
         kind,
@@ -142,7 +143,7 @@ def start(kind, folder):
     bare = len(contents) / (time.perf_counter() - began)
     return {
         "images": sum(dataset.counts.values()),
-        "is streamed": isinstance(images, data.StreamedImages),
+        "is streamed": isinstance(images, StreamedImages),
         "seconds to load": loaded,
         "seconds to the first step": first_step,
         "peak bytes before the step": before_the_step,

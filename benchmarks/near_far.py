@@ -22,9 +22,13 @@ import tempfile
 from cac_tf import atomic_files
 from cac_tf import experiments
 from cac_tf.data import load_open_set_dataset
-from cac_tf.data import load_unknown_images
+from cac_tf.data.unknown_data import load_unknown_images
+from cac_tf.experiments.environment import environment
+from cac_tf.experiments.released_weights import data_of_released_weights
+from cac_tf.experiments.released_weights import find_released_weights
+from cac_tf.experiments.released_weights import import_weights
 from cac_tf.methods.known_data import open_set_classifier
-from cac_tf.models import load_model
+from cac_tf.models.saving import load_model
 
 RESULT = pathlib.Path(__file__).parent / "results" / "near_far.json"
 SCORES = ("gamma", "max_logit", "max_softmax", "energy", "vim", "knn")
@@ -39,12 +43,10 @@ def measure(weights, dataset_name, method, sources):
         method: "cac" or "cross_entropy".
         sources: dict from a name to a source of `load_unknown_images`.
     """
-    checkpoint = experiments.find_released_weights(
-        weights, dataset_name, method, 0
-    )
-    options = experiments.data_of_released_weights(dataset_name, 0)
+    checkpoint = find_released_weights(weights, dataset_name, method, 0)
+    options = data_of_released_weights(dataset_name, 0)
     with tempfile.TemporaryDirectory() as folder:
-        _, path = experiments.import_weights(checkpoint, options, folder)
+        _, path = import_weights(checkpoint, options, folder)
         model = load_model(path)
     dataset = load_open_set_dataset(options)
     model = open_set_classifier(
@@ -113,7 +115,7 @@ def main():
             found[key] = measure(given.weights, dataset_name, method, others)
             atomic_files.write_json(
                 RESULT,
-                {"runs": found, "environment": experiments.environment()},
+                {"runs": found, "environment": environment()},
             )
             print(key, found[key], flush=True)
 

@@ -25,7 +25,7 @@ from pyarrow import parquet
 
 from cac_tf import OpenSetClassifier
 from cac_tf import atomic_files
-from cac_tf.experiments import environment
+from cac_tf.experiments.environment import environment
 
 RESULT = pathlib.Path(__file__).parent / "results" / "predict_memory.json"
 _ROWS = (100_000, 1_000_000)

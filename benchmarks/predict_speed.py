@@ -31,7 +31,7 @@ from pyarrow import parquet
 from cac_tf import OpenSetClassifier
 from cac_tf import atomic_files
 from cac_tf import batch
-from cac_tf.experiments import environment
+from cac_tf.experiments.environment import environment
 from cac_tf.models import networks
 
 RESULT = pathlib.Path(__file__).parent / "results" / "predict_speed.json"

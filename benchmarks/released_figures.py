@@ -16,7 +16,8 @@ from digits_paper import ROOT
 from digits_paper import run
 from keep_run import RESULTS
 
-from cac_tf import reporting
+from cac_tf.reporting.figures import write_png
+from cac_tf.reporting.paper_figures import bars_figure
 
 KEPT = RESULTS / "released_figures"
 DATASETS = ("mnist", "cifar10", "cifar+10", "cifar+50")
@@ -29,7 +30,7 @@ def accuracy_figure(accuracies):
         {**dict(zip(names, values, strict=True)), "variant": None}
         for values in accuracies
     ]
-    return reporting.bars_figure(rows, "accuracy")
+    return bars_figure(rows, "accuracy")
 
 
 def released_accuracies():
@@ -46,7 +47,7 @@ def main(weights):
     """Draws both figures."""
     KEPT.mkdir(parents=True, exist_ok=True)
     figure = accuracy_figure(released_accuracies())
-    reporting.write_png(KEPT / "figure_3.png", figure)
+    write_png(KEPT / "figure_3.png", figure)
     run(
         [
             "--figure=2",

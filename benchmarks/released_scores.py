@@ -27,21 +27,23 @@ from absl import app
 from absl import flags
 
 from cac_tf import atomic_files
-from cac_tf import experiments
 from cac_tf import scores
 from cac_tf.data import load_open_set_dataset
 from cac_tf.experiments.environment import environment
 from cac_tf.experiments.evaluation import evaluate
 from cac_tf.experiments.evaluation import fitted_scores
-from cac_tf.layers import anchored_distances
-from cac_tf.layers import rejection_scores
+from cac_tf.experiments.released_weights import data_of_released_weights
+from cac_tf.experiments.released_weights import find_released_weights
+from cac_tf.experiments.released_weights import import_weights
+from cac_tf.layers.anchored_distance import anchored_distances
+from cac_tf.layers.rejection_score import rejection_scores
 from cac_tf.methods.known_data import open_set_classifier
 from cac_tf.metrics import accuracy
 from cac_tf.metrics import aupr
 from cac_tf.metrics import auroc
 from cac_tf.metrics import bhattacharyya
 from cac_tf.metrics import fpr_at_tpr
-from cac_tf.models import load_model
+from cac_tf.models.saving import load_model
 
 RESULT = pathlib.Path(__file__).parent / "results" / "released_scores.json"
 # By the set whose weights are read: the sets with its known classes.
@@ -69,8 +71,8 @@ _BINS = (5, 10, 20, 30, 50, 100, 200, 500, 1000)
 
 def imported(path, dataset, folder, trial=0):
     """The released model of a data set, and the data set."""
-    options = experiments.data_of_released_weights(dataset, trial)
-    _, model = experiments.import_weights(path, options, folder)
+    options = data_of_released_weights(dataset, trial)
+    _, model = import_weights(path, options, folder)
     return load_model(model), load_open_set_dataset(options)
 
 
@@ -220,9 +222,7 @@ def measured_columns(name, training, trial, missing):
     Raises:
         ValueError: the folder does not have it.
     """
-    path = experiments.find_released_weights(
-        _WEIGHTS.value, name, training, trial
-    )
+    path = find_released_weights(_WEIGHTS.value, name, training, trial)
     with tempfile.TemporaryDirectory() as folder:
         model, dataset = imported(path, name, folder, trial)
     model, rules = fitted(model, dataset, set.union(*missing.values()))
@@ -230,7 +230,7 @@ def measured_columns(name, training, trial, missing):
     for column, names in missing.items():
         dataset_name = column.removesuffix(_TWO_VIEWS)
         if dataset_name != name:
-            options = experiments.data_of_released_weights(dataset_name, trial)
+            options = data_of_released_weights(dataset_name, trial)
             dataset = load_open_set_dataset(options)
         columns[column] = measure(
             model,

@@ -27,6 +27,7 @@ import PIL.Image
 import cac_tf
 from cac_tf import atomic_files
 from cac_tf.experiments.environment import environment
+from cac_tf.models.image_classifier import image_parts
 
 FOLDER = pathlib.Path(__file__).parent
 SOURCE = FOLDER / "serving_latency.cc"
@@ -57,7 +58,7 @@ def build(source, program):
 def classifier(num_classes):
     """The benchmark's network, untrained, with class means for centers."""
     keras.utils.set_random_seed(0)
-    parts = cac_tf.models.image_parts(
+    parts = image_parts(
         (32, 32, 3),
         [0.5] * 3,
         [0.25] * 3,

@@ -17,8 +17,11 @@ from released_figures import accuracy_figure
 from training_queue import KEPT
 from training_queue import reported
 
-from cac_tf import experiments
-from cac_tf import reporting
+from cac_tf.experiments.benchmark import arrays_of
+from cac_tf.experiments.run_folder import read_config
+from cac_tf.reporting.figures import write_png
+from cac_tf.reporting.paper_figures import distances_figure
+from cac_tf.reporting.paper_figures import lines_figure
 
 _METHODS = ("cac", "cross_entropy")
 
@@ -45,9 +48,9 @@ def distances_figures(runs):
             by_dataset.setdefault(run.dataset, []).append(run)
     figures = {}
     for dataset, first in by_dataset.items():
-        arrays = experiments.arrays_of(first)
+        arrays = arrays_of(first)
         if len(arrays) == len(first):
-            figures[dataset] = reporting.distances_figure(
+            figures[dataset] = distances_figure(
                 {(dataset, run.method): arrays[run] for run in first}
             )
     return figures
@@ -94,7 +97,7 @@ def keep_reports(runs):
         for (_, run), which in ((trials[-1], "best"), (trials[0], "worst")):
             if run.folder.is_finished and len(trials) > 1:
                 page = pathlib.Path(run.folder.file("report.html")).read_text()
-                settings = experiments.read_config(run.path)["settings"]
+                settings = read_config(run.path)["settings"]
                 model = settings.get("model")  # Of a shared one.
                 if model is not None:
                     page = page.replace(model, without_machine(model))
@@ -105,15 +108,15 @@ def main():
     """Draws and copies all."""
     runs = trained()
     for dataset, figure in distances_figures(runs).items():
-        reporting.write_png(KEPT / f"figure_2_{dataset}.png", figure)
+        write_png(KEPT / f"figure_2_{dataset}.png", figure)
     accuracies = (
         (run.dataset, run.method, run.trial, kept["metrics"]["accuracy"])
         for run, kept in runs.values()
     )
-    reporting.write_png(KEPT / "figure_3.png", accuracy_figure(accuracies))
+    write_png(KEPT / "figure_3.png", accuracy_figure(accuracies))
     if lines := learning_curves(runs):
-        figure = reporting.lines_figure(lines, "minutes of training")
-        reporting.write_png(KEPT / "learning_curves.png", figure)
+        figure = lines_figure(lines, "minutes of training")
+        write_png(KEPT / "learning_curves.png", figure)
     keep_reports(runs)
 
 

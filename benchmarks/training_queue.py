@@ -33,7 +33,10 @@ from keep_run import keep
 from cac_tf import atomic_files
 from cac_tf import data
 from cac_tf import experiments
+from cac_tf.experiments.benchmark_plan import BenchmarkRun
+from cac_tf.experiments.benchmark_plan import configurations
 from cac_tf.experiments.environment import bfloat16_is_slow
+from cac_tf.experiments.score_choice import choose_score
 
 RUNS = pathlib.Path(__file__).parent.parent / "runs" / "training"
 KEPT = RESULTS / "training"
@@ -130,7 +133,7 @@ def reported():
             sweep={field: (value,) for field, value in recipe.items()},
         )
         are_classifiers = CLASSIFIERS.issuperset(methods)
-        configs = experiments.configurations(
+        configs = configurations(
             runs,
             scores="all" if are_classifiers else None,
             precision=PRECISION,
@@ -153,9 +156,7 @@ def search(name, method="cac", **recipe):
         precision=PRECISION,
     )
     name = f"search_{name}"
-    run = experiments.BenchmarkRun(
-        "cifar10", "custom", method, 0, str(RUNS / name)
-    )
+    run = BenchmarkRun("cifar10", "custom", method, 0, str(RUNS / name))
     return {name: (run, config)}
 
 
@@ -177,7 +178,7 @@ def queue():
 def chosen_by_known_data(trained):
     """Name of the score that is chosen for the model of a run."""
     _, known, model = read_run(trained.path)
-    score, *_ = experiments.choose_score(model, known)
+    score, *_ = choose_score(model, known)
     return score.name
 
 

@@ -25,6 +25,8 @@ import time
 
 import numpy as np
 
+from cac_tf.models.image_classifier import image_parts
+
 BATCH, NUM_CLASSES, SIZE = 128, 6, 32
 WARM_UP, STEPS, ROUNDS = 2, 3, 8
 RESULTS = pathlib.Path(__file__).parent / "results"
@@ -81,7 +83,7 @@ def keras_step(precision, options):
     augmentation = None
     if "augmentation" in options:
         augmentation = cac_tf.layers.AffineAugmentation(0.8, 0.5, 10.0)
-    parts = cac_tf.models.image_parts(
+    parts = image_parts(
         (SIZE, SIZE, 3),
         [0.5] * 3,
         [0.25] * 3,

@@ -23,8 +23,9 @@ from keep_run import keep
 
 from cac_tf import atomic_files
 from cac_tf import experiments
-from cac_tf import models
-from cac_tf import reporting
+from cac_tf.models.saving import load_model
+from cac_tf.reporting.figures import write_png
+from cac_tf.reporting.paper_figures import logit_spaces_figure
 
 RUNS = pathlib.Path(__file__).parent.parent / "runs" / "vehicles_animals"
 METHODS, SEEDS = ("cac", "cross_entropy"), (0, 1, 2)
@@ -61,7 +62,7 @@ def configuration(method, seed):
 
 def logit_space(run):
     """What `reporting.logit_spaces_figure` draws of a finished run."""
-    model = models.load_model(run / "model.keras")
+    model = load_model(run / "model.keras")
     with np.load(run / "scores.npz") as arrays:
         return {
             **arrays,
@@ -83,10 +84,10 @@ def main():
             print(name, flush=True)
     drawn = {method: RUNS / f"{method}_seed0" for method in METHODS}
     if all((run / "scores.npz").exists() for run in drawn.values()):
-        figure = reporting.logit_spaces_figure(
+        figure = logit_spaces_figure(
             {method: logit_space(run) for method, run in drawn.items()}
         )
-        reporting.write_png(str(RESULTS / "figure_1.png"), figure)
+        write_png(str(RESULTS / "figure_1.png"), figure)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 from . import batch as batch
 from . import data as data
 from . import decision as decision
-from . import demo as demo
 from . import experiments as experiments
 from . import export as export
 from . import layers as layers

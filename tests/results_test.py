@@ -14,6 +14,9 @@ from absl import flags
 
 from cac_tf import experiments
 from cac_tf.data import Examples
+from cac_tf.experiments.released_weights import find_released_weights
+from cac_tf.experiments.run_folder import RunFolder
+from cac_tf.experiments.run_folder import read_metrics
 from cac_tf.train import cac_import_weights
 from tests.conftest import ROOT
 from tests.conftest import load_benchmark
@@ -77,7 +80,7 @@ def test_the_numbers_of_a_run_are_kept(tmp_path):
     assert finished["history"] == history
     assert len(history) == 2
     assert on_the_way["history"] == history[:1]
-    assert finished["metrics"] == experiments.read_metrics(run)
+    assert finished["metrics"] == read_metrics(run)
     assert str(tmp_path) not in (tmp_path / "finished.json").read_text()
 
 
@@ -89,7 +92,7 @@ def test_no_paths_of_the_machine_are_kept(tmp_path):
         "data": {"dataset": str(tmp_path / "own.npz"), "data_dir": "/data"},
         "model": str(model),
     }
-    with experiments.RunFolder.open(tmp_path / "run", settings, {}) as folder:
+    with RunFolder.open(tmp_path / "run", settings, {}) as folder:
         metrics = pathlib.Path(folder.file("metrics.json"))
         content = {"format": experiments.FORMAT}
         content["dataset"] = settings["data"]["dataset"]
@@ -171,7 +174,7 @@ def test_released_weights_of_mnist(tmp_path):
     """
     benchmark = load_benchmark("released_scores")
     theirs = load_benchmark("authors_network")
-    checkpoint = experiments.find_released_weights(
+    checkpoint = find_released_weights(
         os.environ["CAC_TF_OFFICIAL_DIR"], "mnist", "cac", 0
     )
     model, dataset = benchmark.imported(checkpoint, "mnist", tmp_path)

@@ -13,8 +13,8 @@ import re
 
 from absl import flags
 
-from cac_tf import data
 from cac_tf.data import sources
+from cac_tf.data.sources.benchmark_sets import BENCHMARK_SETS
 
 ROOT = pathlib.Path(__file__).parent.parent
 FOLDER = ROOT / "completions"
@@ -83,7 +83,7 @@ else
 fi
 """
 _DATASETS = (
-    *data.BENCHMARK_SETS,
+    *BENCHMARK_SETS,
     # Those that are asked for by the name of their source.
     *(
         name

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-from .answers import COLUMNS as COLUMNS
 from .answers import FORMATS as FORMATS
 from .answers import Counts as Counts
 from .answers import answers_of as answers_of
@@ -7,10 +6,7 @@ from .answers import check_ending as check_ending
 from .answers import copy_by_answer as copy_by_answer
 from .answers import csv_rows as csv_rows
 from .answers import rows_file as rows_file
-from .classifier import Answer as Answer
 from .classifier import Classifier as Classifier
-from .inputs import Chunk as Chunk
-from .inputs import NpzArray as NpzArray
 from .inputs import ParquetRows as ParquetRows
 from .inputs import Photos as Photos
 from .inputs import TFRecords as TFRecords

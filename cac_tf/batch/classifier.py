@@ -296,8 +296,8 @@ def _of_saved_model(path):
 
 
 def _of_keras(path):
-    from cac_tf.export import graphs_and_description
-    from cac_tf.models import load_model
+    from cac_tf.export.saved_model import graphs_and_description
+    from cac_tf.models.saving import load_model
 
     graphs, description = graphs_and_description(load_model(path))
     return graphs.get, description

@@ -3,4 +3,12 @@
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__all__ = [
+    "DataOptions",
+    "Examples",
+    "OpenSetDataset",
+    "class_split",
+    "load_open_set_dataset",
+    "sources",
+]
+__getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,25 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 from . import sources as sources
-from .class_splits import ClassSplit as ClassSplit
 from .class_splits import class_split as class_split
 from .class_splits import has_class_split as has_class_split
-from .class_splits import split_families as split_families
 from .load import load_open_set_dataset as load_open_set_dataset
 from .open_set_dataset import Examples as Examples
 from .open_set_dataset import OpenSetDataset as OpenSetDataset
-from .open_set_dataset import make_open_set_dataset as make_open_set_dataset
-from .open_set_dataset import stratified_split as stratified_split
 from .options import DataOptions as DataOptions
-from .sources import DataSource as DataSource
-from .sources import LabelledParts as LabelledParts
 from .sources.benchmark_sets import BENCHMARK_SETS as BENCHMARK_SETS
 from .sources.benchmark_sets import BenchmarkImages as BenchmarkImages
-from .sources.digits import load_digits as load_digits
-from .sources.image_folder import load_image_folder as load_image_folder
 from .sources.npz_arrays import dump_arrays as dump_arrays
-from .sources.npz_arrays import load_npz_arrays as load_npz_arrays
-from .sources.npz_arrays import origin_of as origin_of
-from .sources.record_folder import load_record_folder as load_record_folder
-from .sources.tfds import load_tfds_images as load_tfds_images
-from .streamed_images import StreamedImages as StreamedImages
-from .unknown_data import load_unknown_images as load_unknown_images

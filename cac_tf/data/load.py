@@ -11,8 +11,8 @@ from cac_tf.data import class_splits
 from cac_tf.data.open_set_dataset import make_open_set_dataset
 from cac_tf.data.options import SOURCE_OPTIONS
 from cac_tf.data.options import DataOptions
-from cac_tf.data.sources import ClassChoice
-from cac_tf.data.sources import source_of
+from cac_tf.data.sources.source import ClassChoice
+from cac_tf.data.sources.source import source_of
 
 if TYPE_CHECKING:
     from cac_tf.data.open_set_dataset import OpenSetDataset

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from cac_tf import layers
 from cac_tf import lazy
 from cac_tf import metrics
 from cac_tf.arguments import as_float
+from cac_tf.data.channel_statistics import channel_statistics
 from cac_tf.data.fingerprint import fingerprint
 from cac_tf.data.pixel_scale import on_one_scale
 from cac_tf.labels import UNKNOWN
@@ -182,7 +182,7 @@ class OpenSetDataset:
     @functools.cached_property
     def channel_statistics(self) -> tuple[list[float], list[float]]:
         """Mean and std of the training images' channels, scale [0, 1]."""
-        return layers.channel_statistics(self.train.images)
+        return channel_statistics(self.train.images)
 
 
 def stratified_split(

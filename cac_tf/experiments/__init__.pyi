@@ -1,39 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-from .benchmark import State as State
 from .benchmark import arrays_of as arrays_of
 from .benchmark import run_benchmark as run_benchmark
 from .benchmark import state_of as state_of
-from .benchmark_plan import BenchmarkRun as BenchmarkRun
 from .benchmark_plan import configurations as configurations
 from .benchmark_plan import plan as plan
 from .compare import compare_runs as compare_runs
 from .config import ExperimentConfig as ExperimentConfig
 from .config import scores_named as scores_named
-from .environment import environment as environment
 from .evaluate_saved import SAME as SAME
 from .evaluate_saved import EvaluationConfig as EvaluationConfig
 from .evaluate_saved import evaluate_saved as evaluate_saved
-from .evaluate_saved import file_sha256 as file_sha256
-from .evaluation import Evaluation as Evaluation
 from .evaluation import evaluate as evaluate
 from .released_weights import (
     data_of_released_weights as data_of_released_weights,
 )
-from .released_weights import find_released_weights as find_released_weights
 from .released_weights import import_weights as import_weights
 from .released_weights import (
     parts_with_released_weights as parts_with_released_weights,
 )
-from .results_csv import collect_results as collect_results
 from .results_csv import read_results as read_results
-from .results_csv import write_results as write_results
 from .run_folder import FORMAT as FORMAT
 from .run_folder import RunFolder as RunFolder
-from .run_folder import RunFolderError as RunFolderError
-from .run_folder import data_summary as data_summary
 from .run_folder import read_config as read_config
-from .run_folder import read_metrics as read_metrics
-from .score_choice import choose_score as choose_score
 from .speed import estimated_seconds as estimated_seconds
-from .speed import images_per_second as images_per_second
 from .train import train as train

@@ -15,7 +15,7 @@ from cac_tf.experiments.config import ExperimentConfig
 from cac_tf.experiments.released_weights import data_of_released_weights
 from cac_tf.experiments.released_weights import find_released_weights
 from cac_tf.experiments.run_folder import RunFolder
-from cac_tf.methods import get as find_method
+from cac_tf.methods.method import get as find_method
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ from cac_tf import lazy
 from cac_tf import methods
 from cac_tf import scores as score_rules
 from cac_tf.data import DataOptions
-from cac_tf.data import origin_of
+from cac_tf.data.sources.npz_arrays import origin_of
 from cac_tf.registry import did_you_mean
 
 # Wrong settings are found before Keras is loaded.

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from cac_tf.training import Runtime
+from cac_tf.training.runtime import Runtime
 from cac_tf.version import __version__
 
 PROCESSORS = "/proc/cpuinfo"

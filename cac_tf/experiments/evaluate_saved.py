@@ -15,8 +15,8 @@ from cac_tf import scores as score_rules
 from cac_tf.annotations import Path
 from cac_tf.data import DataOptions
 from cac_tf.data import load_open_set_dataset
-from cac_tf.data import load_unknown_images
-from cac_tf.data.sources import source_of
+from cac_tf.data.sources.source import source_of
+from cac_tf.data.unknown_data import load_unknown_images
 from cac_tf.experiments.config import AUTO
 from cac_tf.experiments.config import compared_scores
 from cac_tf.experiments.config import scores_named
@@ -31,8 +31,8 @@ from cac_tf.experiments.score_choice import choose_score
 from cac_tf.hyperparameters import MAGNITUDE
 from cac_tf.methods.known_data import known_examples
 from cac_tf.methods.known_data import open_set_classifier
-from cac_tf.models import load_model
 from cac_tf.models.image_classifier import share_of_mirrored
+from cac_tf.models.saving import load_model
 
 # If neither the model nor the user says which threshold to use.
 _TRUE_POSITIVE_RATE = 0.95

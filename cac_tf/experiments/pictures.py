@@ -8,8 +8,8 @@ import numpy as np
 
 from cac_tf.reporting.sheets import Row
 from cac_tf.reporting.sheets import Sheet
-from cac_tf.training import PICTURES_IN_A_ROW
-from cac_tf.training import read_rows
+from cac_tf.training.pictures import PICTURES_IN_A_ROW
+from cac_tf.training.pictures import read_rows
 
 # The output of a model that is an image like its input, in [0, 1].
 RECONSTRUCTION = "reconstruction"

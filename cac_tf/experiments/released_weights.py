@@ -15,6 +15,7 @@ from cac_tf import layers
 from cac_tf import methods
 from cac_tf import models
 from cac_tf.annotations import Path
+from cac_tf.data.channel_statistics import channel_statistics
 from cac_tf.data.class_splits import SPLIT_NAMES
 from cac_tf.experiments.evaluate_saved import file_sha256
 from cac_tf.experiments.run_folder import RunFolder
@@ -209,7 +210,7 @@ def _statistics(options, dataset):
     if name in data.BENCHMARK_SETS and options.image_size is None:
         images = data.BenchmarkImages(name, options.data_dir)
         return images.source_statistics(dataset.class_ids)
-    return layers.channel_statistics(
+    return channel_statistics(
         np.concatenate([dataset.train.images[:], dataset.validation.images[:]])
     )
 

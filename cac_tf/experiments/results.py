@@ -8,9 +8,9 @@ from cac_tf.experiments.pictures import kept_pictures
 from cac_tf.experiments.pictures import reconstructions
 from cac_tf.experiments.run_folder import FORMAT
 from cac_tf.experiments.run_folder import read_config
-from cac_tf.reporting import write_model_card
-from cac_tf.reporting import write_predictions
 from cac_tf.reporting import write_report
+from cac_tf.reporting.model_card import write_model_card
+from cac_tf.reporting.predictions import write_predictions
 
 
 def write_results(folder, evaluation, dataset, model, run=None):

@@ -30,11 +30,11 @@ from cac_tf.experiments.score_choice import choose_score
 from cac_tf.hyperparameters import MAGNITUDE
 from cac_tf.methods.known_data import check_enough_for
 from cac_tf.methods.known_data import open_set_classifier
-from cac_tf.models import OpenSetClassifier
+from cac_tf.models.open_set_classifier import OpenSetClassifier
 from cac_tf.training import ClassifierTraining
-from cac_tf.training import Processes
-from cac_tf.training import Runtime
-from cac_tf.training import TrainingRun
+from cac_tf.training.processes import Processes
+from cac_tf.training.run import TrainingRun
+from cac_tf.training.runtime import Runtime
 
 if TYPE_CHECKING:
     from cac_tf.experiments.config import ExperimentConfig

@@ -5,5 +5,3 @@ from .edge_formats import write_litert as write_litert
 from .edge_formats import write_onnx as write_onnx
 from .model_folder import check_version as check_version
 from .model_folder import write_model_folder as write_model_folder
-from .saved_model import graphs_and_description as graphs_and_description
-from .saved_model import write_saved_model as write_saved_model

@@ -3,4 +3,14 @@
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__all__ = [
+    "AffineAugmentation",
+    "AnchoredDistance",
+    "ChannelNormalization",
+    "ClassDistances",
+    "ImagePreprocessing",
+    "OpenSetDecision",
+    "RandomSymmetry",
+    "RejectionScore",
+]
+__getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)

@@ -48,8 +48,8 @@ class BatchNormalization(keras.layers.BatchNormalization):
 
     Example:
 
-    >>> import numpy as np, cac_tf
-    >>> layer = cac_tf.layers.BatchNormalization(momentum=0.0)
+    >>> import numpy as np
+    >>> layer = BatchNormalization(momentum=0.0)
     >>> images = np.float32([1, 3]).reshape(1, 1, 2, 1)
     >>> _ = layer(images, training=True)
     >>> np.asarray(layer.moving_variance)  # PyTorch's; the biased one is 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From raw pixels to images of one size in [0, 1], and their statistics."""
+"""From raw pixels to images of one size in [0, 1]."""
 
 from typing import Any
 
@@ -12,8 +12,6 @@ from cac_tf.annotations import Config
 from cac_tf.annotations import Shape
 from cac_tf.annotations import Tensor
 from cac_tf.arguments import whole_number
-
-_IMAGES_PER_PART = 1024
 
 
 @keras.saving.register_keras_serializable(package="CacTf")
@@ -107,8 +105,8 @@ class ChannelNormalization(keras.layers.Layer):
     numbers; and this is what the authors' networks were trained with.
 
     Args:
-        mean, std: one number, or one per channel, as `channel_statistics`
-            gives them.
+        mean, std: one number, or one per channel, as
+            `OpenSetDataset.channel_statistics` gives them.
         **kwargs: passed to `keras.layers.Layer`; `dtype` defaults to float32.
 
     Call arguments:
@@ -158,53 +156,3 @@ class ChannelNormalization(keras.layers.Layer):
 
     def get_config(self) -> Config:
         return {**super().get_config(), "mean": self.mean, "std": self.std}
-
-
-def _channel_sums(images):
-    # In parts, because float64 takes eight times the memory of bytes. Sums of
-    # squared bytes are whole numbers, which it keeps exactly.
-    total, squares, count = 0.0, 0.0, 0
-    for start in range(0, len(images), _IMAGES_PER_PART):
-        part = np.asarray(images[start : start + _IMAGES_PER_PART], "float64")
-        part = part.reshape(-1, part.shape[-1])
-        total = total + part.sum(axis=0)
-        squares = squares + np.square(part).sum(axis=0)
-        count += len(part)
-    return total, squares, count
-
-
-def channel_statistics(images: Any) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation of each channel on the scale of [0, 1].
-
-    Args:
-        images: (n, H, W, C) array with values in 0...255, or an object whose
-            slices are such arrays, or that knows its `channel_sums()`: those
-            of the values and of their squares by channel, and how many values
-            each channel has.
-
-    Returns:
-        Two lists with C floats. A constant channel gets the deviation 1, so
-        that it normalizes to 0 and not to NaN.
-
-    Raises:
-        ValueError: there are no images.
-
-    Example:
-
-    >>> import numpy as np
-    >>> images = np.array([0, 255], "uint8").reshape(2, 1, 1, 1)
-    >>> channel_statistics(images)
-    ([0.5], [0.5])
-    """
-    if len(images) == 0:
-        raise ValueError("There are no images to compute statistics of.")
-    if hasattr(images, "channel_sums"):
-        total, squares, count = images.channel_sums()
-    else:
-        total, squares, count = _channel_sums(images)
-    mean = total / count
-    variance = squares / count - np.square(mean)
-    # The variance of a constant channel is only rounding.
-    is_constant = variance <= 1e-12 * squares / count
-    std = np.where(is_constant, 255.0, np.sqrt(np.maximum(variance, 0.0)))
-    return (mean / 255.0).tolist(), (std / 255.0).tolist()

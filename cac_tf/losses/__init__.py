@@ -3,4 +3,18 @@
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__all__ = [
+    "AnchorLoss",
+    "CACLoss",
+    "CenterLoss",
+    "CrossEntropyLoss",
+    "EntropicOpenSetLoss",
+    "Loss",
+    "ObjectosphereLoss",
+    "OneVsAllLoss",
+    "TupletLoss",
+    "UnknownClassLoss",
+    "cac_loss_from_logits",
+    "register",
+]
+__getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)

@@ -39,8 +39,8 @@ class ReconstructionLoss(Loss):
 
     Example:
 
-    >>> import numpy as np, cac_tf
-    >>> loss = cac_tf.losses.ReconstructionLoss()
+    >>> import numpy as np
+    >>> loss = ReconstructionLoss()
     >>> outputs = {
     ...     "logits": np.zeros((1, 2), "float32"),
     ...     "pixels": np.ones((1, 4, 4, 1), "float32"),

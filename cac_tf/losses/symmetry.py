@@ -38,8 +38,8 @@ class SymmetryLoss(Loss):
 
     Example:
 
-    >>> import numpy as np, cac_tf
-    >>> loss = cac_tf.losses.SymmetryLoss(weight=0.5)
+    >>> import numpy as np
+    >>> loss = SymmetryLoss(weight=0.5)
     >>> outputs = {
     ...     "logits": np.zeros((1, 2), "float32"),
     ...     "symmetry_logits": np.zeros((1, 8), "float32"),

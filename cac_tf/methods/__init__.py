@@ -14,4 +14,12 @@ change.
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__all__ = [
+    "BaseRecipe",
+    "Method",
+    "field",
+    "get",
+    "names",
+    "register",
+]
+__getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)

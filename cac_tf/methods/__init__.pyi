@@ -4,9 +4,7 @@ from .method import get as get
 from .method import names as names
 from .method import register as register
 from .presets import check_tta as check_tta
-from .presets import fast as fast
 from .presets import preset as preset
 from .recipe import BaseRecipe as BaseRecipe
 from .recipe import Recipe as Recipe
 from .recipe import field as field
-from .supervised import SupervisedMethod as SupervisedMethod

@@ -3,4 +3,20 @@
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__all__ = [
+    "AnchorLoss",
+    "CrossEntropy",
+    "KnownAccuracy",
+    "OpenSetAUROC",
+    "TupletLoss",
+    "accuracy",
+    "aupr",
+    "auroc",
+    "bhattacharyya",
+    "bootstrap_intervals",
+    "ccr_at_fpr",
+    "fpr_at_tpr",
+    "openness",
+    "oscr",
+]
+__getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)

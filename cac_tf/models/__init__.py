@@ -3,4 +3,11 @@
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__all__ = [
+    "OpenSetPrediction",
+    "import_authors_weights",
+    "networks",
+    "openset_cnn",
+    "resnet18",
+]
+__getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)

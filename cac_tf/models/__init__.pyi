@@ -8,5 +8,4 @@ from .networks.openset_cnn import openset_cnn as openset_cnn
 from .networks.resnet18 import resnet18 as resnet18
 from .open_set_classifier import OpenSetClassifier as OpenSetClassifier
 from .prediction import OpenSetPrediction as OpenSetPrediction
-from .prediction import OpenSetScores as OpenSetScores
 from .saving import load_model as load_model

@@ -11,7 +11,7 @@ from cac_tf.keras_private import sources_of
 from cac_tf.models.backbone_checks import has_graph
 from cac_tf.models.backbone_checks import last_tensor
 from cac_tf.models.backbone_checks import logits_of
-from cac_tf.scores import LastLayer
+from cac_tf.scores.score import LastLayer
 
 _MOST_NAMES = 30
 

@@ -79,7 +79,7 @@ class Kept(keras.Model):
                 classifier holds a compiled function with a fused operation,
                 which no server knows, or a shared one was trained on.
         """
-        from cac_tf.export import write_saved_model
+        from cac_tf.export.saved_model import write_saved_model
 
         if format != "tf_saved_model":
             raise ValueError(

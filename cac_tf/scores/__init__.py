@@ -3,9 +3,26 @@
 
 A file in this folder that registers a `Score` adds a score, and so does another
 package that registers one (`scores.register`). A line in `__init__.pyi` makes
-its class an attribute of this package: `scores.Energy(temperature=2)`.
+its class an attribute of this package: `scores.KNN(neighbours=5)`.
 """
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__all__ = [
+    "GEN",
+    "KNN",
+    "Energy",
+    "LatentOpenMax",
+    "Mahalanobis",
+    "NNGuide",
+    "OpenMax",
+    "OpenMaxLogSumExp",
+    "RelativeMahalanobis",
+    "Score",
+    "UnknownClassOpenMax",
+    "ViM",
+    "find",
+    "names",
+    "register",
+]
+__getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)

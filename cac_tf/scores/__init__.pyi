@@ -1,21 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-from .class_z_score import ClassZScore as ClassZScore
 from .energy import Energy as Energy
-from .entropy import Entropy as Entropy
-from .fitting import Fitting as Fitting
 from .gamma import Gamma as Gamma
 from .gen import GEN as GEN
 from .knn import KNN as KNN
 from .latent_openmax import LatentOpenMax as LatentOpenMax
 from .mahalanobis import Mahalanobis as Mahalanobis
-from .max_logit import MaxLogit as MaxLogit
-from .max_softmax import MaxSoftmax as MaxSoftmax
 from .min_distance import MinDistance as MinDistance
 from .min_reconstruction_error import (
     MinReconstructionError as MinReconstructionError,
 )
 from .nnguide import NNGuide as NNGuide
-from .objectosphere import Objectosphere as Objectosphere
 from .openmax import OpenMax as OpenMax
 from .openmax_log_sum_exp import OpenMaxLogSumExp as OpenMaxLogSumExp
 from .registry import check as check
@@ -24,14 +18,7 @@ from .registry import find as find
 from .registry import names as names
 from .registry import register as register
 from .relative_mahalanobis import RelativeMahalanobis as RelativeMahalanobis
-from .score import Context as Context
-from .score import KnownBatch as KnownBatch
-from .score import LastLayer as LastLayer
 from .score import Score as Score
 from .score import get as get
-from .score import keys_of as keys_of
-from .she import SHE as SHE
-from .two_heads import TwoHeads as TwoHeads
-from .unknown_class import UnknownClass as UnknownClass
 from .unknown_class_openmax import UnknownClassOpenMax as UnknownClassOpenMax
 from .vim import ViM as ViM

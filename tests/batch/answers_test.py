@@ -11,8 +11,12 @@ import pytest
 from pyarrow import parquet
 
 from cac_tf import batch
-from cac_tf.batch import Answer
+from cac_tf.batch.answers import COLUMNS
+from cac_tf.batch.answers import FORMATS
+from cac_tf.batch.answers import Counts
+from cac_tf.batch.answers import copy_by_answer
 from cac_tf.batch.answers import counts_in
+from cac_tf.batch.classifier import Answer
 
 KNOWN = Answer("cat", 0, False, 0.25, 1.5, "cat", "", [0.9, 0.1])
 UNKNOWN = Answer("unknown", -1, True, 2.5, 1.5, "dog", "", [0.2, 0.8])
@@ -119,7 +123,7 @@ def test_rows_as_csv(tmp_path):
         errors="surrogateescape",
     ) as file:
         one, two, three = csv.DictReader(file)
-    assert tuple(one) == batch.COLUMNS
+    assert tuple(one) == COLUMNS
     assert one["key"] == KEY
     assert (one["label"], one["class_id"]) == ("cat", "0")
     assert (one["is_unknown"], two["is_unknown"]) == ("False", "True")
@@ -132,7 +136,7 @@ def test_rows_as_json(tmp_path):
     written(tmp_path / "x.jsonl")
     text = (tmp_path / "x.jsonl").read_text("utf-8")
     one, two, three = map(json.loads, text.splitlines())
-    assert tuple(one) == batch.COLUMNS
+    assert tuple(one) == COLUMNS
     assert one["key"] == KEY and one["is_unknown"] is False
     assert two["class_id"] == -1 and two["threshold"] == 1.5
     assert three["error"] == "no image" and three["class_id"] is None
@@ -143,7 +147,7 @@ def test_rows_as_parquet(tmp_path, monkeypatch):
     monkeypatch.setattr("cac_tf.batch.answers._ROW_GROUP", 2)
     written(tmp_path / "x.parquet")
     table = parquet.read_table(tmp_path / "x.parquet")
-    assert tuple(table.column_names) == batch.COLUMNS
+    assert tuple(table.column_names) == COLUMNS
     one, two, three = table.to_pylist()
     assert one["key"] == 'a "b", c\nd\\udcff.png'
     assert one["class_id"] == 0 and one["is_unknown"] is False
@@ -156,11 +160,11 @@ def test_rows_as_parquet(tmp_path, monkeypatch):
     assert none.schema == table.schema and len(none) == 0
 
 
-@pytest.mark.parametrize("ending", batch.FORMATS)
+@pytest.mark.parametrize("ending", FORMATS)
 def test_counts_are_read_again(tmp_path, ending):
     path = tmp_path / f"x.{ending}"
     written(path)
-    assert counts_in(str(path)) == batch.Counts(1, 1, 1)
+    assert counts_in(str(path)) == Counts(1, 1, 1)
 
 
 def test_a_file_of_rows_is_whole_or_not_there(tmp_path):
@@ -185,15 +189,15 @@ def test_copies(tmp_path):
     source = tmp_path / "photo.png"
     source.write_text("one")
     target = tmp_path / "sorted"
-    copy = batch.copy_by_answer(str(source), KNOWN, str(target))
+    copy = copy_by_answer(str(source), KNOWN, str(target))
     assert copy == str(target / "cat" / "photo.png")
     # The same file again, and another of this name.
-    assert batch.copy_by_answer(str(source), KNOWN, str(target)) == copy
+    assert copy_by_answer(str(source), KNOWN, str(target)) == copy
     source.write_text("two")
-    second = batch.copy_by_answer(str(source), KNOWN, str(target))
+    second = copy_by_answer(str(source), KNOWN, str(target))
     # The first digits of the SHA-256 of "two".
     assert second == str(target / "cat" / "photo_3fc4ccfe745870e2.png")
-    assert batch.copy_by_answer(str(source), KNOWN, str(target)) == second
+    assert copy_by_answer(str(source), KNOWN, str(target)) == second
     assert len(os.listdir(target / "cat")) == 2
     assert (target / "cat" / "photo.png").read_text() == "one"
     for label, folder in (
@@ -207,10 +211,10 @@ def test_copies(tmp_path):
         (long_name := "00000_Animalia_Annelida_Clitellata" * 5, long_name),
     ):
         answer = KNOWN._replace(label=label)
-        copy = batch.copy_by_answer(str(source), answer, str(target))
+        copy = copy_by_answer(str(source), answer, str(target))
         assert copy == str(target / folder / "photo.png")
     bad = Answer(error="no image")
-    assert batch.copy_by_answer(str(source), bad, str(target)) is None
+    assert copy_by_answer(str(source), bad, str(target)) is None
 
 
 def test_two_files_of_a_long_name(tmp_path):
@@ -219,7 +223,7 @@ def test_two_files_of_a_long_name(tmp_path):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / name).write_text(folder)
     copies = {
-        batch.copy_by_answer(
+        copy_by_answer(
             str(tmp_path / folder / name), KNOWN, str(tmp_path / "sorted")
         )
         for folder in "abab"
@@ -240,9 +244,9 @@ def test_a_copy_that_was_killed_is_made_again(tmp_path, monkeypatch):
 
     if not (child := os.fork()):
         monkeypatch.setattr("shutil.copyfile", killed)
-        batch.copy_by_answer(str(source), KNOWN, str(target))
+        copy_by_answer(str(source), KNOWN, str(target))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
-    batch.copy_by_answer(str(source), KNOWN, str(target))
+    copy_by_answer(str(source), KNOWN, str(target))
     assert os.listdir(target / "cat") == ["photo.png"]
     assert (target / "cat" / "photo.png").read_text() == "a whole photo"
 
@@ -257,7 +261,7 @@ def test_photos_of_one_name_at_the_same_time(tmp_path):
     target = tmp_path / "sorted"
 
     def copy(path):
-        return batch.copy_by_answer(str(path), KNOWN, str(target))
+        return copy_by_answer(str(path), KNOWN, str(target))
 
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         copies = list(pool.map(copy, sources))
@@ -276,7 +280,7 @@ def test_a_file_system_without_hard_links(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "link", refuse)
     (tmp_path / "a.png").write_text("one")
     copies = {
-        batch.copy_by_answer(str(tmp_path / "a.png"), KNOWN, str(tmp_path))
+        copy_by_answer(str(tmp_path / "a.png"), KNOWN, str(tmp_path))
         for _ in range(2)
     }
     (copy,) = copies
@@ -285,8 +289,8 @@ def test_a_file_system_without_hard_links(tmp_path, monkeypatch):
 
 
 def test_counts():
-    counts = batch.Counts()
+    counts = Counts()
     for _, answer in [*ROWS, ("four", KNOWN)]:
         counts = counts.and_one(answer)
-    assert counts == batch.Counts(accepted=2, rejected=1, failed=1)
-    assert counts.and_those(batch.Counts(1, 0, 5)) == batch.Counts(3, 1, 6)
+    assert counts == Counts(accepted=2, rejected=1, failed=1)
+    assert counts.and_those(Counts(1, 0, 5)) == Counts(3, 1, 6)

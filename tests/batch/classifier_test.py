@@ -13,8 +13,8 @@ import PIL.Image
 import pytest
 
 import cac_tf
-from cac_tf.batch import Answer
 from cac_tf.batch import Classifier
+from cac_tf.batch.classifier import Answer
 from cac_tf.data.image_file import read_image
 from tests import image_files
 from tests.conftest import ROOT

@@ -13,6 +13,7 @@ from pyarrow import parquet
 import cac_tf
 from cac_tf import batch
 from cac_tf.batch import inputs as inputs_module
+from cac_tf.batch.inputs import TFRecords
 from tests.batch.classifier_test import png
 from tests.conftest import small_classifier
 
@@ -230,7 +231,7 @@ def test_records_of_numbers_are_parsed_at_once(vectors, tmp_path, monkeypatch):
     def refuse(*arguments):
         raise AssertionError("parsed one by one")
 
-    monkeypatch.setattr(batch.TFRecords, "_chunk", refuse)
+    monkeypatch.setattr(TFRecords, "_chunk", refuse)
     names = [f"row {i}".encode() for i in range(49)] + [b"\xff"]
     records = [
         example(features=row, name=name)

@@ -10,8 +10,11 @@ import pytest
 
 from cac_tf import batch
 from cac_tf import file_lock
+from cac_tf.batch.classifier import Answer
+from cac_tf.batch.parts import Parts
+from cac_tf.batch.parts import writing
 
-ANSWER = batch.Answer("cat", 0, False, 0.25, 1.5, "cat")
+ANSWER = Answer("cat", 0, False, 0.25, 1.5, "cat")
 SETTINGS = {"model": "abc", "threshold": None}
 
 
@@ -26,7 +29,7 @@ def blocks(tmp_path, count=7):
 
 def fill(parts, positions):
     for position in positions:
-        with batch.writing(parts.path(position)) as write:
+        with writing(parts.path(position)) as write:
             for path in parts.blocks[position].files:
                 write(path, ANSWER)
 
@@ -35,7 +38,7 @@ def test_shards_share_the_blocks(tmp_path):
     made = blocks(tmp_path)
     folder = tmp_path / "out"
     for i in (1, 2, 3):
-        parts = batch.Parts(folder, made, "csv", SETTINGS)
+        parts = Parts(folder, made, "csv", SETTINGS)
         fill(parts, parts.of_shard(i, 3))
     assert all(map(parts.is_finished, range(4)))
     assert sorted(os.listdir(folder)) == ["manifest.json"] + [
@@ -47,10 +50,10 @@ def test_shards_share_the_blocks(tmp_path):
 
 def test_an_attempt_that_failed_is_made_again(tmp_path):
     """Under the same name: nothing is left of it."""
-    parts = batch.Parts(tmp_path / "out", blocks(tmp_path), "csv", SETTINGS)
+    parts = Parts(tmp_path / "out", blocks(tmp_path), "csv", SETTINGS)
     with (
         pytest.raises(KeyboardInterrupt),
-        batch.writing(parts.path(1)) as write,
+        writing(parts.path(1)) as write,
     ):
         write("a long key that is not written again", ANSWER)
         raise KeyboardInterrupt
@@ -72,7 +75,7 @@ def test_many_may_start_at_once(tmp_path):
             settings = {**SETTINGS, "model": number % 2}
             begin.wait()
             try:
-                fill(batch.Parts(folder, made, "csv", settings), [number % 2])
+                fill(Parts(folder, made, "csv", settings), [number % 2])
             except file_lock.LockedError:
                 return number % 2  # Of the part: the manifest was accepted.
             except ValueError as error:
@@ -88,14 +91,14 @@ def test_many_may_start_at_once(tmp_path):
 
 
 def test_a_part_is_written_by_one_process_at_a_time(tmp_path):
-    parts = batch.Parts(tmp_path / "out", blocks(tmp_path), "csv", SETTINGS)
-    with batch.writing(parts.path(0)) as write:
+    parts = Parts(tmp_path / "out", blocks(tmp_path), "csv", SETTINGS)
+    with writing(parts.path(0)) as write:
         write("a", ANSWER)
         with (
             pytest.raises(
                 file_lock.LockedError, match=f"written by process {os.getpid()}"
             ),
-            batch.writing(parts.path(0)),
+            writing(parts.path(0)),
         ):
             pass
         fill(parts, [1])
@@ -105,33 +108,33 @@ def test_a_part_is_written_by_one_process_at_a_time(tmp_path):
 def test_parts_of_something_else_are_refused(tmp_path):
     made = blocks(tmp_path)
     folder = tmp_path / "out"
-    fill(batch.Parts(folder, made, "csv", SETTINGS), [0])
+    fill(Parts(folder, made, "csv", SETTINGS), [0])
     before = sorted(os.listdir(folder))
     with pytest.raises(ValueError, match=r"model: abc there, other now"):
-        batch.Parts(folder, made, "csv", {**SETTINGS, "model": "other"})
+        Parts(folder, made, "csv", {**SETTINGS, "model": "other"})
     with pytest.raises(ValueError, match=r"ending: csv there, jsonl now"):
-        batch.Parts(folder, made, "jsonl", SETTINGS)
+        Parts(folder, made, "jsonl", SETTINGS)
     with pytest.raises(ValueError, match=r"parts: 4 there, 3 now; inputs: "):
-        batch.Parts(folder, made[:3], "csv", SETTINGS)
+        Parts(folder, made[:3], "csv", SETTINGS)
     with open(made[2].files[0], "w") as file:
         file.write("a file of another size")
     with pytest.raises(ValueError, match=r"\(inputs: [0-9a-f]{64} there, "):
-        batch.Parts(folder, made, "csv", SETTINGS)
+        Parts(folder, made, "csv", SETTINGS)
     assert sorted(os.listdir(folder)) == before
     (folder / "manifest.json").write_text('{"format":')
     with pytest.raises(ValueError, match=r"manifest.json is damaged"):
-        batch.Parts(folder, made, "csv", SETTINGS)
+        Parts(folder, made, "csv", SETTINGS)
 
 
 def test_a_path_that_no_file_can_have(tmp_path):
     made = batch.blocks_of(["a.png\0b.png"])
-    assert len(batch.Parts(tmp_path / "out", made, "csv", SETTINGS).blocks) == 1
+    assert len(Parts(tmp_path / "out", made, "csv", SETTINGS).blocks) == 1
 
 
 def test_a_folder_with_other_files_is_refused(tmp_path):
     (tmp_path / "thesis.txt").write_text("mine")
     with pytest.raises(ValueError, match=r"holds other files \(thesis.txt\)"):
-        batch.Parts(tmp_path, [], "csv", SETTINGS)
+        Parts(tmp_path, [], "csv", SETTINGS)
 
 
 def test_inputs_are_known_by_their_blocks(tmp_path):
@@ -147,7 +150,7 @@ def test_inputs_are_known_by_their_blocks(tmp_path):
     ):
         made = batch.blocks_of(paths, size)
         folder = tmp_path / f"out{len(digests)}"
-        batch.Parts(folder, made, "csv", SETTINGS)
+        Parts(folder, made, "csv", SETTINGS)
         with open(folder / "manifest.json") as file:
             digests.add(json.load(file)["inputs"])
     assert len(digests) == 5

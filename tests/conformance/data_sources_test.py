@@ -15,14 +15,16 @@ import sklearn.datasets
 import tensorflow_datasets as tfds
 from absl import flags
 
-from cac_tf.data import DataSource
 from cac_tf.data import Examples
-from cac_tf.data import LabelledParts
-from cac_tf.data import StreamedImages
 from cac_tf.data import load_open_set_dataset
 from cac_tf.data import sources
 from cac_tf.data.class_splits import ClassSplit
+from cac_tf.data.sources import DataSource
+from cac_tf.data.sources import LabelledParts
 from cac_tf.data.sources import source as source_module
+from cac_tf.data.sources.source import source_of
+from cac_tf.data.sources.source import what_is_taken
+from cac_tf.data.streamed_images import StreamedImages
 from cac_tf.train import command_line
 
 PARTS = ("train", "validation", "known_test", "unknown_test")
@@ -140,7 +142,7 @@ CASES = {
 def case(request, tmp_path_factory):
     assert request.param in CASES, "a source needs a small data set in CASES"
     made = CASES[request.param](tmp_path_factory.mktemp(request.param))
-    assert request.param == sources.source_of(made.dataset).NAME
+    assert request.param == source_of(made.dataset).NAME
     return made
 
 
@@ -157,8 +159,8 @@ def assert_same(one, other, parts=PARTS):
 
 
 def test_every_source_says_what_it_takes(case):
-    source = sources.source_of(case.dataset)
-    assert source.TAKES in sources.what_is_taken()
+    source = source_of(case.dataset)
+    assert source.TAKES in what_is_taken()
     taking = [
         other.NAME
         for other in map(sources.find, sources.names())
@@ -246,14 +248,14 @@ def test_the_seed_decides_the_split(case, loaded):
     ],
 )
 def test_an_option_without_effect_is_refused(case, option, value):
-    if option in sources.source_of(case.dataset).OPTIONS:
+    if option in source_of(case.dataset).OPTIONS:
         pytest.skip("this source uses it")
     with pytest.raises(ValueError, match=f"^{option} has no effect here"):
         case.load(**{option: value})
 
 
 def test_the_options_that_it_has(case, loaded):
-    has = sources.source_of(case.dataset).OPTIONS
+    has = source_of(case.dataset).OPTIONS
     if "image_size" in has:
         assert case.load(image_size=10).image_shape[:2] == (10, 10)
     if "stream" in has:

@@ -21,8 +21,8 @@ from cac_tf.methods.known_data import open_set_classifier
 from cac_tf.models import networks
 from cac_tf.models.backbone_checks import by_name
 from cac_tf.models.networks import registry
-from cac_tf.training import Runtime
-from cac_tf.training import TrainingRun
+from cac_tf.training.run import TrainingRun
+from cac_tf.training.runtime import Runtime
 
 pytestmark = [
     # After one epoch not every class is right once, nor does every score fit.

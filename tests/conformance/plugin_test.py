@@ -227,8 +227,9 @@ def test_it_is_benchmarked(environment, tmp_path):
 SERVED = """
 import sys
 import numpy as np, tensorflow as tf, cac_tf
+from cac_tf.data.sources.digits import load_digits
 model = cac_tf.load_model(sys.argv[1] + "/model.keras")
-images = cac_tf.data.load_digits()[0].images[:64]
+images = load_digits()[0].images[:64]
 expected = model.predict_open_set(images)
 served = tf.saved_model.load(sys.argv[1] + "/serving/1").signatures
 out = served["serving_default"](images=tf.constant(images, tf.float32))

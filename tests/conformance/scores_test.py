@@ -9,6 +9,9 @@ import pytest
 
 import cac_tf
 from cac_tf import scores
+from cac_tf.scores.fitting import Fitting
+from cac_tf.scores.score import Context
+from cac_tf.scores.score import KnownBatch
 from tests import execution
 
 NUM_CLASSES, WIDTH, ROWS = 3, 6, 120
@@ -77,14 +80,14 @@ def test_in_batches_as_at_once(fitted):
     """Of which one has no correctly classified example; in any order."""
     score, statistics, outputs = fitted
     labels, _ = outputs_of_blobs()
-    context = scores.Context(tuple(map(str, range(NUM_CLASSES))))
-    fitting = scores.Fitting([score], context)
+    context = Context(tuple(map(str, range(NUM_CLASSES))))
+    fitting = Fitting([score], context)
     rest = np.random.default_rng(1).permutation(ROWS)
     wrong = np.arange(ROWS)[WRONG]
     for rows in (wrong, *np.split(np.setdiff1d(rest, wrong), [3, 40])):
         batch = {name: value[rows] for name, value in outputs.items()}
         inputs = outputs[score.READS[0]][rows]
-        fitting.add(scores.KnownBatch(labels[rows], inputs, batch, NUM_CLASSES))
+        fitting.add(KnownBatch(labels[rows], inputs, batch, NUM_CLASSES))
     found = fitting.finish()
     assert fitting.problems == {}
     assert list(found) == [score.name] * score.IS_FITTED_TO_DATA

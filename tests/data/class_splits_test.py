@@ -2,7 +2,7 @@
 import pytest
 
 from cac_tf.data import class_split
-from cac_tf.data import split_families
+from cac_tf.data.class_splits import split_families
 
 
 def test_both_families_ship_with_five_trials():

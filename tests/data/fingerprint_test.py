@@ -8,6 +8,7 @@ import PIL.Image
 import pytest
 
 from cac_tf import data
+from cac_tf.data.streamed_images import StreamedImages
 from cac_tf.experiments.run_folder import RunFolder
 from cac_tf.experiments.run_folder import data_summary
 
@@ -107,7 +108,7 @@ def test_streamed_images_are_known_by_their_files(rng, tmp_path):
     assert dataset.digests == before
     # Without what was found out while reading, the same comes out.
     streamed = dataset.train.images
-    again = data.StreamedImages(streamed.sources, 4)
+    again = StreamedImages(streamed.sources, 4)
     np.testing.assert_array_equal(again.facts.digests, streamed.facts.digests)
     image = np.asarray(PIL.Image.open(tmp_path / "two" / "c" / "5.png")) ^ 1
     PIL.Image.fromarray(image).save(tmp_path / "two" / "c" / "5.png")

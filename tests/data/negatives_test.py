@@ -9,6 +9,9 @@ import pytest
 
 from cac_tf import data
 from cac_tf.data import Examples
+from cac_tf.data.open_set_dataset import make_open_set_dataset
+from cac_tf.data.sources.digits import load_digits
+from cac_tf.data.sources.npz_arrays import dump_arrays
 
 KNOWN = ("train", "validation", "known_test")
 
@@ -25,7 +28,7 @@ def assert_same(one, other, parts):
 
 def test_they_are_the_images_of_their_classes():
     plain, dataset = load(), load(negative_classes=["8", "3"])
-    examples, _ = data.load_digits()
+    examples, _ = load_digits()
     expected = examples.images[np.isin(examples.labels, [3, 8])]
     np.testing.assert_array_equal(dataset.negatives.images, expected)
     np.testing.assert_array_equal(dataset.negatives.labels, -1)
@@ -88,7 +91,7 @@ def test_of_a_source_with_a_test_part():
     """Their training images; their test images are nowhere."""
     images = np.arange(40, dtype="uint8").reshape(10, 2, 2, 1)
     train = Examples(images, np.arange(10) % 4)
-    dataset = data.make_open_set_dataset(
+    dataset = make_open_set_dataset(
         "made",
         train,
         ["a", "b", "c", "d"],
@@ -102,7 +105,7 @@ def test_of_a_source_with_a_test_part():
     np.testing.assert_array_equal(dataset.unknown_test.images, images[2::4])
     # A class that is in the test part alone cannot be trained on.
     with pytest.raises(ValueError, match="negative .* no training image: e"):
-        data.make_open_set_dataset(
+        make_open_set_dataset(
             "made",
             train,
             ["a", "b", "c", "d", "e"],
@@ -115,7 +118,7 @@ def test_of_a_source_with_a_test_part():
 def test_dumped_arrays_keep_them(tmp_path):
     path = str(tmp_path / "digits.npz")
     one = load(trial=1, negative_classes=["2", "6"], split_seed=3)
-    data.dump_arrays(path, one)
+    dump_arrays(path, one)
     two = load(path)
     assert_same(one, two, (*KNOWN, "unknown_test", "negatives"))
     for field in dataclasses.fields(one):
@@ -126,13 +129,13 @@ def test_dumped_arrays_keep_them(tmp_path):
         load(path, negative_classes=["1"])
     # Other unknown classes, the same negatives.
     assert_same(one, load(path, unknown_classes=["1"]), ("negatives",))
-    data.dump_arrays(path, load())
+    dump_arrays(path, load())
     assert "x_negatives" not in np.load(path).files
 
 
 def test_negatives_of_an_npz_file_of_ones_own(tmp_path):
     path = str(tmp_path / "mine.npz")
-    examples, _ = data.load_digits()
+    examples, _ = load_digits()
     arrays = {
         "x_train": examples.images[:200],
         "y_train": examples.labels[:200],

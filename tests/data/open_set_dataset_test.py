@@ -6,6 +6,9 @@ import pytest
 
 from cac_tf import data
 from cac_tf.data import Examples
+from cac_tf.data.open_set_dataset import make_open_set_dataset
+from cac_tf.data.open_set_dataset import stratified_split
+from cac_tf.data.sources.npz_arrays import dump_arrays
 from cac_tf.data.sources.source import class_ids
 
 
@@ -28,7 +31,7 @@ def test_many_classes_take_no_time_of_their_square():
     source = Examples(np.zeros((60_000, 2, 2, 1), "uint8"), labels)
     start = time.process_time()
     ids = class_ids(names[::2], names, "made")
-    dataset = data.make_open_set_dataset(
+    dataset = make_open_set_dataset(
         "made",
         source,
         names,
@@ -42,7 +45,7 @@ def test_many_classes_take_no_time_of_their_square():
 
 def test_one_source_becomes_disjoint_parts():
     source = numbered(np.repeat([0, 1, 2, 3], [50, 100, 30, 20]))
-    dataset = data.make_open_set_dataset(
+    dataset = make_open_set_dataset(
         "made", source, ["a", "b", "c", "d"], known_classes=[3, 1]
     )
     assert dataset.class_names == ("d", "b")
@@ -74,7 +77,7 @@ def test_one_source_becomes_disjoint_parts():
 def test_given_parts_are_used():
     train = numbered([0, 0, 1, 1, 2, 2])
     test = numbered([0, 1, 3, 3])
-    dataset = data.make_open_set_dataset(
+    dataset = make_open_set_dataset(
         "made", train, ["a", "b", "c", "d"], [0, 1], test, validation=train
     )
     assert dataset.counts == {
@@ -91,7 +94,7 @@ def test_the_seed_decides_the_split():
     source = numbered(np.arange(100) % 2)
 
     def validation(seed):
-        dataset = data.make_open_set_dataset(
+        dataset = make_open_set_dataset(
             "made", source, ["a", "b"], [0, 1], split_seed=seed
         )
         return numbers(dataset.validation)
@@ -103,7 +106,7 @@ def test_the_seed_decides_the_split():
 def test_statistics_are_those_of_the_known_training_images(rng):
     images = rng.integers(0, 256, (90, 4, 4, 3)).astype("uint8")
     images[2::3] = 255  # the unknown class
-    dataset = data.make_open_set_dataset(
+    dataset = make_open_set_dataset(
         "made", Examples(images, np.arange(90) % 3), ["a", "b", "c"], [0, 1]
     )
     mean, std = dataset.channel_statistics
@@ -134,7 +137,7 @@ def test_closed_set_says_so():
 
 def test_classes_need_names_of_their_own():
     source = numbered(np.arange(60) % 3)
-    make = data.make_open_set_dataset
+    make = make_open_set_dataset
     with pytest.raises(ValueError, match=r"made must differ; .* not: a\."):
         make("made", source, ["a", "b", "a"], [0, 1])
     with pytest.raises(ValueError, match=r"part of made must differ.*: x\."):
@@ -181,16 +184,14 @@ def test_a_class_without_training_examples():
 def test_many_classes_are_not_all_listed():
     source = numbered(np.arange(400) // 4)
     with pytest.raises(ValueError, match=r"18, 19 and 80 others\.$"):
-        data.make_open_set_dataset(
-            "made", source, [str(i) for i in range(100)], [0]
-        )
+        make_open_set_dataset("made", source, [str(i) for i in range(100)], [0])
 
 
 def test_labels_in_a_column():
     source = numbered([0, 1, 2] * 10)
     columns = source._replace(labels=source.labels[:, None])
     made = [
-        data.make_open_set_dataset("made", one, ["a", "b", "c"], [0, 1])
+        make_open_set_dataset("made", one, ["a", "b", "c"], [0, 1])
         for one in (source, columns)
     ]
     assert made[0].counts == made[1].counts
@@ -200,7 +201,7 @@ def test_labels_in_a_column():
 def test_ids_in_arrays(tmp_path):
     source = numbered(list(range(6)) * 4)
     made = [
-        data.make_open_set_dataset(
+        make_open_set_dataset(
             "made",
             source,
             list("abcdef"),
@@ -213,7 +214,7 @@ def test_ids_in_arrays(tmp_path):
     assert made[0].class_ids == made[1].class_ids == (4, 1)
     assert made[0].counts == made[1].counts
     path = tmp_path / "made.npz"
-    data.dump_arrays(path, made[1])
+    dump_arrays(path, made[1])
     again = data.load_open_set_dataset(str(path))
     assert again.unknown_class_names == ("d", "a")
 
@@ -223,7 +224,7 @@ def test_dumped_arrays_need_their_suffix(tmp_path):
     path = tmp_path / "digits"
     path.write_text("mine")
     with pytest.raises(ValueError, match=r"must end in \.npz; got .*digits"):
-        data.dump_arrays(path, dataset)
+        dump_arrays(path, dataset)
     assert [p.name for p in tmp_path.iterdir()] == ["digits"]
     assert path.read_text() == "mine"
 
@@ -233,9 +234,7 @@ def test_bad_input():
     names = ["a", "b", "c"]
 
     def make(known, **options):
-        return data.make_open_set_dataset(
-            "made", source, names, known, **options
-        )
+        return make_open_set_dataset("made", source, names, known, **options)
 
     with pytest.raises(ValueError, match="At least two known classes"):
         make([0])
@@ -263,17 +262,17 @@ def test_bad_input():
     few = numbered([0] * 20 + [1] * 2)
     for names_of, message in ((None, "parts: 1"), (["cat", "dog"], "'dog'")):
         with pytest.raises(ValueError, match=rf"leaves no .*{message}\."):
-            data.stratified_split(few, 0.8, 0, names_of)
+            stratified_split(few, 0.8, 0, names_of)
     with pytest.raises(ValueError, match="no training image: c"):
-        data.make_open_set_dataset(
+        make_open_set_dataset(
             "made", numbered([0, 1]), names, [0, 2], test=source
         )
     with pytest.raises(ValueError, match="no image of a known class"):
-        data.make_open_set_dataset(
+        make_open_set_dataset(
             "made", source, names, [0, 1], test=numbered([2, 2])
         )
     with pytest.raises(ValueError, match="validation part of made has no"):
-        data.make_open_set_dataset(
+        make_open_set_dataset(
             "made", source, names, [0, 1], test=source, validation=numbered([2])
         )
 

@@ -9,8 +9,10 @@ import pytest
 
 from cac_tf import data
 from cac_tf.data import Examples
-from cac_tf.data import StreamedImages
+from cac_tf.data.open_set_dataset import make_open_set_dataset
 from cac_tf.data.pixel_scale import on_one_scale
+from cac_tf.data.sources.npz_arrays import dump_arrays
+from cac_tf.data.streamed_images import StreamedImages
 
 LABELS = np.arange(60) % 3
 
@@ -174,7 +176,7 @@ def test_images_from_files_have_255(rng):
 def test_data_made_in_python(rng):
     """Not only what a file holds."""
     unit = np.float32(pixels(rng) / 255.0)
-    found = data.make_open_set_dataset(
+    found = make_open_set_dataset(
         "made", Examples(unit, LABELS), ["a", "b", "c"], [0, 1]
     )
     assert found.train.images.max() == 255
@@ -183,10 +185,10 @@ def test_data_made_in_python(rng):
 
 def test_dumped_arrays_are_not_scaled_again(rng, tmp_path):
     dark = np.uint8(pixels(rng) > 127)
-    made = data.make_open_set_dataset(
+    made = make_open_set_dataset(
         "made", Examples(dark, LABELS), ["a", "b", "c"], [0, 1], white=255
     )
-    data.dump_arrays(tmp_path / "dump.npz", made)
+    dump_arrays(tmp_path / "dump.npz", made)
     again = data.load_open_set_dataset(str(tmp_path / "dump.npz"))
     np.testing.assert_array_equal(all_images(again), all_images(made))
     assert again.digests == made.digests

@@ -18,6 +18,8 @@ from cac_tf.data import image_facts
 from cac_tf.data import kept_beside
 from cac_tf.data import record_files
 from cac_tf.data import streamed_images
+from cac_tf.data.sources.record_folder import load_record_folder
+from cac_tf.data.streamed_images import StreamedImages
 
 SIZE = 6
 
@@ -90,8 +92,7 @@ def test_streamed_and_in_memory_are_the_same(tmp_path, photos, write, kind):
     labels = LABELS[kind]
     write(tmp_path, photos, labels)
     memory, streamed = [
-        data.load_record_folder(tmp_path, SIZE, stream)
-        for stream in (False, True)
+        load_record_folder(tmp_path, SIZE, stream) for stream in (False, True)
     ]
     assert memory.notes == streamed.notes
     assert memory.notes[0] == "8 images in grey were converted to RGB, 6x6"
@@ -102,7 +103,7 @@ def test_streamed_and_in_memory_are_the_same(tmp_path, photos, write, kind):
     np.testing.assert_array_equal(streamed.train.labels, own)
     for part in ("train", "test"):
         one, two = getattr(memory, part), getattr(streamed, part)
-        assert isinstance(two.images, data.StreamedImages)
+        assert isinstance(two.images, StreamedImages)
         np.testing.assert_array_equal(one.images, two.images[:])
         np.testing.assert_array_equal(one.labels, two.labels)
     expected = image_facts.read_image(photos[order[4]], SIZE)[0]
@@ -145,7 +146,7 @@ def test_facts_agree_with_numpy(photos):
     squares = np.square(pixels).sum((1, 2))
     np.testing.assert_array_equal(facts.squares[:-1], squares)
     assert facts.is_readable.tolist() == [True] * 40 + [False]
-    streamed = data.StreamedImages(photos, SIZE)
+    streamed = StreamedImages(photos, SIZE)
     total, of_squares, count = streamed.channel_sums()
     assert count == 40 * SIZE**2
     np.testing.assert_array_equal(total, pixels.sum((0, 1, 2)))
@@ -169,23 +170,23 @@ def test_files_are_looked_at_once(tmp_path, photos, monkeypatch):
         return real(*arguments)
 
     monkeypatch.setattr("cac_tf.data.record_files.look_at", look_at)
-    first = data.load_record_folder(tmp_path, SIZE, stream=True)
-    again = data.load_record_folder(tmp_path, SIZE, stream=True)
+    first = load_record_folder(tmp_path, SIZE, stream=True)
+    again = load_record_folder(tmp_path, SIZE, stream=True)
     assert calls == ["train", "test"]
     np.testing.assert_array_equal(first.train.labels, again.train.labels)
     np.testing.assert_array_equal(
         first.train.images.facts.sums, again.train.images.facts.sums
     )
     # Another size, then a file that was touched.
-    data.load_record_folder(tmp_path, SIZE + 1, stream=True)
+    load_record_folder(tmp_path, SIZE + 1, stream=True)
     assert calls[2:] == ["train", "test"]
     os.utime(tmp_path / "test.tfrecord-00000-of-00002", (1, 1))
-    data.load_record_folder(tmp_path, SIZE, stream=True)
+    load_record_folder(tmp_path, SIZE, stream=True)
     assert calls[4:] == ["test"]
     # What is damaged is computed again.
     kept = tmp_path / ".cac_tf" / f"train_{SIZE}x3.npz"
     kept.write_bytes(kept.read_bytes()[:500])
-    data.load_record_folder(tmp_path, SIZE, stream=True)
+    load_record_folder(tmp_path, SIZE, stream=True)
     assert calls[5:] == ["train"]
 
 
@@ -210,19 +211,19 @@ def test_parquet_that_cannot_be_copied(tmp_path, photos):
     write_parquet(tmp_path, photos, LABELS["numbers"])
     (tmp_path / ".cac_tf").write_text("in the way")
     with pytest.raises(ValueError, match="must be copied.*convert them"):
-        data.load_record_folder(tmp_path, SIZE)
+        load_record_folder(tmp_path, SIZE)
 
 
 def test_parquet_is_copied_once(tmp_path, photos):
     write_parquet(tmp_path, photos, LABELS["numbers"])
-    data.load_record_folder(tmp_path, SIZE, stream=True)
+    load_record_folder(tmp_path, SIZE, stream=True)
     (copy,) = (tmp_path / ".cac_tf").glob("train_*.tfrecord")
     before = copy.stat().st_mtime_ns
-    data.load_record_folder(tmp_path, SIZE, stream=True)
+    load_record_folder(tmp_path, SIZE, stream=True)
     assert copy.stat().st_mtime_ns == before
     # That of another file takes its place.
     os.utime(tmp_path / "train-0.parquet", (1, 1))
-    data.load_record_folder(tmp_path, SIZE, stream=True)
+    load_record_folder(tmp_path, SIZE, stream=True)
     (other,) = (tmp_path / ".cac_tf").glob("train_*.tfrecord")
     assert other != copy
 
@@ -233,7 +234,7 @@ def test_a_copy_that_was_killed_leaves_nothing(tmp_path, photos):
     copies.mkdir()
     # Of other Parquet files than those that are there now.
     (copies / ".train_0123456789abcdef.tfrecord").write_bytes(b"half")
-    data.load_record_folder(tmp_path, SIZE, stream=True)
+    load_record_folder(tmp_path, SIZE, stream=True)
     assert sorted(path.suffix for path in copies.iterdir()) == [
         *4 * [".npz"],
         *2 * [".tfrecord"],
@@ -259,13 +260,13 @@ def test_a_file_that_is_replaced(tmp_path, photos):
     """By another one of the same name, as `rsync` does it."""
     path = tmp_path / "train.tfrecord"
     write_records(path, [example(photos[i], i % 2) for i in range(4)])
-    old = data.load_record_folder(tmp_path, SIZE, stream=True).train.images
+    old = load_record_folder(tmp_path, SIZE, stream=True).train.images
     pixels = old[:]
     write_records(
         tmp_path / "new", [example(photos[i], i % 2) for i in range(9, 4, -1)]
     )
     os.rename(tmp_path / "new", path)
-    new = data.load_record_folder(tmp_path, SIZE, stream=True).train.images
+    new = load_record_folder(tmp_path, SIZE, stream=True).train.images
     expected = [
         image_facts.read_image(photos[i], SIZE)[0] for i in range(9, 4, -1)
     ]
@@ -286,9 +287,9 @@ def test_compressed_files_are_not_left_out(tmp_path, photos, name):
     (tmp_path / name).write_bytes(b"")
     (tmp_path / "train.tfrecord.idx").write_bytes(b"of another library")
     with pytest.raises(ValueError, match=f"{name} is compressed"):
-        data.load_record_folder(tmp_path, SIZE)
+        load_record_folder(tmp_path, SIZE)
     (tmp_path / name).unlink()
-    assert data.load_record_folder(tmp_path, SIZE).train.size == 30
+    assert load_record_folder(tmp_path, SIZE).train.size == 30
 
 
 @pytest.mark.parametrize(
@@ -310,7 +311,7 @@ def test_compressed_files_are_not_left_out(tmp_path, photos, name):
 def test_bad_records(tmp_path, records, message):
     write_records(tmp_path / "train.tfrecord", records)
     with pytest.raises(ValueError, match=message):
-        data.load_record_folder(tmp_path, SIZE)
+        load_record_folder(tmp_path, SIZE)
 
 
 @pytest.mark.parametrize("kind", list(LABELS))
@@ -321,21 +322,21 @@ def test_a_part_without_records(tmp_path, photos, kind, stream):
         path.unlink()
     table = pyarrow.table({"image": [photos[0]], "label": LABELS[kind][:1]})
     pyarrow.parquet.write_table(table[:0], tmp_path / "test.parquet")
-    parts = data.load_record_folder(tmp_path, SIZE, stream)
+    parts = load_record_folder(tmp_path, SIZE, stream)
     assert parts.test.images.shape == (0, SIZE, SIZE, 3)
     assert parts.class_names == tuple(map(str, sorted(set(LABELS[kind]))))
     for path in tmp_path.glob("train*"):
         path.unlink()
     pyarrow.parquet.write_table(table[:0], tmp_path / "train.parquet")
     with pytest.raises(ValueError, match="hold no record"):
-        data.load_record_folder(tmp_path, SIZE, stream)
+        load_record_folder(tmp_path, SIZE, stream)
 
 
 def test_a_folder_called_like_a_file(tmp_path, photos):
     folder = tmp_path / "all.parquet.gz"
     folder.mkdir()
     write_tfrecords(folder, photos, LABELS["numbers"])
-    assert data.load_record_folder(folder, SIZE).train.size == 30
+    assert load_record_folder(folder, SIZE).train.size == 30
 
 
 def test_damaged_tables_and_labels(tmp_path, photos):
@@ -343,43 +344,43 @@ def test_damaged_tables_and_labels(tmp_path, photos):
     damaged = tmp_path / "train-0.parquet"
     damaged.write_bytes(damaged.read_bytes()[:-9])
     with pytest.raises(ValueError, match=r"train-0\.parquet cannot be read"):
-        data.load_record_folder(tmp_path, SIZE)
+        load_record_folder(tmp_path, SIZE)
     damaged.unlink()
     damaged.mkdir()
     with pytest.raises(ValueError, match=r"train-0\.parquet cannot be read"):
-        data.load_record_folder(tmp_path, SIZE)
+        load_record_folder(tmp_path, SIZE)
 
 
 def test_labels_that_are_no_utf8(tmp_path, photos):
     write_tfrecords(tmp_path, photos, [b"caf\xe9"] * len(photos))
     with pytest.raises(ValueError, match="has a label that is no UTF-8 text"):
-        data.load_record_folder(tmp_path, SIZE)
+        load_record_folder(tmp_path, SIZE)
 
 
 def test_bad_folders(tmp_path, photos):
     with pytest.raises(ValueError, match="needs data_dir"):
         data.load_open_set_dataset("records", known_classes=["a", "b"])
     with pytest.raises(ValueError, match="There is no folder"):
-        data.load_record_folder(tmp_path / "x")
+        load_record_folder(tmp_path / "x")
     with pytest.raises(ValueError, match="no file whose name begins with trai"):
-        data.load_record_folder(tmp_path)
+        load_record_folder(tmp_path)
     write_tfrecords(tmp_path, photos, LABELS["numbers"])
     damaged = tmp_path / "train.tfrecord-00001-of-00002"
     content = damaged.read_bytes()
     damaged.write_bytes(content[:-3])
     with pytest.raises(ValueError, match="00001.* is cut off or damaged"):
-        data.load_record_folder(tmp_path, SIZE)
+        load_record_folder(tmp_path, SIZE)
     damaged.write_bytes(content[:99] + b"?" + content[100:])
     with pytest.raises(ValueError, match="00001.* is cut off or damaged"):
-        data.load_record_folder(tmp_path, SIZE)
+        load_record_folder(tmp_path, SIZE)
     damaged.write_bytes(content)
     table = pyarrow.table({"image": [photos[0]], "label": ["cat"]})
     pyarrow.parquet.write_table(table, tmp_path / "validation.parquet")
     with pytest.raises(ValueError, match="numbers in some files and texts"):
-        data.load_record_folder(tmp_path, SIZE)
+        load_record_folder(tmp_path, SIZE)
     pyarrow.parquet.write_table(table, tmp_path / "train.parquet")
     with pytest.raises(ValueError, match="two kinds, TFRecord and Parquet"):
-        data.load_record_folder(tmp_path, SIZE)
+        load_record_folder(tmp_path, SIZE)
 
 
 @pytest.mark.parametrize(
@@ -395,7 +396,7 @@ def test_bad_tables(tmp_path, columns, message):
     path = tmp_path / "train.parquet"
     pyarrow.parquet.write_table(pyarrow.table(columns), path)
     with pytest.raises(ValueError, match=message):
-        data.load_record_folder(tmp_path, SIZE)
+        load_record_folder(tmp_path, SIZE)
     assert not list((tmp_path / ".cac_tf").glob("*.tfrecord"))
 
 
@@ -444,6 +445,6 @@ def test_tfds_shards_are_read_where_they_are(tmp_path, photos, monkeypatch):
     monkeypatch.setattr(streamed_images, "MOST_BYTES_IN_MEMORY", limit)
     many = tfds_images.read_split(builder, "train", None, SIZE)
     few = tfds_images.read_split(builder, "train", [0], SIZE)
-    assert isinstance(many.images, data.StreamedImages)
+    assert isinstance(many.images, StreamedImages)
     assert isinstance(few.images, np.ndarray)
     np.testing.assert_array_equal(few.images, many.images[many.labels == 0])

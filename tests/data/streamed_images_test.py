@@ -8,14 +8,16 @@ import pytest
 
 from cac_tf import data
 from cac_tf import methods
-from cac_tf import models
 from cac_tf.data import streamed_images
+from cac_tf.data.sources.image_folder import load_image_folder
+from cac_tf.data.streamed_images import StreamedImages
 from cac_tf.experiments.evaluation import evaluate
 from cac_tf.methods.known_data import open_set_classifier
 from cac_tf.models import input_checks
-from cac_tf.training import Runtime
-from cac_tf.training import TrainingRun
+from cac_tf.models.open_set_classifier import OpenSetClassifier
 from cac_tf.training.batches import Batches
+from cac_tf.training.run import TrainingRun
+from cac_tf.training.runtime import Runtime
 
 RECIPE = {"schedule": "two_stage", "epochs": 2, "second_stage_epochs": 1}
 
@@ -36,7 +38,7 @@ def both(vehicles_folder):
 
 def test_the_same_pixels(both):
     memory, streamed = both
-    assert isinstance(streamed.train.images, data.StreamedImages)
+    assert isinstance(streamed.train.images, StreamedImages)
     for part in ("train", "validation", "known_test", "unknown_test"):
         one, two = getattr(memory, part), getattr(streamed, part)
         np.testing.assert_array_equal(one.images, two.images[:])
@@ -87,10 +89,10 @@ def test_batches_in_order(both):
 
 def test_large_data_are_streamed_by_themselves(vehicles_folder, monkeypatch):
     monkeypatch.setattr(streamed_images, "MOST_BYTES_IN_MEMORY", 1 << 20)
-    images = data.load_image_folder(vehicles_folder, 32)
-    assert isinstance(images.train.images, data.StreamedImages)
+    images = load_image_folder(vehicles_folder, 32)
+    assert isinstance(images.train.images, StreamedImages)
     assert isinstance(
-        data.load_image_folder(vehicles_folder, 32, stream=False).train.images,
+        load_image_folder(vehicles_folder, 32, stream=False).train.images,
         np.ndarray,
     )
 
@@ -98,13 +100,13 @@ def test_large_data_are_streamed_by_themselves(vehicles_folder, monkeypatch):
 def test_images_are_decoded_ahead_of_the_model(both, monkeypatch):
     """After the training, too: by threads of their own, in order."""
     memory, streamed = (dataset.known_test.images for dataset in both)
-    threads, decode = set(), data.StreamedImages._decode
+    threads, decode = set(), StreamedImages._decode
 
     def noting(self, source):
         threads.add(threading.get_ident())
         return decode(self, source)
 
-    monkeypatch.setattr(data.StreamedImages, "_decode", noting)
+    monkeypatch.setattr(StreamedImages, "_decode", noting)
     batches = input_checks.iterate_batches(streamed, batch_size=7)
     read = [images for images, _, _ in batches]
     assert {len(images) for images in read[:-1]} == {7}
@@ -116,7 +118,7 @@ def test_predictions_take_streamed_images(both, tmp_path):
     method = methods.get("cac")
     run = TrainingRun(Runtime(0), str(tmp_path))
     parts = method.parts(both[0], method.recipe(), run)
-    model = models.OpenSetClassifier(parts.classifier(), both[0].class_names)
+    model = OpenSetClassifier(parts.classifier(), both[0].class_names)
     one, two = (
         model.predict_scores(dataset.known_test.images) for dataset in both
     )

@@ -8,8 +8,8 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from cac_tf.data import load_unknown_images
 from cac_tf.data.image_file import read_image
+from cac_tf.data.unknown_data import load_unknown_images
 
 
 @pytest.fixture

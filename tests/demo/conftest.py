@@ -7,7 +7,7 @@ import keras
 import pytest
 
 import cac_tf
-from cac_tf import demo
+from cac_tf.demo.inspection import Inspector
 from tests.conftest import ROOT
 
 
@@ -46,7 +46,7 @@ def trained_digits(digits):
 
 @pytest.fixture(scope="session")
 def inspector(trained_digits, digits):
-    return demo.Inspector(trained_digits, digits)
+    return Inspector(trained_digits, digits)
 
 
 @pytest.fixture(scope="session")

@@ -6,11 +6,13 @@ import pytest
 import sklearn.neighbors
 from scipy import ndimage
 
-from cac_tf import demo
+from cac_tf.demo.drawing import image_of_drawing
+from cac_tf.demo.drawing import ink_of_strokes
+from cac_tf.demo.drawing import takes_drawings
 
 
 def image(strokes, size=8):
-    return demo.image_of_drawing(demo.ink_of_strokes(strokes), size)
+    return image_of_drawing(ink_of_strokes(strokes), size)
 
 
 def drawn(pairs, size=8):
@@ -100,18 +102,18 @@ def test_dots_and_lines_stay_inside(strokes, size):
 )
 def test_what_is_no_drawing_is_refused(strokes, message):
     with pytest.raises(ValueError, match=message):
-        demo.ink_of_strokes(strokes)
+        ink_of_strokes(strokes)
 
 
 @pytest.mark.parametrize("size", [8, 28])
 @pytest.mark.parametrize("ink", [np.eye(10), np.eye(9)[::-1], np.eye(1)])
 def test_ink_of_one_point_a_row(ink, size):
-    assert demo.image_of_drawing(ink, size).any()
+    assert image_of_drawing(ink, size).any()
 
 
 def test_an_empty_drawing_is_refused():
     with pytest.raises(ValueError, match="Nothing is drawn"):
-        demo.image_of_drawing(np.zeros((9, 9), bool), 28)
+        image_of_drawing(np.zeros((9, 9), bool), 28)
 
 
 @pytest.mark.parametrize(
@@ -128,4 +130,4 @@ def test_an_empty_drawing_is_refused():
     ],
 )
 def test_models_of_small_grey_images_take_drawings(shape, takes):
-    assert demo.takes_drawings(shape) == takes
+    assert takes_drawings(shape) == takes

@@ -9,7 +9,9 @@ import PIL.Image
 import pytest
 
 import cac_tf
-from cac_tf import demo
+from cac_tf.demo.inspection import Inspector
+from cac_tf.demo.photo import image_of_photo
+from cac_tf.demo.score_scale import ScoreScale
 from tests.conftest import small_classifier
 
 
@@ -80,7 +82,7 @@ def test_scores_of_test_images(inspector, digits):
 
 
 def test_without_data(trained_digits, digits):
-    inspector = demo.Inspector(trained_digits)
+    inspector = Inspector(trained_digits)
     seen = inspector.inspect(digits.train.images[0])
     assert inspector.training is None and len(seen.neighbours) == 0
 
@@ -90,10 +92,10 @@ def test_what_does_not_fit_is_refused(trained_digits, digits, inspector):
         inspector.inspect(np.zeros((9, 8, 3), "uint8"))
     other = dataclasses.replace(digits, class_names=("a", *"bcdef"))
     with pytest.raises(ValueError, match="known classes a, b, .* model has 0"):
-        demo.Inspector(trained_digits, other)
+        Inspector(trained_digits, other)
     model = cac_tf.OpenSetClassifier(small_classifier(), list("abc"))
     with pytest.raises(ValueError, match="no threshold"):
-        demo.Inspector(model)
+        Inspector(model)
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "P"])
@@ -103,10 +105,10 @@ def test_photos_are_read_as_a_folder_s(mode):
     file = io.BytesIO()
     picture = PIL.Image.fromarray(pixels).convert(mode)
     picture.save(file, "PNG")
-    got = demo.image_of_photo(file.getvalue(), (12, 10, 3))
+    got = image_of_photo(file.getvalue(), (12, 10, 3))
     expected = picture.convert("RGB").resize((10, 12), PIL.Image.BILINEAR)
     np.testing.assert_array_equal(got, np.asarray(expected))
-    grey = demo.image_of_photo(file.getvalue(), (None, None, 1))
+    grey = image_of_photo(file.getvalue(), (None, None, 1))
     np.testing.assert_array_equal(
         grey[..., 0], np.asarray(picture.convert("L"))
     )
@@ -115,7 +117,7 @@ def test_photos_are_read_as_a_folder_s(mode):
 def test_a_scale_by_rank():
     rng = np.random.default_rng(0)
     scores = np.r_[rng.uniform(0, 1e-5, 50), rng.uniform(1, 9, 50)]
-    scale = demo.ScoreScale(scores, 0.02)
+    scale = ScoreScale(scores, 0.02)
     order = np.argsort(scores)
     assert (np.diff(scale.place(scores[order])) > 0).all()
     assert scale.place(0.02) == pytest.approx(0.5)
@@ -128,6 +130,6 @@ def test_a_scale_by_rank():
     "thresholds", [0.0, 0.02, -3.0, [1.0, 2.0], [5.0, 5.0]]
 )
 def test_a_scale_without_other_scores(thresholds):
-    scale = demo.ScoreScale([], thresholds)
+    scale = ScoreScale([], thresholds)
     low, high = scale.score(0), scale.score(1)
     assert low < np.min(thresholds) and np.max(thresholds) < high

@@ -8,7 +8,10 @@ import PIL.Image
 import pytest
 
 import cac_tf
-from cac_tf import demo
+from cac_tf.demo.drawing import image_of_drawing
+from cac_tf.demo.drawing import ink_of_strokes
+from cac_tf.demo.inspection import Inspector
+from cac_tf.demo.page import build_page
 from tests.conftest import small_classifier
 
 gradio = pytest.importorskip("gradio", reason="needs the extra demo")
@@ -16,7 +19,7 @@ gradio = pytest.importorskip("gradio", reason="needs the extra demo")
 
 @pytest.fixture(scope="module")
 def page(inspector):
-    return demo.build_page(inspector, "digits", ["A note."])
+    return build_page(inspector, "digits", ["A note."])
 
 
 def listener(page, elem_id, event):
@@ -89,7 +92,7 @@ def test_the_slider_is_the_threshold(page, inspector):
 def test_thresholds_by_class_move_one_by_one(trained_digits, digits):
     model = trained_digits.with_score("gamma")
     model.set_threshold(np.linspace(0.1, 0.6, 6))
-    page = demo.build_page(demo.Inspector(model, digits), "by class")
+    page = build_page(Inspector(model, digits), "by class")
     thresholds = np.float32(model.threshold)
     seen, text, *_ = listener(page, "examples-known", "select")(
         thresholds, selection(index=0)
@@ -104,7 +107,7 @@ def test_drawings(page, inspector, strokes):
     threshold = np.float32(inspector.model.threshold)
     answer = listener(page, "drawing", "input")
     for _, drawing in strokes["digits"][::4]:
-        image = demo.image_of_drawing(demo.ink_of_strokes(drawing), 8)
+        image = image_of_drawing(ink_of_strokes(drawing), 8)
         expected = inspector.model.predict_open_set(image[None])
         seen, text, *_ = answer(threshold, selection(strokes=drawing))
         np.testing.assert_array_equal(seen.image, image)
@@ -130,7 +133,7 @@ def test_photos(page, inspector, digits, tmp_path):
 
 
 def test_without_data_there_are_no_examples(trained_digits, strokes):
-    page = demo.build_page(demo.Inspector(trained_digits), "alone")
+    page = build_page(Inspector(trained_digits), "alone")
     ids = {block.elem_id for block in page.blocks.values()}
     assert "drawing" in ids and "examples-known" not in ids
     threshold = np.float32(trained_digits.threshold)
@@ -144,8 +147,8 @@ def test_only_models_of_images_have_a_page(trained_pictures):
     model = cac_tf.OpenSetClassifier(small_classifier(), list("abc"))
     model.set_threshold(1.0)
     with pytest.raises(ValueError, match=r"shape \(5,\); only images"):
-        demo.build_page(demo.Inspector(model), "vectors")
+        build_page(Inspector(model), "vectors")
     # In color there is nothing to draw on.
-    page = demo.build_page(demo.Inspector(trained_pictures[0]), "color")
+    page = build_page(Inspector(trained_pictures[0]), "color")
     ids = {block.elem_id for block in page.blocks.values()}
     assert "photo" in ids and "drawing" not in ids

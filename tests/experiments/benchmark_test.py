@@ -19,6 +19,8 @@ from cac_tf.experiments import benchmark_plan
 from cac_tf.experiments import own_process
 from cac_tf.experiments import results_csv
 from cac_tf.experiments.run_folder import FORMAT
+from cac_tf.experiments.run_folder import RunFolder
+from cac_tf.experiments.run_folder import read_metrics
 from cac_tf.reporting import benchmark_table
 from cac_tf.reporting import paper
 from cac_tf.reporting import paper_figures
@@ -98,7 +100,7 @@ def test_results_say_how_a_shared_model_was_trained(tmp_path):
         if run is trained:
             metrics |= {"epochs": 43, "seconds": 9.0}
             settings = {"seed": 5, "precision": "float32"}
-        with experiments.RunFolder.open(run.path, settings, {}) as folder:
+        with RunFolder.open(run.path, settings, {}) as folder:
             pathlib.Path(folder.file("metrics.json")).write_text(
                 json.dumps(metrics)
             )
@@ -119,7 +121,7 @@ def test_trials_of_different_configurations_are_told(tmp_path):
         data = {"dataset": "mnist", "trial": trial, "image_size": size}
         settings = {"recipe": {"epochs": epochs}, "seed": seed, "data": data}
         metrics = {"format": FORMAT, "epochs": epochs}
-        with experiments.RunFolder.open(path, settings, {}) as folder:
+        with RunFolder.open(path, settings, {}) as folder:
             pathlib.Path(folder.file("metrics.json")).write_text(
                 json.dumps(metrics)
             )
@@ -150,7 +152,7 @@ def test_a_training_in_the_place_of_an_evaluation_is_kept(
         )
         run = runs[-1]
     config = experiments.ExperimentConfig(run.data)
-    with experiments.RunFolder.open(run.path, config.settings(), {}) as folder:
+    with RunFolder.open(run.path, config.settings(), {}) as folder:
         if is_done:
             metrics = json.dumps({"format": FORMAT})
             pathlib.Path(folder.file("metrics.json")).write_text(metrics)
@@ -184,7 +186,7 @@ def test_a_shared_model_is_evaluated_on_the_other_set(tmp_path, monkeypatch):
     )
 
     def finish(path, settings, overwrite=False):
-        with experiments.RunFolder.open(path, settings, {}, overwrite) as one:
+        with RunFolder.open(path, settings, {}, overwrite) as one:
             metrics = pathlib.Path(one.file("metrics.json"))
             metrics.write_text(json.dumps({"format": FORMAT}))
 
@@ -235,7 +237,7 @@ def test_a_shared_model_that_becomes_another_one(tmp_path):
         (shared, {"model_sha256": hashlib.sha256(b"").hexdigest()}),
     ):
         settings = {"scores": list(config.scores), **settings}
-        with experiments.RunFolder.open(run.path, settings, {}) as folder:
+        with RunFolder.open(run.path, settings, {}) as folder:
             metrics = json.dumps({"format": FORMAT})
             pathlib.Path(folder.file("metrics.json")).write_text(metrics)
     pathlib.Path(own.model).touch()
@@ -254,7 +256,7 @@ def test_a_comparison_that_fails(tmp_path, monkeypatch):
         str(tmp_path), ["digits"], ["cac"], [0], "neal"
     )
     config = experiments.ExperimentConfig(run.data)
-    with experiments.RunFolder.open(run.path, config.settings(), {}) as folder:
+    with RunFolder.open(run.path, config.settings(), {}) as folder:
         metrics = json.dumps({"format": FORMAT})
         pathlib.Path(folder.file("metrics.json")).write_text(metrics)
     monkeypatch.setattr(own_process, "call", lambda *arguments: "no memory")
@@ -297,7 +299,7 @@ def test_class_names_with_commas_in_a_shared_model(tmp_path, rng):
     compared = str(tmp_path / "own" / "scores")
     assert benchmark.evaluate_again(own, compared, ("energy",)) is None
     for folder in (own.path, shared.path, compared):
-        metrics = experiments.read_metrics(folder)
+        metrics = read_metrics(folder)
         assert metrics["class_names"] == known
         assert metrics["unknown_class_names"] == unknown[:1]
     assert set(metrics["scores"]) == {"gamma", "energy"}

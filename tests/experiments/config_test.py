@@ -11,11 +11,11 @@ import pytest
 from cac_tf import methods
 from cac_tf.data import DataOptions
 from cac_tf.data import load_open_set_dataset
-from cac_tf.experiments import EvaluationConfig
 from cac_tf.experiments import ExperimentConfig
-from cac_tf.experiments import RunFolder
 from cac_tf.experiments import benchmark_plan
 from cac_tf.experiments import config as config_module
+from cac_tf.experiments.evaluate_saved import EvaluationConfig
+from cac_tf.experiments.run_folder import RunFolder
 from cac_tf.methods import presets
 
 DIGITS = {"dataset": "digits"}

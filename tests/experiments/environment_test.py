@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from cac_tf.experiments import environment
+from cac_tf.experiments.environment import environment
 
 # The package offers the function by the module's name.
 module = sys.modules[environment.__module__]

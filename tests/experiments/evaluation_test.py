@@ -4,11 +4,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-import cac_tf
 from cac_tf import metrics
 from cac_tf.data import Examples
 from cac_tf.data import OpenSetDataset
 from cac_tf.experiments.evaluation import evaluate
+from cac_tf.scores.energy import Energy
+from cac_tf.scores.gamma import Gamma
 
 
 def vectors(trained_blobs, rng, unknown_rows=80):
@@ -94,12 +95,12 @@ def test_closed_set(trained_blobs, rng):
 
 def test_scores_of_one_name(trained_blobs, rng):
     model, dataset = vectors(trained_blobs, rng)
-    one, two = (cac_tf.scores.Energy(t) for t in (1.0, 2.0))
+    one, two = (Energy(t) for t in (1.0, 2.0))
     with pytest.raises(ValueError, match=r"pass name=.*gamma, energy, energy"):
         evaluate(model, dataset, scores=[one, two])
     with pytest.raises(ValueError, match="pass name="):
-        evaluate(model, dataset, scores=[cac_tf.scores.Gamma()])
-    two = cac_tf.scores.Energy(2.0, name="energy, T = 2")
+        evaluate(model, dataset, scores=[Gamma()])
+    two = Energy(2.0, name="energy, T = 2")
     measures = evaluate(model, dataset, scores=[one, two]).metrics
     compared = measures["scores"]
     assert list(compared) == ["gamma", "energy", "energy, T = 2"]

@@ -16,10 +16,10 @@ import keras
 import pytest
 
 from cac_tf import experiments
-from cac_tf.experiments import RunFolder
-from cac_tf.experiments import RunFolderError
 from cac_tf.experiments.environment import environment
 from cac_tf.experiments.run_folder import FORMAT
+from cac_tf.experiments.run_folder import RunFolder
+from cac_tf.experiments.run_folder import RunFolderError
 from tests.conftest import ROOT
 
 SETTINGS, DATA = {"epochs": 3}, {"mean": 1}

@@ -11,8 +11,10 @@ import tensorflow as tf
 
 import cac_tf
 from cac_tf.export import edge_formats
-from cac_tf.export import write_litert
-from cac_tf.export import write_onnx
+from cac_tf.export.edge_formats import write_litert
+from cac_tf.export.edge_formats import write_onnx
+from cac_tf.models.image_classifier import image_parts
+from cac_tf.scores.registry import common_names
 from tests.conftest import class_names
 from tests.conftest import small_classifier
 from tests.export import runtimes
@@ -66,7 +68,7 @@ def test_every_score_in_one_file(tmp_path, rng, suffix, num_classes):
     """Its scores and its classes, of outputs that are given."""
     if suffix == ".onnx":
         pytest.importorskip("tf2onnx")
-    rules = [cac_tf.scores.get(n) for n in cac_tf.scores.common_names()]
+    rules = [cac_tf.scores.get(n) for n in common_names()]
     learnt = {one.name: fitted(one, rng, num_classes) for one in rules}
     names = sorted({name for one in rules for name in one.reads_for_prediction})
 
@@ -134,7 +136,7 @@ def test_half_precision_becomes_float32(rng, tmp_path, suffix, policy):
     keras.config.set_dtype_policy(policy)
     try:
         network = cac_tf.models.openset_cnn(3, (8, 8, 1))
-        parts = cac_tf.models.image_parts((8, 8, 1), [0.5], [0.5], network)
+        parts = image_parts((8, 8, 1), [0.5], [0.5], network)
         model = cac_tf.OpenSetClassifier(parts.classifier(), list("abc"))
     finally:
         keras.config.set_dtype_policy("float32")

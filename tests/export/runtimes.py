@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 
 from cac_tf.export import saved_model
-from cac_tf.export import write_litert
-from cac_tf.export import write_onnx
+from cac_tf.export.edge_formats import write_litert
+from cac_tf.export.edge_formats import write_onnx
 
 # Outputs that `predict_open_set` gives too.
 SHARED = (

@@ -12,10 +12,10 @@ import pytest
 import tensorflow as tf
 
 import cac_tf
-from cac_tf.export import write_litert
 from cac_tf.export import write_model_folder
-from cac_tf.export import write_onnx
-from cac_tf.export import write_saved_model
+from cac_tf.export.edge_formats import write_litert
+from cac_tf.export.edge_formats import write_onnx
+from cac_tf.export.saved_model import write_saved_model
 from tests import oracle
 from tests.conftest import class_names
 from tests.conftest import small_classifier

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from cac_tf.layers import AnchoredDistance
-from cac_tf.layers import anchored_distances
-from cac_tf.layers import dense_distances
+from cac_tf.layers.anchored_distance import anchored_distances
+from cac_tf.layers.anchored_distance import dense_distances
 from tests import execution
 from tests import oracle
 

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from cac_tf.layers import BatchNormalization
+from cac_tf.layers.batch_normalization import BatchNormalization
 from tests import execution
 from tests.conftest import ROOT
 from tests.oracle import rounding

@@ -5,8 +5,10 @@ import keras
 import numpy as np
 import pytest
 
-from cac_tf.layers import ClassConditionedReconstruction
-from cac_tf.layers import label_conditions
+from cac_tf.layers.class_conditioned_reconstruction import (
+    ClassConditionedReconstruction,
+)
+from cac_tf.layers.class_conditioned_reconstruction import label_conditions
 from tests import execution
 
 CLASSES, WIDTH, SHAPE = 3, 5, (2, 3, 2)

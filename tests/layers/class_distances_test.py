@@ -9,6 +9,8 @@ from scipy import special
 from cac_tf import losses
 from cac_tf import metrics
 from cac_tf.layers import ClassDistances
+from cac_tf.metrics.streaming import AnchorLoss
+from cac_tf.metrics.streaming import TupletLoss
 from tests import execution
 from tests import oracle
 
@@ -100,9 +102,9 @@ def test_the_losses_and_metrics_of_it(rng):
     labels[0] = d[0].argmin()
     for metric, expected in (
         (metrics.KnownAccuracy(from_distances=True), d.argmin(1) == labels),
-        (metrics.AnchorLoss(from_distances=True), d[range(10), labels]),
+        (AnchorLoss(from_distances=True), d[range(10), labels]),
         (
-            metrics.TupletLoss(from_distances=True),
+            TupletLoss(from_distances=True),
             oracle.tuplet_loss(labels, d),
         ),
     ):

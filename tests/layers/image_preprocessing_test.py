@@ -4,9 +4,9 @@ import numpy as np
 import PIL.Image
 import pytest
 
+from cac_tf.data.channel_statistics import channel_statistics
 from cac_tf.layers import ChannelNormalization
 from cac_tf.layers import ImagePreprocessing
-from cac_tf.layers import channel_statistics
 
 
 def test_normalizes_the_images_its_statistics_come_from(rng):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cac_tf.layers import RandomSymmetry
-from cac_tf.layers import apply_symmetry
+from cac_tf.layers.random_symmetry import apply_symmetry
 from tests import execution
 
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from cac_tf.layers import RejectionScore
-from cac_tf.layers import anchored_distances
-from cac_tf.layers import dense_distances
-from cac_tf.layers import rejection_scores
-from cac_tf.layers import softmin
+from cac_tf.layers.anchored_distance import anchored_distances
+from cac_tf.layers.anchored_distance import dense_distances
+from cac_tf.layers.rejection_score import rejection_scores
+from cac_tf.layers.rejection_score import softmin
 from tests import execution
 from tests import oracle
 

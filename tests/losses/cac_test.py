@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from cac_tf import ops as fused_ops
-from cac_tf.layers import anchored_distances
+from cac_tf.layers.anchored_distance import anchored_distances
 from cac_tf.losses import AnchorLoss
 from cac_tf.losses import CACLoss
 from cac_tf.losses import TupletLoss
-from cac_tf.losses import anchor_loss
-from cac_tf.losses import cac_loss
 from cac_tf.losses import cac_loss_from_logits
-from cac_tf.losses import tuplet_loss
+from cac_tf.losses.cac import anchor_loss
+from cac_tf.losses.cac import cac_loss
+from cac_tf.losses.cac import tuplet_loss
 from tests import execution
 from tests import oracle
 

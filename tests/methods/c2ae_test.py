@@ -11,14 +11,15 @@ from cac_tf import experiments
 from cac_tf import methods
 from cac_tf.data import load_open_set_dataset
 from cac_tf.experiments import pictures
+from cac_tf.experiments.run_folder import RunFolder
 from cac_tf.methods.c2ae import conditioned_training
 from cac_tf.methods.c2ae.extreme_values import errors_of
 from cac_tf.methods.c2ae.extreme_values import extreme_value_threshold
 from cac_tf.methods.known_data import open_set_classifier
 from cac_tf.methods.reconstruction import image_networks
-from cac_tf.scores import MinReconstructionError
-from cac_tf.training import Runtime
-from cac_tf.training import TrainingRun
+from cac_tf.scores.min_reconstruction_error import MinReconstructionError
+from cac_tf.training.run import TrainingRun
+from cac_tf.training.runtime import Runtime
 from tests.methods.conftest import parts_of
 from tests.methods.killed_training import check_resume
 
@@ -296,7 +297,7 @@ def test_pictures_of_test_images_and_of_the_training(digits, tmp_path):
     method = methods.get("c2ae")
     recipe = method.recipe(**{**method.preset("digits"), **QUICK})
     (tmp_path / "run").mkdir()
-    folder = experiments.RunFolder(str(tmp_path))
+    folder = RunFolder(str(tmp_path))
     run = TrainingRun(
         Runtime(seed=3), str(tmp_path / "run"), pictures=folder.file("pictures")
     )

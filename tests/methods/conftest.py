@@ -4,8 +4,8 @@
 import keras
 import pytest
 
-from cac_tf import models
 from cac_tf.models import networks
+from cac_tf.models.image_classifier import ImageParts
 from cac_tf.models.networks import registry
 
 
@@ -42,7 +42,7 @@ def small_network(num_classes, input_shape, dropout, weight_decay, seed):
 
 def parts_of(classifier, network):
     """`ImageParts` of a trained classifier whose network has this name."""
-    return models.ImageParts(
+    return ImageParts(
         classifier.input_shape[-1],
         classifier.get_layer("prepare"),
         None,

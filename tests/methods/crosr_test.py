@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from cac_tf import experiments
-from cac_tf import losses
 from cac_tf import methods
 from cac_tf import models
-from cac_tf import scores
 from cac_tf.data import load_open_set_dataset
 from cac_tf.experiments import pictures
+from cac_tf.experiments.run_folder import RunFolder
+from cac_tf.losses.reconstruction import ReconstructionLoss
 from cac_tf.methods.crosr import hierarchy
 from cac_tf.methods.known_data import open_set_classifier
 from cac_tf.models import networks
-from cac_tf.training import Runtime
-from cac_tf.training import TrainingRun
+from cac_tf.scores.latent_openmax import LatentOpenMax
+from cac_tf.training.run import TrainingRun
+from cac_tf.training.runtime import Runtime
 from tests import execution
 from tests.methods.killed_training import check_resume
 
@@ -219,7 +219,7 @@ def test_loss_against_numpy(weight, rng, mode):
     of_class = np.log(np.exp(z).sum(axis=1)) - z[range(6), labels]
     apart = np.float64(drawn) - np.float64(pixels)
     wanted = of_class + weight * np.square(apart).mean(axis=(1, 2, 3))
-    loss = losses.ReconstructionLoss(weight)
+    loss = ReconstructionLoss(weight)
 
     def value(logits, pixels, drawn):
         named = {"logits": logits, "pixels": pixels, "reconstruction": drawn}
@@ -227,7 +227,7 @@ def test_loss_against_numpy(weight, rng, mode):
 
     each = execution.compiled(value, mode)(logits, pixels, drawn)
     np.testing.assert_allclose(each, wanted, rtol=1e-5)
-    again = losses.ReconstructionLoss.from_config(loss.get_config())
+    again = ReconstructionLoss.from_config(loss.get_config())
     assert again.weight == weight
 
 
@@ -252,7 +252,7 @@ def test_its_score_is_fitted_to_the_training_images(finished, digits):
     classifier, _ = finished
     model = open_set_classifier(classifier, digits, "latent_openmax")
     train = outputs_of(classifier, digits.train.images)
-    score = scores.LatentOpenMax()
+    score = LatentOpenMax()
     statistics = score.fit(
         digits.train.labels, **{n: train[n] for n in score.READS}
     )
@@ -299,7 +299,7 @@ def test_what_is_refused():
             recipe(**values)
     for weight in (-1.0, np.nan, np.inf):
         with pytest.raises(ValueError, match="weight must be finite and >= 0"):
-            losses.ReconstructionLoss(weight)
+            ReconstructionLoss(weight)
 
 
 def test_published_values():
@@ -332,7 +332,7 @@ def test_with_the_network_of_the_benchmark(trained, digits, tmp_path):
 
 
 def test_pictures_of_the_training(trained, digits, tmp_path):
-    folder = experiments.RunFolder(str(tmp_path))
+    folder = RunFolder(str(tmp_path))
     (tmp_path / "run").mkdir()
     model, _ = trained(tmp_path / "run", kept=folder.file("pictures"), epochs=9)
     (sheet,) = pictures.kept_pictures(folder)

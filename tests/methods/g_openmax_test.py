@@ -20,8 +20,9 @@ from cac_tf.methods.known_data import check_enough_for
 from cac_tf.methods.known_data import open_set_classifier
 from cac_tf.models import networks
 from cac_tf.models.networks import registry
-from cac_tf.training import Runtime
-from cac_tf.training import TrainingRun
+from cac_tf.scores.unknown_class_openmax import UnknownClassOpenMax
+from cac_tf.training.run import TrainingRun
+from cac_tf.training.runtime import Runtime
 from tests import execution
 from tests.methods.killed_training import check_resume
 
@@ -515,7 +516,7 @@ def test_score(tail_size, rank, shift, mode, rng):
     logits[::10] -= 9.0
     logits = np.float32(logits)
     inputs = np.float32(4 * rng.standard_normal((60, 4)))
-    rule = scores.UnknownClassOpenMax(tail_size, rank, shift)
+    rule = UnknownClassOpenMax(tail_size, rank, shift)
     statistics = rule.fit(labels, logits=logits)
     actual = execution.compiled(
         lambda logits: rule(logits, **statistics), mode
@@ -536,11 +537,11 @@ def test_score_of_classes_that_are_taken_for_unknown(rng):
     with pytest.raises(
         ValueError, match="not taken for unknown .* above 0.*class '1' has 0"
     ):
-        scores.UnknownClassOpenMax().fit(labels, logits=logits)
+        UnknownClassOpenMax().fit(labels, logits=logits)
     with pytest.raises(
         ValueError, match="tail_size must be a whole number of at least 3"
     ):
-        scores.UnknownClassOpenMax(tail_size=2)
+        UnknownClassOpenMax(tail_size=2)
 
 
 # ---- the recipe ------------------------------------------------------------

@@ -11,9 +11,7 @@ from keras import ops
 from scipy import special
 
 from cac_tf import experiments
-from cac_tf import losses
 from cac_tf import methods
-from cac_tf import models
 from cac_tf import scores
 from cac_tf.data import Examples
 from cac_tf.data import image_facts
@@ -21,6 +19,7 @@ from cac_tf.data import load_open_set_dataset
 from cac_tf.data import streamed_images
 from cac_tf.data.image_file import png_bytes
 from cac_tf.data.streamed_images import StreamedImages
+from cac_tf.losses.unknown_class import unknown_class_loss
 from cac_tf.methods.g_openmax import conditional_networks
 from cac_tf.methods.generated_unknowns import adversarial_auto_encoder as gan
 from cac_tf.methods.generated_unknowns import gradients
@@ -28,8 +27,9 @@ from cac_tf.methods.generated_unknowns import image_networks
 from cac_tf.methods.generated_unknowns import method
 from cac_tf.methods.osrci import counterfactuals
 from cac_tf.methods.reconstruction import image_networks as reconstruction
-from cac_tf.training import Runtime
-from cac_tf.training import TrainingRun
+from cac_tf.models.image_classifier import image_parts
+from cac_tf.training.run import TrainingRun
+from cac_tf.training.runtime import Runtime
 from tests import execution
 from tests.oracle import central_differences
 
@@ -46,9 +46,9 @@ def test_loss_and_score_of_the_unknown_class(rng):
     p = one_more_class(np.float64(logits))
     # In NumPy too, -1 is the last class.
     expected = -np.log(p[np.arange(6), labels])
-    actual = losses.unknown_class_loss(labels, logits)
+    actual = unknown_class_loss(labels, logits)
     np.testing.assert_allclose(actual, expected, rtol=1e-5)
-    assert np.isnan(np.asarray(losses.unknown_class_loss([4], logits[:1])))
+    assert np.isnan(np.asarray(unknown_class_loss([4], logits[:1])))
     score = scores.get("unknown_class").of_arrays(logits)
     np.testing.assert_allclose(
         score, p[:, -1] - p[:, :-1].max(axis=1), rtol=1e-5, atol=1e-6
@@ -609,7 +609,7 @@ def test_counterfactual_images_are_of_all_classes(digits, trained, monkeypatch):
             keras.layers.Dense(6),
         ]
     )
-    parts = models.image_parts(digits.image_shape, [0.0], [1.0], network)
+    parts = image_parts(digits.image_shape, [0.0], [1.0], network)
     size = by_class.train.size
     for count in (30, size + 3):
         recipe = osrci.recipe(generated_unknowns=count)
@@ -705,7 +705,7 @@ def test_counterfactual_images_and_their_origins(digits, trained):
             keras.layers.Dense(6, bias_initializer="ones"),
         ]
     )
-    parts = models.image_parts((8, 8, 1), [0.0], [1.0], network)
+    parts = image_parts((8, 8, 1), [0.0], [1.0], network)
     with pytest.warns(UserWarning, match="of 20 counterfactual images still"):
         images, origins = osrci.unknowns(
             parts, trained, digits, recipe, np.random.default_rng(0)

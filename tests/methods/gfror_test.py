@@ -4,13 +4,13 @@
 import numpy as np
 import pytest
 
-from cac_tf import losses
 from cac_tf import methods
 from cac_tf.data import load_open_set_dataset
+from cac_tf.losses.symmetry import SymmetryLoss
 from cac_tf.methods.gfror import augmented_inputs
 from cac_tf.methods.known_data import open_set_classifier
-from cac_tf.training import Runtime
-from cac_tf.training import TrainingRun
+from cac_tf.training.run import TrainingRun
+from cac_tf.training.runtime import Runtime
 from tests.methods.conftest import parts_of
 from tests.methods.killed_training import check_resume
 
@@ -66,7 +66,7 @@ def test_loss_against_numpy(rng):
     of_class = -log_softmax(outputs["logits"])[range(6), labels]
     of_symmetry = -log_softmax(outputs["symmetry_logits"])[range(6), which]
     for weight in (0.0, 0.2, 1.0):
-        loss = losses.SymmetryLoss(weight)
+        loss = SymmetryLoss(weight)
         wanted = (1 - weight) * of_class + weight * of_symmetry
         np.testing.assert_allclose(
             loss.call(labels, outputs), wanted, rtol=1e-5, atol=1e-6
@@ -178,7 +178,7 @@ def test_what_is_refused(finished):
         with pytest.raises(ValueError, match="symmetry_weight must be at"):
             methods.get("gfror").recipe(symmetry_weight=weight)
         with pytest.raises(ValueError, match=r"weight must be in \[0, 1\]"):
-            losses.SymmetryLoss(weight)
+            SymmetryLoss(weight)
     with pytest.raises(ValueError, match="network must be one of"):
         methods.get("gfror").recipe(network="vgg")
 

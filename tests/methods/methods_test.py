@@ -15,14 +15,15 @@ from scipy import special
 from cac_tf import data
 from cac_tf import experiments
 from cac_tf import methods
-from cac_tf import models
-from cac_tf import training
 from cac_tf.experiments.evaluation import evaluate
 from cac_tf.experiments.speed import images_per_second
 from cac_tf.methods import presets
 from cac_tf.methods.known_data import open_set_classifier
 from cac_tf.methods.recipe import Recipe
+from cac_tf.models.open_set_classifier import OpenSetClassifier
 from cac_tf.train import cac_train
+from cac_tf.training.run import TrainingRun
+from cac_tf.training.runtime import Runtime
 
 # The paper's table: batch, epochs of both stages, weight decay, dropout, flip,
 # rotation, scale.
@@ -154,9 +155,7 @@ def test_every_field_of_every_recipe_has_help():
 
 
 def digits_run(folder, **options):
-    return training.TrainingRun(
-        training.Runtime(0), os.fspath(folder / "checkpoints"), **options
-    )
+    return TrainingRun(Runtime(0), os.fspath(folder / "checkpoints"), **options)
 
 
 def recipe_of(method, **values):
@@ -376,7 +375,7 @@ def test_a_score_that_cannot_be_fitted_is_left_out(tmp_path):
     digits = data.load_open_set_dataset("digits", trial=0)
     method = methods.get("cross_entropy")
     parts = method.parts(digits, method.recipe(), digits_run(tmp_path))
-    model = models.OpenSetClassifier(
+    model = OpenSetClassifier(
         parts.classifier(), digits.class_names, "max_softmax"
     )
     with pytest.warns(UserWarning, match="'openmax.*' is left out"):

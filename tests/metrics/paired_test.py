@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from cac_tf.metrics import auroc
-from cac_tf.metrics import auroc_difference_interval
+from cac_tf.metrics.paired import auroc_difference_interval
 
 
 def oracle(known, unknown, other_known, other_unknown):

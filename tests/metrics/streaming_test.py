@@ -7,6 +7,11 @@ from scipy import special
 from cac_tf import losses
 from cac_tf import metrics
 from cac_tf import scores
+from cac_tf.metrics.streaming import AnchorLoss
+from cac_tf.metrics.streaming import CrossEntropy
+from cac_tf.metrics.streaming import TupletLoss
+from cac_tf.scores.energy import Energy
+from cac_tf.scores.unknown_class import UnknownClass
 from tests import oracle
 from tests.conftest import blobs
 
@@ -40,9 +45,9 @@ def test_means_over_known_inputs(batches, weighted):
     cross_entropy = special.logsumexp(z, axis=1) - z[np.arange(len(y)), y]
     for metric, values in (
         (metrics.KnownAccuracy(), z.argmax(axis=1) == y),
-        (metrics.CrossEntropy(), cross_entropy),
-        (metrics.AnchorLoss(magnitude=5), oracle.anchor_loss(y, d)),
-        (metrics.TupletLoss(magnitude=5), oracle.tuplet_loss(y, d)),
+        (CrossEntropy(), cross_entropy),
+        (AnchorLoss(magnitude=5), oracle.anchor_loss(y, d)),
+        (TupletLoss(magnitude=5), oracle.tuplet_loss(y, d)),
     ):
         assert metric.READS == ("logits",)
         actual = streamed(metric, batches, weighted)
@@ -117,7 +122,7 @@ def test_auroc_of_scores_that_crowd_at_minus_one(rng):
     rows = np.flatnonzero(labels >= 0)
     logits[rows, labels[rows]] += 14
     logits[labels < 0, 1] += 9
-    rule = scores.UnknownClass()
+    rule = UnknownClass()
     score = np.asarray(rule(logits))
     assert (score < -0.99).mean() > 0.8
     exact = metrics.auroc(score[labels >= 0], score[labels < 0])
@@ -131,7 +136,7 @@ def test_auroc_of_scores_that_crowd_at_minus_one(rng):
 def test_class_indices_beyond_those_of_half_precision(dtype):
     logits = np.zeros((1, 300), "float32")
     logits[0, 257] = 9
-    for metric in (metrics.KnownAccuracy, metrics.AnchorLoss):
+    for metric in (metrics.KnownAccuracy, AnchorLoss):
         found = metric(dtype=dtype)
         found.update_state([257], logits)
         assert float(found.result()) == 1.0
@@ -152,9 +157,9 @@ def test_unknown_rows_of_any_values_do_not_count(value):
     logits = np.float32([[1, 14], [2, 3], [value, 8]])
     for kind in (
         metrics.KnownAccuracy,
-        metrics.AnchorLoss,
-        metrics.TupletLoss,
-        metrics.CrossEntropy,
+        AnchorLoss,
+        TupletLoss,
+        CrossEntropy,
     ):
         metric, wanted = kind(), kind()
         metric.update_state(labels, logits)
@@ -188,7 +193,7 @@ def test_auroc_of_a_score_that_is_fitted_later():
 
 
 def test_auroc_is_saved_with_its_score():
-    metric = metrics.OpenSetAUROC(scores.Energy(2.5), 3.0, 500, name="mine")
+    metric = metrics.OpenSetAUROC(Energy(2.5), 3.0, 500, name="mine")
     copy = keras.saving.deserialize_keras_object(
         keras.saving.serialize_keras_object(metric)
     )
@@ -201,9 +206,9 @@ def test_auroc_is_saved_with_its_score():
     "metric",
     [
         metrics.KnownAccuracy,
-        metrics.AnchorLoss,
-        metrics.TupletLoss,
-        metrics.CrossEntropy,
+        AnchorLoss,
+        TupletLoss,
+        CrossEntropy,
         metrics.OpenSetAUROC,
     ],
 )
@@ -229,8 +234,8 @@ def test_unknown_validation_data_weigh_nothing_but_in_the_auroc(rng):
         losses.CACLoss(8, ignore_class=-1, reduction="sum"),
         metrics=[
             metrics.KnownAccuracy(),
-            metrics.AnchorLoss(8),
-            metrics.CrossEntropy(),
+            AnchorLoss(8),
+            CrossEntropy(),
             *(metrics.OpenSetAUROC(n, 8, name=n) for n in names),
         ],
     )

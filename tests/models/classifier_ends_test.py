@@ -8,8 +8,8 @@ from keras import layers
 from scipy import special
 
 import cac_tf
-from cac_tf import scores
 from cac_tf.models.classifier_ends import ending_in_logits
+from cac_tf.scores.registry import common_names
 from tests import execution
 from tests.conftest import blobs
 
@@ -99,7 +99,7 @@ def test_one_output_becomes_two_logits(kind, rng):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "score", scores.common_names() if ON_TENSORFLOW else ["vim", "gamma"]
+    "score", common_names() if ON_TENSORFLOW else ["vim", "gamma"]
 )
 def test_a_binary_classifier_all_the_way(score, tmp_path):
     x, y = blobs(np.random.default_rng(0), num_classes=2)

@@ -11,6 +11,7 @@ from scipy import special
 import cac_tf
 from cac_tf import scores
 from cac_tf.models.features import with_features
+from cac_tf.scores.registry import common_names
 from tests import execution
 from tests.conftest import blobs
 from tests.conftest import small_classifier
@@ -19,15 +20,13 @@ make = cac_tf.OpenSetClassifier.from_classifier
 # Compiling takes seconds on JAX: there, one of each kind of score.
 IS_TENSORFLOW = execution.BACKEND == "tensorflow"
 NAMES = (
-    scores.common_names()
-    if IS_TENSORFLOW
-    else ("class_z_score", "gamma", "nnguide")
+    common_names() if IS_TENSORFLOW else ("class_z_score", "gamma", "nnguide")
 )
 # What does not depend on the backend.
 no_backend = pytest.mark.skipif(
     not IS_TENSORFLOW, reason="tested on TensorFlow, the same everywhere"
 )
-FITTED = [n for n in scores.common_names() if scores.get(n).IS_FITTED_TO_DATA]
+FITTED = [n for n in common_names() if scores.get(n).IS_FITTED_TO_DATA]
 
 
 def noisy_blobs(seed=0):
@@ -193,7 +192,7 @@ def test_the_layer_that_is_named_is_that_of_the_graph():
 @pytest.mark.skipif(
     execution.BACKEND != "tensorflow", reason="export needs TensorFlow"
 )
-@pytest.mark.parametrize("name", scores.common_names())
+@pytest.mark.parametrize("name", common_names())
 def test_export(name, tmp_path):
     import tensorflow as tf
 

@@ -17,6 +17,7 @@ import pytest
 import cac_tf
 from cac_tf import ops as fused_ops
 from cac_tf import scores
+from cac_tf.scores.energy import Energy
 from tests.conftest import ROOT
 from tests.conftest import blobs
 from tests.conftest import small_classifier
@@ -294,7 +295,7 @@ def test_settings_of_a_score_are_kept(tmp_path):
         scores.OpenMax(tail_size=7, rank=2),
         scores.NNGuide(3, bank_size=60),
         scores.ViM(2),
-        scores.Energy(2.5),
+        Energy(2.5),
     ):
         other = model.with_score(rule, (x, y))
         other.save(tmp_path / "model.keras")

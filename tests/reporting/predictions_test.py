@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from cac_tf.data import Examples
-from cac_tf.reporting import write_predictions
+from cac_tf.reporting.predictions import write_predictions
 from tests.reporting.report_test import by_class
 from tests.reporting.report_test import example
 

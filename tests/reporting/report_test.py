@@ -20,9 +20,9 @@ from cac_tf.data import OpenSetDataset
 from cac_tf.experiments.evaluation import COMPARABLE
 from cac_tf.experiments.evaluation import Evaluation
 from cac_tf.experiments.evaluation import _measures
-from cac_tf.reporting import TrainingProgress
 from cac_tf.reporting import figures
 from cac_tf.reporting import write_report
+from cac_tf.reporting.progress import TrainingProgress
 from cac_tf.reporting.sheets import Row
 from cac_tf.reporting.sheets import Sheet
 from cac_tf.reporting.sheets import sheet_section

@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from cac_tf.reporting import print_table
+from cac_tf.reporting.terminal_table import print_table
 
 NAMES = ["cross_entropy, class_z_score, trial 0", "cac, gamma", "x" * 30]
 NUMBERS = ["AUROC", "CCR@10%", "mean over trials", "us/image", "OSCR"]

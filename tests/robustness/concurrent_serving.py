@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 import cac_tf
+from cac_tf.data.sources.digits import load_digits
 from cac_tf.export import write_model_folder
 from tests.serving import references
 
@@ -20,7 +21,7 @@ _SIZES = (1, 2, 7, 16)
 def prepare(folder):
     """The functions of an export, and the pictures it answers."""
     keras.utils.set_random_seed(0)
-    examples, _ = cac_tf.data.load_digits()
+    examples, _ = load_digits()
     images, labels = examples
     known = labels < 3
     classifier = keras.Sequential(

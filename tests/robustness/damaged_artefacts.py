@@ -11,6 +11,7 @@ import io
 import numpy as np
 
 import cac_tf
+from cac_tf.data.sources.digits import load_digits
 from cac_tf.train import cac_evaluate
 from cac_tf.train import cac_export
 from tests.robustness import runs
@@ -24,7 +25,7 @@ _LONGEST_MESSAGE = 1500
 def prepare(folder):
     with contextlib.redirect_stdout(io.StringIO()):
         runs.train(folder / "run")
-    images = cac_tf.data.load_digits()[0].images[:64]
+    images = load_digits()[0].images[:64]
     model = cac_tf.load_model(folder / "run" / "model.keras")
     return folder / "run", images, model.predict_open_set(images)
 

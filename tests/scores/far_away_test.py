@@ -15,6 +15,7 @@ import cac_tf
 from cac_tf import atomic_files
 from cac_tf import scores
 from cac_tf.experiments.environment import environment
+from cac_tf.scores.registry import common_names
 from tests.conftest import ROOT
 from tests.conftest import blobs
 
@@ -25,7 +26,7 @@ RADII = (10, 30, 100, 1000)
 FAIL_SAFE = ("mahalanobis", "min_distance", "vim")
 # Those that any classifier has, but for those of a class "unknown" that this
 # one was not trained with.
-NAMES = [n for n in scores.common_names() if not n.startswith("unknown_class")]
+NAMES = [n for n in common_names() if not n.startswith("unknown_class")]
 # They see directions of features alone.
 SAFE_IN_MOST_DIRECTIONS = ("knn",)
 

@@ -18,6 +18,19 @@ from sklearn import covariance
 from cac_tf import registry
 from cac_tf import scores
 from cac_tf.scores import registry as score_registry
+from cac_tf.scores.class_z_score import ClassZScore
+from cac_tf.scores.energy import Energy
+from cac_tf.scores.entropy import Entropy
+from cac_tf.scores.gamma import Gamma
+from cac_tf.scores.latent_openmax import LatentOpenMax
+from cac_tf.scores.max_logit import MaxLogit
+from cac_tf.scores.max_softmax import MaxSoftmax
+from cac_tf.scores.min_distance import MinDistance
+from cac_tf.scores.relative_mahalanobis import RelativeMahalanobis
+from cac_tf.scores.score import KnownBatch
+from cac_tf.scores.score import LastLayer
+from cac_tf.scores.she import SHE
+from cac_tf.scores.two_heads import TwoHeads
 from tests import execution
 from tests import oracle
 
@@ -30,7 +43,7 @@ def features_and_logits(rng, rows):
     places = 1.2 * np.eye(NUM_CLASSES, WIDTH)
     spread = np.linspace(0.3, 1.5, WIDTH)
     features = places[labels] + spread * rng.standard_normal((rows, WIDTH))
-    layer = scores.LastLayer(
+    layer = LastLayer(
         np.float32(2 * np.eye(WIDTH, NUM_CLASSES) + 0.1),
         np.float32([0.5, -0.2, 0.1, 0.3]),
     )
@@ -66,7 +79,7 @@ def logits(rng):
 def test_names():
     for name in scores.names():
         assert scores.get(name).name == name
-    rule = scores.MaxLogit()
+    rule = MaxLogit()
     assert scores.get(rule) is rule
     for wrong in ("surprise", 3):
         with pytest.raises(
@@ -78,20 +91,20 @@ def test_names():
 
 
 def test_max_logit(logits, mode):
-    actual = execution.compiled(scores.MaxLogit(), mode)(logits)
+    actual = execution.compiled(MaxLogit(), mode)(logits)
     np.testing.assert_array_equal(actual, -logits.max(axis=1))
 
 
 @pytest.mark.parametrize("temperature", [0.1, 1.0, 30.0])
 def test_energy(logits, temperature, mode):
-    actual = execution.compiled(scores.Energy(temperature), mode)(logits)
+    actual = execution.compiled(Energy(temperature), mode)(logits)
     scaled = np.float64(logits) / temperature
     expected = -temperature * special.logsumexp(scaled, axis=1)
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_entropy(logits, mode):
-    actual = execution.compiled(scores.Entropy(), mode)(logits)
+    actual = execution.compiled(Entropy(), mode)(logits)
     p = special.softmax(np.float64(logits), axis=1)
     np.testing.assert_allclose(
         actual, stats.entropy(p, axis=1), rtol=1e-5, atol=1e-30
@@ -116,7 +129,7 @@ def test_gen(logits, exponent, classes, mode):
 
 def test_she(known, unseen, mode):
     features, logits, labels, _ = known
-    rule = fitted(scores.SHE(), labels, logits=logits, features=features)
+    rule = fitted(SHE(), labels, logits=logits, features=features)
     right = logits.argmax(axis=1) == labels
     patterns = [
         np.float64(features)[right & (labels == k)].mean(axis=0)
@@ -131,7 +144,7 @@ def test_she(known, unseen, mode):
 
 
 def test_max_softmax_keeps_confident_inputs_apart(logits, mode):
-    actual = execution.compiled(scores.MaxSoftmax(), mode)(logits)
+    actual = execution.compiled(MaxSoftmax(), mode)(logits)
     # The probabilities of the other classes: 1 - p would round, even here.
     p = np.sort(special.softmax(np.float64(logits), axis=1), axis=1)
     np.testing.assert_allclose(actual, p[:, :-1].sum(axis=1), rtol=1e-5)
@@ -141,7 +154,7 @@ def test_max_softmax_keeps_confident_inputs_apart(logits, mode):
 
 def test_gamma_and_min_distance(rng):
     values = np.float32(rng.uniform(0, 9, (7, 3)))
-    for rule in (scores.Gamma(), scores.MinDistance()):
+    for rule in (Gamma(), MinDistance()):
         np.testing.assert_array_equal(
             np.asarray(rule(values)), values.min(axis=1)
         )
@@ -153,7 +166,7 @@ def test_gamma_and_min_distance(rng):
 
 def test_class_z_score(known, unseen, mode):
     _, logits, labels, _ = known
-    rule = fitted(scores.ClassZScore(), labels, logits=logits)
+    rule = fitted(ClassZScore(), labels, logits=logits)
     z = np.float64(logits)
     right = z.argmax(axis=1) == labels
     assert 0 < right.sum() < len(right)
@@ -232,7 +245,7 @@ def test_relative_mahalanobis(rng, unseen, mode, rows):
     features, _, labels, _ = features_and_logits(rng, rows)
     rule, plain = (
         fitted(kind(), labels, features=features)
-        for kind in (scores.RelativeMahalanobis, scores.Mahalanobis)
+        for kind in (RelativeMahalanobis, scores.Mahalanobis)
     )
     x = np.float64(features)
     means = np.stack([x[labels == k].mean(axis=0) for k in range(4)])
@@ -258,7 +271,7 @@ def test_mahalanobis_without_shrinkage(rng, unseen, mode):
     background = np.einsum("bi,ij,bj->b", from_center, overall, from_center)
     for rule, expected in (
         (scores.Mahalanobis(shrinkage=None), nearest),
-        (scores.RelativeMahalanobis(shrinkage=None), nearest - background),
+        (RelativeMahalanobis(shrinkage=None), nearest - background),
     ):
         found = fitted(rule, labels, features=features)
         actual = execution.compiled(found, mode)(unseen[0])
@@ -280,7 +293,7 @@ def test_relative_mahalanobis_does_not_see_what_does_not_separate(rng):
     width, labels = 200, np.arange(300) % 3
     features = rng.standard_normal((300, width)) * np.geomspace(3, 0.1, width)
     features[:, :3] += 20.0 * np.eye(3)[labels]
-    rule = scores.RelativeMahalanobis()
+    rule = RelativeMahalanobis()
     statistics = rule.fit(labels, features=np.float32(features))
     values = functools.partial(rule.of_arrays, **statistics)
     x = np.float32(features[:30])
@@ -433,7 +446,7 @@ def test_latent_openmax(options, distance, mode, rng):
     inputs[:20], unseen[:20] = logits[:20], latents[:20]
     inputs[20], unseen[20] = 2 * logits[0], 2 * latents[0]
     rule = fitted(
-        scores.LatentOpenMax(**options), labels, logits=logits, latents=latents
+        LatentOpenMax(**options), labels, logits=logits, latents=latents
     )
     actual = execution.compiled(rule, mode)(inputs, unseen)
     expected = oracle.openmax(
@@ -454,14 +467,14 @@ def test_latent_openmax_of_nothing(rng):
     """Neither a zero vector nor what is refused gives NaN."""
     labels = np.arange(90) % 3
     logits = 5 * np.eye(3)[labels] + 0.1 * rng.standard_normal((90, 3))
-    rule = scores.LatentOpenMax()
+    rule = LatentOpenMax()
     with pytest.raises(ValueError, match="latents is missing"):
         rule.fit(labels, logits=logits)
     found = rule.fit(labels, logits=logits, latents=rng.uniform(size=(90, 2)))
     zeros = np.zeros((1, 3), "float32"), np.zeros((1, 2), "float32")
     assert np.isfinite(rule.of_arrays(*zeros, **found)).all()
     with pytest.raises(ValueError, match='"eucos" or "euclidean"; got .l1.'):
-        scores.LatentOpenMax(distance="l1")
+        LatentOpenMax(distance="l1")
     assert "latent_openmax" not in score_registry.common_names()
 
 
@@ -471,7 +484,7 @@ def test_two_heads(mode, rng):
     second = 0.3 * first + rng.standard_normal((200, 4))
     unseen = 3 * rng.standard_normal((30, 4)), rng.standard_normal((30, 4))
     rule = fitted(
-        scores.TwoHeads(),
+        TwoHeads(),
         np.arange(200) % 4,
         logits=np.float32(first),
         second_logits=np.float32(second),
@@ -490,9 +503,7 @@ def test_two_heads(mode, rng):
 def test_two_heads_that_never_differ():
     logits = np.float32([[1, 0], [0, 1]])
     with pytest.raises(ValueError, match="two examples whose largest logits"):
-        scores.TwoHeads().fit(
-            [0, 1], logits=logits, second_logits=logits * [[1], [2]]
-        )
+        TwoHeads().fit([0, 1], logits=logits, second_logits=logits * [[1], [2]])
 
 
 @pytest.mark.parametrize("shift", [1, 10_000])
@@ -547,12 +558,12 @@ def test_openmax_bad_input(rng):
     ("rule", "outputs", "message"),
     [
         (
-            scores.ClassZScore,
+            ClassZScore,
             {"logits": np.eye(2)[[0, 0, 1]] * [9, 5]},
             "class '0' has 2",
         ),
         (
-            scores.ClassZScore,
+            ClassZScore,
             {"logits": [[1, 0], [2, 0], [0, 1]]},
             "class '1' has 1",
         ),
@@ -622,7 +633,7 @@ def test_a_bank_that_memory_cannot_hold(monkeypatch):
 
 
 def test_statistics_that_float32_cannot_hold(known):
-    class Large(scores.ClassZScore):
+    class Large(ClassZScore):
         def finish(self, kept, context):
             return {**super().finish(kept, context), "deviation": [1.0, 1e39]}
 
@@ -649,7 +660,7 @@ def test_without_distances_the_largest_logit_names_the_class(rng):
         "distances": np.float32([[1, 2, 3], [3, 2, 1]]),
         "gamma": np.float32([[1, 2, 3], [3, 2, 1]]),
     }
-    for rule in (scores.MaxLogit(), scores.Energy()):
+    for rule in (MaxLogit(), Energy()):
         actual = np.asarray(rule.predicted_class(outputs))
         assert actual.tolist() == [1, 0]
 
@@ -658,19 +669,19 @@ def test_who_is_classified_correctly():
     """By the largest logit, that of the nearest anchor."""
     labels = np.array([0, 1, 1])
     logits = np.float32([[3, 1, 9], [1, 2, 9], [5, 2, 9]])
-    batch = scores.KnownBatch(labels, None, {"logits": logits[:, :2]})
+    batch = KnownBatch(labels, None, {"logits": logits[:, :2]})
     assert batch.is_correct.tolist() == [True, True, False]
     # Two classes of three logits: the third one is no class's.
     wide = {"logits": logits}
-    batch = scores.KnownBatch(labels, None, wide, num_classes=2)
+    batch = KnownBatch(labels, None, wide, num_classes=2)
     assert batch.is_correct.tolist() == [True, True, False]
     # Three classes of two logits: a network with centers of its own says so,
     # and otherwise nobody knows.
     narrow = {"logits": logits[:, :2]}
-    batch = scores.KnownBatch(labels, None, narrow, num_classes=3)
+    batch = KnownBatch(labels, None, narrow, num_classes=3)
     assert batch.is_correct.all()
     narrow["class_distances"] = -np.float32([[1, 2, 3], [3, 2, 1], [3, 1, 2]])
-    batch = scores.KnownBatch(labels, None, narrow, num_classes=3)
+    batch = KnownBatch(labels, None, narrow, num_classes=3)
     assert batch.is_correct.tolist() == [True, False, True]
     assert batch["class_distances"] is narrow["class_distances"]
 
@@ -706,9 +717,7 @@ def _singular(rng, kind):
 
 
 @pytest.mark.parametrize("kind", ["copy", "sum", "constant", "few"])
-@pytest.mark.parametrize(
-    "score", [scores.Mahalanobis, scores.RelativeMahalanobis]
-)
+@pytest.mark.parametrize("score", [scores.Mahalanobis, RelativeMahalanobis])
 def test_a_covariance_without_an_inverse(kind, score):
     """Rounding makes about half of them look as if they had one."""
     for seed in range(20):
@@ -791,7 +800,7 @@ def test_logits_beyond_the_classes_that_are_named():
     """Of three logits, two are of classes: the second row is right."""
     logits = np.float32([[3, 0, 1], [1, 0, 9], [0, 5, 1], [1, 5, 0]])
     rule = fitted(
-        scores.SHE(),
+        SHE(),
         [0, 0, 1, 1],
         class_names=["a", "b"],
         logits=logits,
@@ -814,8 +823,8 @@ def test_few_examples_for_vim(rng):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: scores.Energy(1e-38), "temperature must be finite"),
-        (lambda: scores.Energy(np.inf), "temperature must be finite"),
+        (lambda: Energy(1e-38), "temperature must be finite"),
+        (lambda: Energy(np.inf), "temperature must be finite"),
         (lambda: scores.GEN(exponent=1.0), "exponent must be in"),
         (lambda: scores.GEN(classes=0), "must be a whole number of at least 1"),
         (lambda: scores.GEN(classes=1.5), "classes must be a whole .* 1.5"),

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cac_tf.scores import keys_of
+from cac_tf.scores.score import keys_of
 from cac_tf.scores.statistics import Sample
 
 

@@ -7,6 +7,9 @@ import pytest
 from absl import flags
 
 from cac_tf import experiments
+from cac_tf.experiments.compare import compare_runs
+from cac_tf.experiments.run_folder import RunFolderError
+from cac_tf.experiments.run_folder import read_metrics
 from cac_tf.reporting.measures import rows_of
 from cac_tf.train import cac_report
 from tests.reporting.report_test import in_chromium
@@ -54,7 +57,7 @@ def test_numbers_of_both_runs_are_side_by_side(runs, tmp_path, capsys):
     )
     assert f"Comparison: {path}" in capsys.readouterr().out
     page = path.read_text()
-    one, two = (experiments.read_metrics(runs / n) for n in ("one", "two"))
+    one, two = (read_metrics(runs / n) for n in ("one", "two"))
     for (name, value), (_, other) in zip(
         rows_of(one), rows_of(two)[: len(rows_of(one))], strict=False
     ):
@@ -73,7 +76,7 @@ def test_numbers_of_both_runs_are_side_by_side(runs, tmp_path, capsys):
 def test_other_test_data_are_told(runs, tmp_path):
     path = tmp_path / "page.html"
     folders = [runs / name for name in ("one", "two", "other")]
-    experiments.compare_runs(folders, path)
+    compare_runs(folders, path)
     page = path.read_text()
     assert "evaluated on different test images or classes" in page
     assert cells_of(page, "data.trial") == ["–", "–", "1"]
@@ -86,10 +89,10 @@ def test_runs_of_one_name_are_told_apart(runs, tmp_path):
     (tmp_path / "b" / "run").unlink()
     (tmp_path / "b" / "one").symlink_to(runs / "two")
     path = tmp_path / "page.html"
-    experiments.compare_runs([runs / "one", tmp_path / "b" / "one"], path)
+    compare_runs([runs / "one", tmp_path / "b" / "one"], path)
     assert "<title>Runs compared: one, two</title>" in path.read_text()
     with pytest.raises(ValueError, match="is listed twice"):
-        experiments.compare_runs([runs / "one", tmp_path / "a" / "run"], path)
+        compare_runs([runs / "one", tmp_path / "a" / "run"], path)
 
 
 @pytest.mark.parametrize(
@@ -119,10 +122,8 @@ def test_a_run_that_is_not_finished(runs, tmp_path):
     (tmp_path / "begun").mkdir()
     config = (runs / "one" / "config.json").read_text()
     (tmp_path / "begun" / "config.json").write_text(config)
-    with pytest.raises(experiments.RunFolderError, match=r"no metrics\.json"):
-        experiments.compare_runs(
-            [runs / "one", tmp_path / "begun"], tmp_path / "page.html"
-        )
+    with pytest.raises(RunFolderError, match=r"no metrics\.json"):
+        compare_runs([runs / "one", tmp_path / "begun"], tmp_path / "page.html")
 
 
 @needs_chromium
@@ -130,7 +131,7 @@ def test_a_run_that_is_not_finished(runs, tmp_path):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_everybody_can_read_the_page(width, scheme, runs, tmp_path):
     path = tmp_path / "page.html"
-    experiments.compare_runs([runs / "one", runs / "two"], path)
+    compare_runs([runs / "one", runs / "two"], path)
     found = in_chromium(path.read_text(), width=width, scheme=scheme)
     assert found["errors"] == []
     assert found["violations"] == []

@@ -25,9 +25,16 @@ from cac_tf import experiments
 from cac_tf import methods
 from cac_tf import reporting
 from cac_tf import scores
-from cac_tf.experiments import read_results
+from cac_tf.data.sources.digits import load_digits
 from cac_tf.experiments import results_csv
+from cac_tf.experiments.benchmark import State
+from cac_tf.experiments.config import scores_named
 from cac_tf.experiments.environment import environment
+from cac_tf.experiments.evaluate_saved import EvaluationConfig
+from cac_tf.experiments.evaluate_saved import evaluate_saved
+from cac_tf.experiments.results_csv import read_results
+from cac_tf.experiments.run_folder import read_config
+from cac_tf.experiments.run_folder import read_metrics
 from cac_tf.train import cac_benchmark
 from cac_tf.train import cac_evaluate
 from cac_tf.train import cac_export
@@ -134,7 +141,7 @@ def test_a_run_leaves_everything(finished):
     serve = tf.saved_model.load(str(finished / "serving" / "1")).signatures[
         "serving_default"
     ]
-    images = cac_tf.data.load_digits()[0].images[:50]
+    images = load_digits()[0].images[:50]
     out = serve(images=tf.constant(images, tf.float32))
     expected = model.predict_open_set(images)
     np.testing.assert_array_equal(out["class_id"], expected.class_id)
@@ -274,7 +281,7 @@ def test_the_last_lines_of_a_run(tmp_path, capsys):
     )
     run(cac_evaluate, f"--model={out}", f"--output_dir={tmp_path / 'again'}")
     text = capsys.readouterr().out
-    metrics = experiments.read_metrics(out)
+    metrics = read_metrics(out)
     for sentence in reporting.verdict(metrics):
         assert f"\n{sentence}\n" in text
     assert f"cac-export --model={out} --output_dir=serving" in text
@@ -367,7 +374,7 @@ def test_a_model_whose_training_is_not_known(finished, tmp_path):
         "--dataset=digits",
         "--test_fraction=0.5",
     )
-    metrics = experiments.read_metrics(out)
+    metrics = read_metrics(out)
     assert metrics["method"] is None
     assert list(metrics["scores"]) == ["gamma"]
     card = (out / "MODEL_CARD.md").read_text()
@@ -380,7 +387,7 @@ def test_a_model_whose_training_is_not_known(finished, tmp_path):
         f"--output_dir={again}",
         "--scores=all",
     )
-    metrics = experiments.read_metrics(again)
+    metrics = read_metrics(again)
     assert metrics["method"] is None
     assert {"gamma", "vim"} <= set(metrics["scores"])
 
@@ -828,7 +835,7 @@ def test_negatives_of_the_command_line(tmp_path, capsys):
         *("--dataset=digits", "--negative_classes=3,6"),
         f"--dump_arrays={path}",
     )
-    examples, _ = cac_tf.data.load_digits()
+    examples, _ = load_digits()
     expected = np.sum(np.isin(examples.labels, [3, 6]))
     assert f"'negatives': {expected}" in capsys.readouterr().out
     dataset = cac_tf.data.load_open_set_dataset(str(path))
@@ -869,7 +876,7 @@ def test_every_score_of_one_model(finished, tmp_path, capsys):
     said = capsys.readouterr().out
     metrics = json.loads((out / "metrics.json").read_text())
     # Scores of other outputs belong to methods that have them.
-    assert set(metrics["scores"]) == set(experiments.scores_named(["all"]))
+    assert set(metrics["scores"]) == set(scores_named(["all"]))
     assert set(cac_tf.scores.names()) - set(metrics["scores"]) >= {
         "min_reconstruction_error"
     }
@@ -1078,8 +1085,8 @@ def test_from_python_as_on_the_command_line(finished, tmp_path):
     assert steps == ("classifier", 3, -(-images // 64))
     # Finished: nothing is done again.
     assert experiments.train(config, folder).evaluation is None
-    evaluated = experiments.evaluate_saved(
-        experiments.EvaluationConfig(str(folder / "model.keras")),
+    evaluated = evaluate_saved(
+        EvaluationConfig(str(folder / "model.keras")),
         tmp_path / "evaluated",
     )
     assert evaluated.evaluation.metrics["scores"] == metrics["scores"]
@@ -1106,7 +1113,7 @@ def test_an_evaluation_again_has_a_new_environment(finished, tmp_path):
     assert (out / "serving" / "2" / "somebody's").exists()
     now = json.loads(path.read_text())
     assert now["environment"]["versions"]["keras"] == keras.__version__
-    assert experiments.read_metrics(out)["auroc"] > 0.5
+    assert read_metrics(out)["auroc"] > 0.5
 
 
 def test_a_folder_of_others_is_refused_before_the_work(
@@ -1118,8 +1125,8 @@ def test_a_folder_of_others_is_refused_before_the_work(
     model = str(finished / "model.keras")
     for overwrite in (False, True):
         with pytest.raises(ValueError, match="is not empty and holds no run"):
-            experiments.evaluate_saved(
-                experiments.EvaluationConfig(model),
+            evaluate_saved(
+                EvaluationConfig(model),
                 tmp_path,
                 overwrite=overwrite,
             )
@@ -1138,7 +1145,7 @@ def test_a_run_that_another_process_finishes_meanwhile(
 
     monkeypatch.setattr(train, "load_open_set_dataset", load_slowly)
     monkeypatch.setattr(train, "_train_in", None)
-    settings = experiments.read_config(finished)["settings"]
+    settings = read_config(finished)["settings"]
     config = experiments.ExperimentConfig.from_dict(settings)
     done = experiments.train(config, tmp_path / "run")
     assert done.evaluation is None
@@ -1174,7 +1181,7 @@ def test_threshold_by_hand(finished, tmp_path):
     )
     import tensorflow as tf
 
-    images = cac_tf.data.load_digits()[0].images[:80]
+    images = load_digits()[0].images[:80]
     serve = tf.saved_model.load(str(folder / "1")).signatures
     answers = serve["serving_default"](images=tf.constant(images, tf.float32))
     assert np.float32(threshold) == np.unique(answers["threshold"])
@@ -1371,9 +1378,7 @@ def test_a_sweep_whose_runs_all_failed(tmp_path, monkeypatch, capsys):
     results_csv.write_results(tmp_path / "results.csv", [other])
     monkeypatch.setattr(
         "cac_tf.experiments.run_benchmark",
-        lambda configs, *_: experiments.State(
-            [], [], dict.fromkeys(configs, "no memory")
-        ),
+        lambda configs, *_: State([], [], dict.fromkeys(configs, "no memory")),
     )
     with pytest.raises(RuntimeError, match="2 of 2 runs failed.*\n.*no memory"):
         run(

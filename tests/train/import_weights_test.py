@@ -5,8 +5,9 @@ import pytest
 from absl import flags
 
 from cac_tf import data
-from cac_tf import experiments
 from cac_tf import models
+from cac_tf.data.sources.npz_arrays import dump_arrays
+from cac_tf.experiments.released_weights import import_weights
 from cac_tf.train import cac_import_weights
 
 
@@ -54,7 +55,7 @@ def test_so_do_the_flags(tmp_path, monkeypatch, arguments, message):
 def test_dumped_digits_are_not_mirrored(tmp_path, monkeypatch):
     """The preset is that of the data set which the arrays were dumped from."""
     path = tmp_path / "dumped.npz"
-    data.dump_arrays(path, data.load_open_set_dataset("digits"))
+    dump_arrays(path, data.load_open_set_dataset("digits"))
     augmentations = []
 
     def imported(*arguments):
@@ -64,8 +65,6 @@ def test_dumped_digits_are_not_mirrored(tmp_path, monkeypatch):
     monkeypatch.setattr(models, "read_authors_weights", str)
     monkeypatch.setattr(models, "import_authors_weights", imported)
     with pytest.raises(InterruptedError):
-        experiments.import_weights(
-            "a.pth", data.DataOptions(str(path)), tmp_path / "out"
-        )
+        import_weights("a.pth", data.DataOptions(str(path)), tmp_path / "out")
     (augmentation,) = augmentations
     assert augmentation.flip == 0.0

@@ -12,12 +12,13 @@ import pytest
 
 from cac_tf import data
 from cac_tf.data import Examples
+from cac_tf.data.streamed_images import StreamedImages
 from cac_tf.losses import CACLoss
 from cac_tf.training import ClassifierTraining
 from cac_tf.training import Stage
 from cac_tf.training import batches
-from cac_tf.training import fit_resumable
 from cac_tf.training.batches import Batches
+from cac_tf.training.loop import fit_resumable
 
 
 def order_of(seed, epoch, n):
@@ -37,7 +38,7 @@ def streamed(n):
         file = io.BytesIO()
         PIL.Image.new("L", (6, 6), i).save(file, "png")
         files.append(file.getvalue())
-    return data.StreamedImages(files, 4, channels=1)
+    return StreamedImages(files, 4, channels=1)
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])

@@ -10,7 +10,7 @@ import pytest
 
 from cac_tf.data import Examples
 from cac_tf.training import Stage
-from cac_tf.training import fit_resumable
+from cac_tf.training.loop import fit_resumable
 from cac_tf.training.plain_data import from_json
 from cac_tf.training.plain_data import to_json
 from tests.training.loop_test import Interrupt

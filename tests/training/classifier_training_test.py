@@ -16,6 +16,7 @@ from cac_tf import losses
 from cac_tf import metrics
 from cac_tf import ops as fused_ops
 from cac_tf.losses import loss as output_losses
+from cac_tf.losses.cross_entropy import cross_entropy
 from cac_tf.training import ClassifierTraining
 from tests import oracle
 from tests.conftest import ROOT
@@ -55,7 +56,7 @@ class Objectosphere(losses.Loss):
         labels = ops.reshape(y_true, (-1,))
         is_known = output_losses.is_known(labels)
         logits, features = y_pred["logits"], y_pred["features"]
-        own = losses.cross_entropy(output_losses.known_labels(labels), logits)
+        own = cross_entropy(output_losses.known_labels(labels), logits)
         even = ops.logsumexp(logits, axis=-1) - ops.mean(logits, axis=-1)
         length = ops.sqrt(ops.sum(ops.square(features), axis=-1))
         short = ops.square(ops.relu(self.LENGTH - length))
@@ -566,7 +567,7 @@ def trained(strategy, synchronized=None, is_stock=False):
     with strategy.scope():
         middle = [] if synchronized is None else [
             keras.layers.Reshape([1, 1, 4]),
-            cac_tf.layers.BatchNormalization(synchronized),
+            BatchNormalization(synchronized),
             keras.layers.Flatten(),
         ]
         penalty = keras.regularizers.L2(0.01)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cac_tf import data
-from cac_tf.training import Runtime
+from cac_tf.training.runtime import Runtime
 from tests.conftest import ROOT
 
 PROGRAM = (

@@ -11,13 +11,13 @@ from cac_tf import data
 from cac_tf import losses
 from cac_tf import methods
 from cac_tf.methods.recipe import Recipe
-from cac_tf.training import Runtime
 from cac_tf.training import Stage
-from cac_tf.training import TrainingRecord
-from cac_tf.training import TrainingRun
-from cac_tf.training import fit_resumable
 from cac_tf.training import pictures
 from cac_tf.training.classifier_training import ClassifierTraining
+from cac_tf.training.loop import TrainingRecord
+from cac_tf.training.loop import fit_resumable
+from cac_tf.training.run import TrainingRun
+from cac_tf.training.runtime import Runtime
 from tests.conftest import ROOT
 from tests.conftest import small_classifier
 

@@ -13,9 +13,9 @@ import keras
 import numpy as np
 import pytest
 
-from cac_tf.training import Processes
-from cac_tf.training import ProcessLostError
-from cac_tf.training import Runtime
+from cac_tf.training.processes import Processes
+from cac_tf.training.processes import ProcessLostError
+from cac_tf.training.runtime import Runtime
 from tests.conftest import ROOT
 from tests.training import devices_test
 

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from cac_tf.training import Runtime
+from cac_tf.training.runtime import Runtime
 from tests.conftest import ROOT
 
 

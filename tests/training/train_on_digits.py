@@ -22,11 +22,12 @@ import numpy as np
 from cac_tf import data
 from cac_tf import experiments
 from cac_tf import methods
+from cac_tf.experiments.run_folder import read_metrics
 from cac_tf.methods.known_data import open_set_classifier
 from cac_tf.models import networks
-from cac_tf.training import Processes
-from cac_tf.training import Runtime
-from cac_tf.training import TrainingRun
+from cac_tf.training.processes import Processes
+from cac_tf.training.run import TrainingRun
+from cac_tf.training.runtime import Runtime
 
 # Their statistics are of the features, fitted after the training.
 COMPARED = ("vim", "knn")
@@ -112,7 +113,7 @@ def _train_whole(folder, devices):
         )
     for name, number in (("resumed", 1), ("whole", devices)):
         experiments.train(config, f"{folder}/{name}", devices=number)
-        metrics = experiments.read_metrics(f"{folder}/{name}")
+        metrics = read_metrics(f"{folder}/{name}")
         measures = [metrics[n] for n in ("auroc", "accuracy", "oscr")]
         measures += [metrics["scores"][name]["auroc"] for name in COMPARED]
         print("METRICS", *measures)

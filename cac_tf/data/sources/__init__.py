@@ -8,4 +8,9 @@ change.
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__all__ = [
+    "DataSource",
+    "LabelledParts",
+    "register",
+]
+__getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cac_tf import layers
 from cac_tf.data import tfds_images
 from cac_tf.data.authors_split import authors_training_index
+from cac_tf.data.channel_statistics import channel_statistics
 from cac_tf.data.class_splits import ClassSplit
 from cac_tf.data.open_set_dataset import as_negatives
 from cac_tf.data.pixel_scale import WHITE
@@ -253,7 +253,7 @@ class BenchmarkImages:
         as used in training see `OpenSetDataset.channel_statistics`.
         """
         examples = tfds_images.read_split(self._known, "train", known)
-        return layers.channel_statistics(examples.images)
+        return channel_statistics(examples.images)
 
     def authors_split(self, train: Examples) -> tuple[Examples, Examples]:
         """Splits training images as the paper's authors did.

@@ -6,7 +6,9 @@ import contextlib
 import keras
 from keras import ops
 
-from cac_tf.layers import ClassConditionedReconstruction
+from cac_tf.layers.class_conditioned_reconstruction import (
+    ClassConditionedReconstruction,
+)
 from cac_tf.methods.reconstruction import image_networks
 from cac_tf.methods.reconstruction.training import ImageTraining
 from cac_tf.methods.reconstruction.training import reconstruction_losses

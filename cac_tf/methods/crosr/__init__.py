@@ -30,7 +30,7 @@ from cac_tf.methods.method import register
 from cac_tf.methods.published_recipe import PublishedRecipe
 from cac_tf.methods.recipe import field
 from cac_tf.methods.supervised import SupervisedMethod
-from cac_tf.training import PICTURES_IN_A_ROW
+from cac_tf.training.pictures import PICTURES_IN_A_ROW
 
 hierarchy = lazy.module("cac_tf.methods.crosr.hierarchy")
 training = lazy.module("cac_tf.methods.reconstruction.training")

@@ -15,8 +15,8 @@ from cac_tf.data.streamed_images import StreamedImages
 from cac_tf.labels import UNKNOWN
 from cac_tf.methods.generated_unknowns.recipe import GeneratedUnknownsRecipe
 from cac_tf.methods.supervised import SupervisedMethod
-from cac_tf.training import PICTURES_IN_A_ROW
 from cac_tf.training import Stage
+from cac_tf.training.pictures import PICTURES_IN_A_ROW
 
 keras = lazy.module("keras")
 outputs = lazy.module("cac_tf.methods.generated_unknowns.outputs")

@@ -30,8 +30,8 @@ from cac_tf.methods.method import register
 from cac_tf.methods.published_recipe import PublishedRecipe
 from cac_tf.methods.recipe import field
 from cac_tf.methods.supervised import SupervisedMethod
-from cac_tf.training import PICTURES_IN_A_ROW
 from cac_tf.training import Stage
+from cac_tf.training.pictures import PICTURES_IN_A_ROW
 
 augmented = lazy.module("cac_tf.methods.gfror.augmented_inputs")
 

@@ -9,4 +9,7 @@ model ending in logits.
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__all__ = [
+    "register",
+]
+__getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)

@@ -8,12 +8,12 @@ import PIL.Image
 import pytest
 
 from cac_tf.data import image_facts
-from cac_tf.data import load_image_folder
 from cac_tf.data import load_open_set_dataset
-from cac_tf.data import load_unknown_images
 from cac_tf.data import unknown_data
 from cac_tf.data.sources import image_folder
 from cac_tf.data.sources.image_folder import folder_classes
+from cac_tf.data.sources.image_folder import load_image_folder
+from cac_tf.data.unknown_data import load_unknown_images
 from tests import image_files
 
 

@@ -6,8 +6,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from cac_tf.data import load_npz_arrays
 from cac_tf.data import load_open_set_dataset
+from cac_tf.data.sources.npz_arrays import load_npz_arrays
 from cac_tf.data.sources.npz_arrays import read_entries
 
 

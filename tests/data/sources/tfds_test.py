@@ -7,10 +7,10 @@ import pytest
 import tensorflow_datasets as tfds
 
 from cac_tf.data import load_open_set_dataset
-from cac_tf.data import load_tfds_images
 from cac_tf.data import streamed_images
 from cac_tf.data import tfds_images
 from cac_tf.data.reachability import unreachable
+from cac_tf.data.sources.tfds import load_tfds_images
 
 real_data = pytest.mark.skipif(
     not os.environ.get("TFDS_DATA_DIR"),
