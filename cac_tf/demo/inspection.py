@@ -156,9 +156,7 @@ class Inspector:
         Returns:
             `OpenSetPrediction` of one input.
         """
-        return prediction.decisions_of(
-            inspection.scores, threshold, self.model.class_names
-        )
+        return self.model.decide(inspection.scores, threshold)
 
 
 def evenly_spread(examples, count):

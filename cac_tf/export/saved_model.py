@@ -203,6 +203,7 @@ def answering_of(
         np.float32(threshold),
         operator.index(version),
         max_image_pixels,
+        model.calibration,
     )
 
 

@@ -18,6 +18,8 @@ from cac_tf.annotations import Outputs
 from cac_tf.annotations import Shape
 from cac_tf.annotations import Tensor
 from cac_tf.decision import rule
+from cac_tf.decision.p_values import PValueTable
+from cac_tf.decision.p_values import p_values
 from cac_tf.export.image_decoding import decode_images
 from cac_tf.export.row_by_row import map_rows
 from cac_tf.labels import UNKNOWN
@@ -40,6 +42,7 @@ class Answering(typing.NamedTuple):
     threshold: np.ndarray | np.floating  # float32, () or (N,), of the classes
     version: int  # echoed in every row
     max_pixels: int  # of an encoded image
+    calibration: PValueTable
     # Whether distances are formed without a matrix product.
     direct: bool = False
 
@@ -71,7 +74,7 @@ def scored(
         Dict of (B, ...) tensors: `distances`, `gamma`, `probabilities`
         (softmin; softmax of the logits, where each class has one and the
         score reads no distances),
-        `unknown_score`, `predicted_class_id` and `is_valid`.
+        `unknown_score`, `p_value`, `predicted_class_id` and `is_valid`.
     """
     import tensorflow as tf
 
@@ -106,6 +109,7 @@ def scored(
         "gamma": gamma,
         "probabilities": probabilities,
         "unknown_score": score,
+        "p_value": p_values(score, *map(tf.constant, answering.calibration)),
         "predicted_class_id": outputs["predicted_class_id"],
         "is_valid": is_valid,
     }
@@ -127,7 +131,7 @@ def answer(
 
     Returns:
         Dict of tensors, all (B, ...): `class_id` (-1: unknown), `label`,
-        `is_unknown`, `unknown_score`, `predicted_class_id`, `gamma`,
+        `is_unknown`, `unknown_score`, `p_value`, `predicted_class_id`, `gamma`,
         `distances`, `probabilities`, `threshold`, `model_version`,
         `is_valid`.
     """

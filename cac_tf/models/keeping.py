@@ -20,7 +20,7 @@ from cac_tf.annotations import Config
 from cac_tf.annotations import Path
 
 # Raised when saved models become other ones.
-_FORMAT = 5
+_FORMAT = 6
 
 
 class Kept(keras.Model):

@@ -12,6 +12,7 @@ from cac_tf.models import known_data
 from cac_tf.models.backbone_checks import check_class_names
 from cac_tf.models.backbone_checks import check_logits
 from cac_tf.models.classifier_ends import ending_in_logits
+from cac_tf.models.computed_outputs import ComputedOutputs
 from cac_tf.models.copying import copied
 from cac_tf.models.input_checks import first_batch
 from cac_tf.models.inputs import check_takes_one_array
@@ -49,7 +50,8 @@ def from_classifier(
 
     Args:
         cls: `OpenSetClassifier` or a subclass.
-        data: pair of inputs and labels, the latter None for a data set.
+        data: pair of inputs, or `ComputedOutputs`, and labels, the latter None
+            for a data set.
         (The others are those of the method.)
     """
     if not isinstance(classifier, keras.Model):
@@ -75,6 +77,9 @@ def from_classifier(
     score = default_score(network) if score is None else score
     score = score_rules.get(score)
     require_outputs_for(score, network, len(class_names))
+    for part in (data[0], (validation_data or (None,))[0]):
+        if isinstance(part, ComputedOutputs):
+            part.check(network, score)
     context = Context(tuple(class_names), network.last_layer)
     of_score = score_data
     if of_score is None and score.WANTS_HELD_OUT_DATA:
@@ -166,6 +171,11 @@ def _build(classifier, data):
     """
     if getattr(classifier, "inputs", None):
         return None
+    if isinstance(data, ComputedOutputs):
+        raise ValueError(
+            "A classifier whose outputs are given must know the shape of its "
+            "inputs: build it with keras.Input."
+        )
     shape = first_batch(data).shape[1:]
     if not classifier.built:
         classifier(keras.Input(shape))

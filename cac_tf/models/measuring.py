@@ -20,6 +20,9 @@ def threshold_from(
     Args:
         data: pair of inputs, or None, and labels, or None.
         (The others are those of the method.)
+
+    Returns:
+        The threshold, and the unknown scores that it comes from.
     """
     if (true_positive_rate is None) == (false_positive_rate is None):
         raise ValueError(
@@ -51,10 +54,12 @@ def threshold_from(
         parts.append(tuple(outputs[name][rows] for name in _OF_SCORE))
     scores, class_ids = map(np.concatenate, zip(*parts, strict=True))
     if by_class:
-        return calibration.thresholds_by_class(
+        threshold = calibration.thresholds_by_class(
             rule_for, scores, class_ids, num_classes, rate
         )
-    return rule_for(scores, rate)
+    else:
+        threshold = rule_for(scores, rate)
+    return threshold, scores
 
 
 def measures_of(model, x, y, batch_size):

@@ -8,21 +8,19 @@ from typing import NoReturn
 from typing import Self
 
 import keras
-import numpy as np
+from keras import ops
 from numpy.typing import ArrayLike
 
 from cac_tf import scores as score_rules
 from cac_tf.annotations import Shape
-from cac_tf.annotations import Tensor
-from cac_tf.decision import rule
 from cac_tf.hyperparameters import MAGNITUDE
-from cac_tf.layers.open_set_decision import OpenSetDecision
 from cac_tf.models import keras_classes  # noqa: F401
 from cac_tf.models import making
 from cac_tf.models import measuring
 from cac_tf.models import prediction
+from cac_tf.models.calibrated_classifier import CalibratedClassifier
+from cac_tf.models.computed_outputs import ComputedOutputs
 from cac_tf.models.keeping import Kept
-from cac_tf.models.scored_classifier import ScoredClassifier
 from cac_tf.scores import Score
 
 _NOT_TRAINED = (
@@ -34,7 +32,7 @@ _NOT_TRAINED = (
 
 
 @keras.saving.register_keras_serializable(package="CacTf")
-class OpenSetClassifier(Kept, ScoredClassifier):
+class OpenSetClassifier(Kept, CalibratedClassifier):
     """A trained classifier with class centers, one score and a threshold.
 
     `from_classifier` makes one from any trained Keras classifier and known
@@ -47,7 +45,8 @@ class OpenSetClassifier(Kept, ScoredClassifier):
     usually `features`, and whatever else it returns by name), `distances` and
     `gamma`, (B, N), to and of the class centers, `unknown_score`, (B,)
     float32, larger = more unknown, `predicted_class_id` and `class_id`, (B,)
-    int32, the latter -1 where the input is rejected.
+    int32, the latter -1 where the input is rejected, and `p_value`, (B,)
+    float32 in (0, 1], small = unusual among the known inputs of `calibrate`.
 
     Wherever a method takes data, they are an array of raw inputs, (n, ...), or
     a data set of batches, of inputs or (inputs, labels). `y` holds the labels
@@ -125,8 +124,6 @@ class OpenSetClassifier(Kept, ScoredClassifier):
             is_shared=is_shared,
             **kwargs,
         )
-        self.decision = OpenSetDecision(name="decision")
-        self.decision.build((None, len(self.class_names)))
         # (So TensorFlow knows what a SavedModel of its own takes.)
         self.build((None, *self.inputs_taken.shape))
         if threshold is not None:
@@ -135,17 +132,6 @@ class OpenSetClassifier(Kept, ScoredClassifier):
     def build(self, input_shape: Shape) -> None:
         """Everything is made in the constructor."""
         self.built = True
-
-    def call(self, inputs: Tensor, training: bool = False) -> dict[str, Tensor]:
-        outputs = self.with_decision(self.network(inputs))
-        class_id = rule.decide(
-            outputs["unknown_score"],
-            outputs["predicted_class_id"],
-            rule.threshold_of_rows(
-                self.decision.thresholds, outputs["predicted_class_id"]
-            ),
-        )
-        return {**outputs, "class_id": class_id}
 
     # ---- prediction -------------------------------------------------------
 
@@ -163,9 +149,29 @@ class OpenSetClassifier(Kept, ScoredClassifier):
         Raises:
             ValueError: no threshold; see also `predict_scores`.
         """
-        threshold = self.require_threshold()
-        scores = self.predict_scores(x, batch_size)
-        return prediction.decisions_of(scores, threshold, self.class_names)
+        self.require_threshold()
+        return self.decide(self.predict_scores(x, batch_size))
+
+    def decide(
+        self,
+        scores: prediction.OpenSetScores,
+        threshold: ArrayLike | None = None,
+    ) -> prediction.OpenSetPrediction:
+        """Decisions from scores that exist already.
+
+        Args:
+            scores: of `predict_scores`.
+            threshold: a number or one for each class; None: the model's.
+
+        Raises:
+            ValueError: there is no threshold.
+        """
+        if threshold is None:
+            threshold = self.require_threshold()
+        p_value = self.p_values_of(ops.convert_to_tensor(scores.unknown_score))
+        return prediction.decisions_of(
+            scores, threshold, self.class_names, ops.convert_to_numpy(p_value)
+        )
 
     def evaluate(
         self, x: Any, y: Any = None, batch_size: int | None = None
@@ -185,96 +191,6 @@ class OpenSetClassifier(Kept, ScoredClassifier):
             ValueError: no labels, or invalid ones; see also `predict_scores`.
         """
         return measuring.measures_of(self, x, y, batch_size)
-
-    # ---- threshold --------------------------------------------------------
-
-    def calibrate(
-        self,
-        known: Any = None,
-        y: Any = None,
-        *,
-        true_positive_rate: float | None = None,
-        unknown: Any = None,
-        false_positive_rate: float | None = None,
-        by_class: bool = False,
-        batch_size: int | None = None,
-    ) -> float | np.ndarray:
-        """Sets the threshold from data that was not used for training.
-
-        Args:
-            known: known inputs, for `true_positive_rate`. Rows labelled -1
-                are left out; there may be no labels.
-            y, batch_size: see the class.
-            true_positive_rate: wanted share of known inputs that are
-                accepted.
-            unknown: unknown inputs, whatever their labels; for
-                `false_positive_rate`.
-            false_positive_rate: largest share of unknown inputs to accept.
-            by_class: whether each predicted class gets its own threshold, from
-                the examples that are predicted as this class.
-
-        Returns:
-            The threshold, a number or (N,) numbers. An input is accepted if
-            its unknown score is <= the threshold.
-
-        Raises:
-            ValueError: not exactly one rate, a rate outside (0, 1), no
-                example of the kind that the rate needs, or labels of known
-                inputs that are none.
-        """
-        threshold = measuring.threshold_from(
-            self,
-            (known, y) if false_positive_rate is None else (unknown, None),
-            true_positive_rate,
-            false_positive_rate,
-            by_class,
-            batch_size,
-        )
-        self.decision.threshold = threshold
-        return threshold
-
-    @property
-    def threshold(self) -> float | np.ndarray | None:
-        """A number, (N,) numbers by class, or None while there is none.
-
-        Setting it is `set_threshold`.
-        """
-        return self.decision.threshold
-
-    @threshold.setter
-    def threshold(self, value: ArrayLike | None) -> None:
-        self.set_threshold(value)
-
-    def set_threshold(self, threshold: ArrayLike | None) -> None:
-        """Sets the threshold by hand.
-
-        Args:
-            threshold: a finite number, or one for each class; None: the model
-                no longer has one.
-
-        Raises:
-            ValueError: something else, or a number below every possible
-                score.
-        """
-        if threshold is not None:
-            values = rule.check_threshold(threshold, len(self.class_names))
-            if self.score.IS_NON_NEGATIVE and values.min() < 0:
-                raise ValueError(
-                    f"No score {self.score.name!r} is below 0, so a threshold "
-                    f"of {threshold!r} would reject every input."
-                )
-        self.decision.threshold = threshold
-
-    def require_threshold(self) -> float | np.ndarray:
-        """The threshold; raises ValueError while the model has none."""
-        threshold = self.threshold
-        if threshold is None:
-            raise ValueError(
-                "The model has no threshold, so it cannot decide between "
-                "known and unknown: call calibrate() first. (predict_scores "
-                "works without one.)"
-            )
-        return threshold
 
     # ---- other models -----------------------------------------------------
 
@@ -351,6 +267,49 @@ class OpenSetClassifier(Kept, ScoredClassifier):
             tta=tta,
             copy=copy,
             batch_size=batch_size,
+        )
+
+    @classmethod
+    def from_outputs(
+        cls,
+        classifier: keras.Model,
+        outputs: Mapping[str, ArrayLike],
+        y: ArrayLike,
+        *,
+        validation_outputs: tuple[Mapping[str, ArrayLike], Any] | None = None,
+        **options: Any,
+    ) -> Self:
+        """As `from_classifier`, from outputs that were computed already.
+
+        Args:
+            classifier: as of `from_classifier`, with an `Input`.
+            outputs: of the classifier for known training data: dict of (n, ...)
+                float arrays with `logits`, (n, D), as they are before a
+                softmax, and what the score reads, such as `features`.
+            y: (n,) class indices.
+            validation_outputs: such outputs for known data that was not
+                trained on, and their labels or None; for the threshold.
+            **options: `class_names`, `score`, `centers`, `magnitude`,
+                `features_layer`, `tta` and `copy` of `from_classifier`.
+
+        Returns:
+            `OpenSetClassifier`. Scores that keep a choice of many examples may
+            keep others than `from_classifier` would.
+
+        Raises:
+            ValueError: see `from_classifier`; outputs that are missing, of
+                other widths than the classifier's, or not finite.
+        """
+        held_back = None
+        if validation_outputs is not None:
+            known, labels = validation_outputs
+            held_back = (ComputedOutputs(known), labels)
+        return cls.from_classifier(
+            classifier,
+            ComputedOutputs(outputs),
+            y,
+            validation_data=held_back,
+            **options,
         )
 
     def with_score(

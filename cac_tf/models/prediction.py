@@ -10,6 +10,7 @@ from cac_tf.decision import rule
 from cac_tf.labels import UNKNOWN
 from cac_tf.labels import UNKNOWN_NAME
 from cac_tf.models import input_checks
+from cac_tf.models.computed_outputs import ComputedOutputs
 from cac_tf.models.inputs import RawInputs
 
 # What must be finite wherever it is requested, and its name in messages.
@@ -39,6 +40,7 @@ class OpenSetPrediction(typing.NamedTuple):
     label: np.ndarray  # (n,) class name, or "unknown"
     is_unknown: np.ndarray  # (n,) bool
     unknown_score: np.ndarray  # (n,) float32
+    p_value: np.ndarray  # (n,) float32 in (0, 1], small = unusual
     predicted_class_id: np.ndarray  # (n,) int32, also where rejected
     gamma: np.ndarray  # (n, N) float32
     distances: np.ndarray  # (n, N) float32
@@ -116,8 +118,8 @@ class Predictor:
     """Outputs for inputs, batch by batch, by compiled functions.
 
     Args:
-        owner: model with a method `outputs_of(inputs, names, single_view)` and
-            the property `names_of_outputs`.
+        owner: model with the methods `outputs_of(inputs, names, single_view)`
+            and `completed(outputs)`, and the property `names_of_outputs`.
         kind: `InputKind` of what it takes.
         always: names of outputs that are always returned and checked, so that
             one compiled function serves more calls.
@@ -147,12 +149,20 @@ class Predictor:
     def batches(self, x, y, batch_size, names, single_view=False):
         """Yields outputs by name, labels or None, inputs, and their position.
 
+        In place of inputs there may be `ComputedOutputs`, which then stand for
+        the inputs as well.
+
         Raises:
             ValueError: inputs of another shape, or an input or output that
                 is not finite; the message names its position.
         """
-        start = 0
         names = tuple(sorted({*self._always, *names}))
+        if isinstance(x, tuple) and y is None:
+            x, y = x[:2]
+        if isinstance(x, ComputedOutputs):
+            yield from self._computed(x, y, names)
+            return
+        start = 0
         raw_inputs = RawInputs(self._kind)
         inference = self._inference(names, single_view)
         for inputs, labels, where in input_checks.iterate_batches(
@@ -166,12 +176,34 @@ class Predictor:
                 name: np.asarray(value)
                 for name, value in inference(inputs).items()
             }
-            for name, what in _CHECKED.items():
-                if name in outputs:
-                    input_checks.check_finite(outputs[name], what, place)
+            _check(outputs, place)
             start += len(inputs)
             yield outputs, labels, inputs, place
         raw_inputs.finish()
+
+    def _computed(self, computed, y, names):
+        labels = None if y is None else np.asarray(y)
+        if labels is not None and len(labels) != len(computed):
+            raise ValueError(f"{len(labels)} labels for {len(computed)} rows.")
+        for tensors, rows in computed.batches():
+            found = self._owner.completed(tensors)
+            outputs = {
+                name: keras.ops.convert_to_numpy(found[name]) for name in names
+            }
+            place = f"row {rows.start} on, " if rows.start else ""
+            _check(outputs, place)
+            yield (
+                outputs,
+                None if labels is None else labels[rows],
+                outputs["logits"],
+                place,
+            )
+
+
+def _check(outputs, place):
+    for name, what in _CHECKED.items():
+        if name in outputs:
+            input_checks.check_finite(outputs[name], what, place)
 
 
 def scores_of(batches):
@@ -189,13 +221,14 @@ def scores_of(batches):
     return OpenSetScores(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def decisions_of(scores, threshold, class_names):
+def decisions_of(scores, threshold, class_names, p_value):
     """`OpenSetPrediction` of `OpenSetScores`.
 
     Args:
         scores: `OpenSetScores`.
         threshold: a number or one for each class.
         class_names: N names.
+        p_value: (n,) p-values of the scores.
     """
     predicted = scores.predicted_class_id
     of_rows = rule.threshold_of_rows(np.float32(threshold), predicted)
@@ -207,6 +240,7 @@ def decisions_of(scores, threshold, class_names):
         label=names[class_id],
         is_unknown=class_id == UNKNOWN,
         unknown_score=scores.unknown_score,
+        p_value=p_value,
         predicted_class_id=predicted,
         gamma=scores.gamma,
         distances=scores.distances,

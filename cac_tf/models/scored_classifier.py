@@ -273,6 +273,10 @@ class ScoredClassifier(keras.Model):
         )
         return outputs
 
+    def completed(self, outputs: Outputs) -> Outputs:
+        """Outputs of the network that exist already, as those of a call."""
+        return self.with_decision(outputs)
+
     def outputs_of(
         self, inputs: Tensor, names: Iterable[str], *, single_view: bool = False
     ) -> dict[str, Tensor]:

@@ -10,7 +10,6 @@ import pytest
 
 import cac_tf
 from cac_tf import decision
-from cac_tf.models import prediction
 from tests.export import runtimes
 
 TINY = np.finfo("float32").tiny
@@ -103,13 +102,9 @@ def test_every_example_with_every_threshold(calibrated, tmp_path):
     assert len(thresholds) > len(np.unique(scores)) - 5
     images, allowed = np.float32(x), 0
     for threshold in thresholds:
-        expected = prediction.decisions_of(
-            in_memory[-1], threshold, model.class_names
-        ).class_id
+        expected = model.decide(in_memory[-1], threshold).class_id
         for batched in in_memory:
-            found = prediction.decisions_of(
-                batched, threshold, model.class_names
-            )
+            found = model.decide(batched, threshold)
             np.testing.assert_array_equal(found.class_id, expected)
         if model.score.IS_NON_NEGATIVE and threshold < 0:
             assert (expected == -1).all()

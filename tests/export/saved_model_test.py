@@ -27,6 +27,7 @@ OUTPUTS = {
     "label",
     "is_unknown",
     "unknown_score",
+    "p_value",
     "predicted_class_id",
     "gamma",
     "distances",

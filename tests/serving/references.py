@@ -29,7 +29,7 @@ def expected_answer(model, images, version, threshold=None, valid=None):
         of_classes = np.broadcast_to(model.threshold, len(model.class_names))
         gamma = oracle.gamma(oracle.distances(logits, model.centers))
         threshold = of_classes[np.where(valid, gamma.argmin(axis=1), 0)]
-    return oracle.served_answer(
+    answer = oracle.served_answer(
         logits,
         model.centers,
         threshold,
@@ -37,6 +37,10 @@ def expected_answer(model, images, version, threshold=None, valid=None):
         version,
         valid,
     )
+    p_value = model.predict_open_set(images).p_value
+    # What is not in order is the most unusual.
+    answer["p_value"] = np.where(valid, p_value, model.calibration.levels[0])
+    return answer
 
 
 def with_thresholds_by_class(model, pictures):

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What known and unknown inputs that were not trained on set: the threshold,
+and the scores that p-values are of."""
+
+from typing import Any
+
+import numpy as np
+from keras import ops
+from numpy.typing import ArrayLike
+
+from cac_tf.annotations import Tensor
+from cac_tf.decision import rule
+from cac_tf.decision.p_values import PValueTable
+from cac_tf.decision.p_values import p_value_table
+from cac_tf.decision.p_values import p_values
+from cac_tf.layers.open_set_decision import OpenSetDecision
+from cac_tf.models import measuring
+from cac_tf.models.scored_classifier import ScoredClassifier
+
+
+class CalibratedClassifier(ScoredClassifier):
+    """Base of `OpenSetClassifier`: from unknown scores to decisions.
+
+    Only what is here changes after a model was made.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.decision = OpenSetDecision(name="decision")
+        self.decision.build((None, len(self.class_names)))
+        none = p_value_table(())
+        self.calibration_scores = self._weight(
+            "calibration_scores", none.scores
+        )
+        self.calibration_levels = self._weight(
+            "calibration_levels", none.levels
+        )
+
+    def call(self, inputs: Tensor, training: bool = False) -> dict[str, Tensor]:
+        outputs = self.with_decision(self.network(inputs))
+        class_id = rule.decide(
+            outputs["unknown_score"],
+            outputs["predicted_class_id"],
+            rule.threshold_of_rows(
+                self.decision.thresholds, outputs["predicted_class_id"]
+            ),
+        )
+        p_value = self.p_values_of(outputs["unknown_score"])
+        return {**outputs, "class_id": class_id, "p_value": p_value}
+
+    def p_values_of(self, unknown_score: Tensor) -> Tensor:
+        """(B,) float32 p-values of (B,) unknown scores; 1 before calibration.
+
+        The p-value is the share of known calibration examples, the input
+        among them, that are at least as unusual: see `decision.p_values`.
+        """
+        table = (self.calibration_scores, self.calibration_levels)
+        return p_values(unknown_score, *map(ops.convert_to_tensor, table))
+
+    @property
+    def calibration(self) -> PValueTable:
+        """What p-values are read from, as arrays."""
+        return PValueTable(
+            np.array(ops.convert_to_numpy(self.calibration_scores)),
+            np.array(ops.convert_to_numpy(self.calibration_levels)),
+        )
+
+    def calibrate(
+        self,
+        known: Any = None,
+        y: Any = None,
+        *,
+        true_positive_rate: float | None = None,
+        unknown: Any = None,
+        false_positive_rate: float | None = None,
+        by_class: bool = False,
+        batch_size: int | None = None,
+    ) -> float | np.ndarray:
+        """Sets the threshold from data that was not used for training.
+
+        Scores of known inputs are also what p-values are of.
+
+        Args:
+            known: known inputs, for `true_positive_rate`. Rows labelled -1
+                are left out; there may be no labels.
+            y, batch_size: see the class.
+            true_positive_rate: wanted share of known inputs that are
+                accepted.
+            unknown: unknown inputs, whatever their labels; for
+                `false_positive_rate`.
+            false_positive_rate: largest share of unknown inputs to accept.
+            by_class: whether each predicted class gets its own threshold, from
+                the examples that are predicted as this class.
+
+        Returns:
+            The threshold, a number or (N,) numbers. An input is accepted if
+            its unknown score is <= the threshold.
+
+        Raises:
+            ValueError: not exactly one rate, a rate outside (0, 1), no
+                example of the kind that the rate needs, or labels of known
+                inputs that are none.
+        """
+        threshold, scores = measuring.threshold_from(
+            self,
+            (known, y) if false_positive_rate is None else (unknown, None),
+            true_positive_rate,
+            false_positive_rate,
+            by_class,
+            batch_size,
+        )
+        self.decision.threshold = threshold
+        if true_positive_rate is not None:
+            self._keep_calibration(p_value_table(scores))
+        return threshold
+
+    def _keep_calibration(self, table):
+        self.calibration_scores.assign(table.scores)
+        self.calibration_levels.assign(table.levels)
+
+    @property
+    def threshold(self) -> float | np.ndarray | None:
+        """A number, (N,) numbers by class, or None while there is none.
+
+        Setting it is `set_threshold`.
+        """
+        return self.decision.threshold
+
+    @threshold.setter
+    def threshold(self, value: ArrayLike | None) -> None:
+        self.set_threshold(value)
+
+    def set_threshold(self, threshold: ArrayLike | None) -> None:
+        """Sets the threshold by hand.
+
+        Args:
+            threshold: a finite number, or one for each class; None: the model
+                no longer has one.
+
+        Raises:
+            ValueError: something else, or a number below every possible
+                score.
+        """
+        if threshold is not None:
+            values = rule.check_threshold(threshold, len(self.class_names))
+            if self.score.IS_NON_NEGATIVE and values.min() < 0:
+                raise ValueError(
+                    f"No score {self.score.name!r} is below 0, so a threshold "
+                    f"of {threshold!r} would reject every input."
+                )
+        self.decision.threshold = threshold
+
+    def require_threshold(self) -> float | np.ndarray:
+        """The threshold; raises ValueError while the model has none."""
+        threshold = self.threshold
+        if threshold is None:
+            raise ValueError(
+                "The model has no threshold, so it cannot decide between "
+                "known and unknown: call calibrate() first. (predict_scores "
+                "works without one.)"
+            )
+        return threshold
