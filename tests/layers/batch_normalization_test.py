@@ -208,7 +208,7 @@ import keras, numpy as np, tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 two = [tf.config.LogicalDeviceConfiguration()] * 2
 tf.config.set_logical_device_configuration(cpu, two)
-from cac_tf.layers import BatchNormalization
+from cac_tf.layers.batch_normalization import BatchNormalization
 
 given = json.load(sys.stdin)
 images, weights = (np.float32(given[name]) for name in ("images", "weights"))
