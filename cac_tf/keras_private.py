@@ -18,8 +18,8 @@ Overridden, in a model's own class:
 
 Read or called:
 
-    Layer._tracker, Layer._untrack_variable
-        weights that come after a layer was built
+    ObjectSharingScope, global_state
+        how many weights a file speaks of
     KerasTensor._keras_history, Operation._inbound_nodes,
     Function._nodes_by_depth, Sequential._functional
         what goes into a model's last layer
@@ -35,6 +35,7 @@ pyproject.toml allows.
 """
 
 import contextlib
+import math
 
 import keras
 import numpy as np
@@ -164,6 +165,36 @@ def tables_inside(layer):
             several = value if isinstance(value, (list, tuple)) else [value]
             found += [part for part in several if isinstance(part, kind)]
     return found
+
+
+def planned_weights(config, custom_objects=None):
+    """Number of values in the weights of a config, without making them.
+
+    Args:
+        config: of an object, as `keras.saving.serialize_keras_object` says it.
+        custom_objects: classes by name.
+
+    Example:
+
+    >>> config = keras.saving.serialize_keras_object(
+    ...     keras.Sequential([keras.Input([2]), keras.layers.Dense(3)]))
+    >>> config["config"]["layers"][1]["config"]["units"] = 10**12
+    >>> planned_weights(config)
+    3000000000000
+    """
+    from keras.src.backend.common import global_state
+    from keras.src.saving import serialization_lib
+
+    try:
+        with (
+            keras.StatelessScope(initialize_variables=False),
+            serialization_lib.ObjectSharingScope(),
+        ):
+            made = keras.saving.deserialize_keras_object(config, custom_objects)
+            return sum(math.prod(weight.shape) for weight in made.weights)
+    finally:
+        # Keras would make them when the next such scope ends.
+        global_state.set_global_attribute("uninitialized_variables", [])
 
 
 # What callbacks of Keras remember from epoch to epoch, besides weights and

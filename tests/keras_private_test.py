@@ -31,6 +31,8 @@ PRIVATE = {
     "_get_distributed_iterator",
     "_distribute_data",
     "distribute_data_input",
+    "ObjectSharingScope",
+    "global_state",
     "_direction",
     "_flatten_layers",
     "_batches_seen_since_last_saving",

@@ -5,7 +5,6 @@ Whatever is kept belongs together: centers, statistics and threshold are those
 of one classifier and one score.
 """
 
-import math
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -156,32 +155,30 @@ class Kept(keras.Model):
         score_rules.names()
         for key in ("classifier", "score"):
             config[key] = keras.saving.deserialize_keras_object(
-                config[key], custom_objects=custom_objects
+                _not_compiled(config[key]), custom_objects=custom_objects
             )
 
-        # Only their shapes are known.
+        # Only their shapes are known; until they are loaded, none is finite.
         if not isinstance(config["centers"], (int, float)):
-            config["centers"] = np.zeros(config["centers"], "float32")
+            config["centers"] = keras.KerasTensor(config["centers"])
         config["statistics"] = {
-            name: np.zeros(shape, "float32")
+            name: keras.KerasTensor(shape)
             for name, shape in config["statistics"].items()
         }
-        model = cls(**config)
-        # Until the weights are loaded, nothing is finite.
-        for weight in model._own_weights:
-            weight.assign(np.full(weight.shape, np.nan))
-        return model
+        return cls(**config)
 
 
-def claimed_bytes(config: Config) -> int:
-    """Bytes of the weights that a config of `OpenSetClassifier` speaks of.
+def _not_compiled(config):
+    """A config without optimizers, losses and metrics, whose code may be lost.
 
-    Those of the classifier, which Keras makes, do not count. A config of
-    another format claims nothing: it is refused before a weight is made.
+    The classifier of a loaded model is frozen.
     """
-    if config.get("format") != _FORMAT:
-        return 0
-    shapes = list(config["statistics"].values())
-    if not isinstance(config["centers"], (int, float)):
-        shapes.append(config["centers"])
-    return 4 * sum(math.prod(shape) for shape in shapes)
+    if isinstance(config, list):
+        return list(map(_not_compiled, config))
+    if not isinstance(config, dict):
+        return config
+    return {
+        key: _not_compiled(value)
+        for key, value in config.items()
+        if key != "compile_config"
+    }

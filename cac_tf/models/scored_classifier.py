@@ -123,17 +123,24 @@ class ScoredClassifier(keras.Model):
             setattr(self, f"statistic_{name}", weight)
 
     def _weight(self, name, values):
-        if not np.isfinite(values).all():
+        """A weight; of a `KerasTensor` the shape alone is known: it is NaN."""
+        if isinstance(values, keras.KerasTensor):
+            initializer = keras.initializers.Constant(np.nan)
+        elif not np.isfinite(values).all():
             raise ValueError(
                 f"{name} must be finite; there is NaN or infinity."
             )
-        # (Large statistics are written once.)
+        else:
+            # (Large statistics are written once.)
+            def initializer(shape, dtype):
+                return ops.convert_to_tensor(
+                    np.asarray(values, "float32"), dtype
+                )
+
         return self.add_weight(
             name=name,
             shape=np.shape(values),
-            initializer=lambda shape, dtype: ops.convert_to_tensor(
-                np.asarray(values, "float32"), dtype
-            ),
+            initializer=initializer,
             dtype="float32",
             trainable=False,
             autocast=False,
@@ -158,13 +165,6 @@ class ScoredClassifier(keras.Model):
             "score. Another score makes another model: "
             'model.with_score("knn", (x, y)).'
         )
-
-    @property
-    def _own_weights(self) -> list[keras.Variable]:
-        """The weights that hold class centers and statistics."""
-        names = [f"statistic_{name}" for name in self._names_of_statistics]
-        centers = [] if self.class_centers is None else [self.class_centers]
-        return [*centers, *(getattr(self, name) for name in names)]
 
     @property
     def statistics(self) -> dict[str, np.ndarray]:
