@@ -6,14 +6,16 @@ those of split conformal prediction: for exchangeable data the expected rate on
 new inputs is at least (true-positive) or at most (false-positive) the one
 wanted.
 
-The threshold lies between two scores, never on one: the last bits of a score
-depend on the size of its batch and on the runtime, and an input must get the
-same decision alone, in any batch, in Python and in an exported graph.
+The threshold lies between two scores that differ by more than rounding, never
+on one: the last bits of a score depend on the size of its batch and on the
+runtime, and an input must get the same decision alone, in any batch, in Python
+and in an exported graph.
 """
 
 import math
 import warnings
 from collections.abc import Callable
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,6 +24,10 @@ from cac_tf.labels import check_labels
 
 # Some runtimes treat smaller numbers as zero, others do not.
 _SMALLEST_NORMAL = float(np.finfo("float32").tiny)
+# So many names are in a warning.
+_MOST_NAMED = 10
+# Of a score, whatever it is computed from.
+_ROUNDING = 4 * float(np.finfo("float32").eps)
 
 
 def _check(scores, rate, name):
@@ -38,44 +44,48 @@ def _check(scores, rate, name):
     return np.sort(scores)
 
 
-def _between(accepted, rejected):
-    """A float32 between two scores, as far from both as possible."""
-    middle = np.float32((np.float64(accepted) + np.float64(rejected)) / 2.0)
-    if 0 < abs(middle) < _SMALLEST_NORMAL:
-        # A runtime that treats such numbers as zero must decide alike.
-        return math.copysign(_SMALLEST_NORMAL, float(middle))
-    # For two scores that are adjacent float32 numbers.
-    return float(np.clip(middle, accepted, np.nextafter(rejected, accepted)))
+def _beyond(scores, rank, resolution):
+    """A float32 above the rank-th smallest score and all that are as large.
 
-
-def _above(edge, other):
-    """A float32 above the largest score.
-
-    Above it by half the gap to the next smaller score or, if the two are
-    equal, by a thousandth of its size.
+    Args:
+        scores: ascending float32.
+        rank: from 1 on.
+        resolution: see `threshold_for_true_positive_rate`.
     """
-    gap = abs(np.float64(edge) - np.float64(other)) / 2.0
-    gap = gap or max(abs(float(edge)) * 1e-3, _SMALLEST_NORMAL)
-    largest = np.finfo("float32").max
-    threshold = np.float32(np.clip(np.float64(edge) + gap, -largest, largest))
-    # Half of the gap between two adjacent numbers is rounded away.
-    threshold = max(threshold, np.nextafter(edge, largest))
-    is_denormal = 0 < abs(threshold) < _SMALLEST_NORMAL
-    return _SMALLEST_NORMAL if is_denormal else float(threshold)
+    scores = scores.astype("float64")
+    rounding = resolution + _ROUNDING * np.abs(scores) + 2 * _SMALLEST_NORMAL
+    is_gap = np.diff(scores) > rounding[:-1]
+    gaps = np.flatnonzero(is_gap[rank - 1 :]) + rank - 1
+    if len(gaps):
+        middle = np.float32((scores[gaps[0]] + scores[gaps[0] + 1]) / 2.0)
+        is_denormal = 0 < abs(middle) < _SMALLEST_NORMAL
+        # A runtime that treats such numbers as zero must decide alike.
+        tiny = math.copysign(_SMALLEST_NORMAL, float(middle))
+        return tiny if is_denormal else float(middle)
+    # Above the largest, by half the gap to the next smaller one or, if there
+    # is none, by a thousandth of its size.
+    largest = scores[-1]
+    gap = max(abs(largest) * 1e-3, rounding[-1])
+    if is_gap.any():
+        gap = (largest - scores[np.flatnonzero(is_gap)[-1]]) / 2.0
+    limit = float(np.finfo("float32").max)
+    return float(np.float32(np.clip(largest + gap, -limit, limit)))
 
 
 def threshold_for_true_positive_rate(
-    known_scores: ArrayLike, rate: float
+    known_scores: ArrayLike, rate: float, resolution: float = 0.0
 ) -> float:
     """The threshold that accepts the share `rate` of known inputs.
 
     Midway between the ceil((n+1) * rate)-th smallest of n scores and the next
-    larger one. With fewer examples than that rank the threshold lies above all
-    of them, and a warning says so.
+    larger one that differs by more than rounding. With fewer examples than
+    that rank the threshold lies above all of them, and a warning says so.
 
     Args:
         known_scores: (n,) unknown scores of known inputs, finite.
         rate: wanted true-positive rate, in (0, 1).
+        resolution: differences between scores up to this one are rounding
+            (`Score.RESOLUTION`), as are a few units in their last place.
 
     Returns:
         The threshold, a Python float with a float32 value.
@@ -100,26 +110,23 @@ def threshold_for_true_positive_rate(
             stacklevel=2,
         )
         rank = scores.size
-    accepted = scores[rank - 1]
-    larger = scores[scores > accepted]
-    if larger.size:
-        return _between(accepted, larger[0])
-    smaller = scores[scores < accepted]
-    return _above(accepted, smaller[-1] if smaller.size else accepted)
+    return _beyond(scores, rank, resolution)
 
 
 def threshold_for_false_positive_rate(
-    unknown_scores: ArrayLike, rate: float
+    unknown_scores: ArrayLike, rate: float, resolution: float = 0.0
 ) -> float:
     """The largest threshold that accepts at most the share `rate` of unknowns.
 
     Midway between the floor((n+1) * rate)-th smallest of n scores, which is
-    rejected, and the next smaller one. With fewer examples than give rank 1
-    the threshold lies below all of them, and a warning says so.
+    rejected, and the next smaller one that differs by more than rounding. With
+    fewer examples than give rank 1 the threshold lies below all of them, and a
+    warning says so.
 
     Args:
         unknown_scores: (n,) unknown scores of unknown inputs, finite.
         rate: wanted false-positive rate, in (0, 1).
+        resolution: as of `threshold_for_true_positive_rate`.
 
     Returns:
         The threshold, a Python float with a float32 value.
@@ -143,21 +150,27 @@ def threshold_for_false_positive_rate(
             stacklevel=2,
         )
         rank = 1
-    rejected = scores[rank - 1]
-    smaller = scores[scores < rejected]
-    if smaller.size:
-        return _between(smaller[-1], rejected)
     # Mirrored, so that "above" is below.
-    larger = scores[scores > rejected]
-    return -_above(-rejected, -larger[0] if larger.size else -rejected)
+    threshold = -_beyond(-scores[::-1], len(scores) - rank + 1, resolution)
+    # Below scores above 0, but not below all that are possible.
+    half = float(scores[0]) / 2
+    return max(threshold, half) if half >= _SMALLEST_NORMAL else threshold
+
+
+def _fewest(rule, rate):
+    """Number of examples from which on a rule guarantees its rate."""
+    if rule is threshold_for_false_positive_rate:
+        rate = 1.0 - rate
+    return math.ceil(rate / (1.0 - rate) - 1e-9)
 
 
 def thresholds_by_class(
-    rule: Callable[[np.ndarray, float], float],
+    rule: Callable[[np.ndarray, float, float], float],
     scores: ArrayLike,
     class_ids: ArrayLike,
-    num_classes: int,
+    class_names: Sequence[str],
     rate: float,
+    resolution: float = 0.0,
 ) -> np.ndarray:
     """One threshold for each predicted class.
 
@@ -165,32 +178,44 @@ def thresholds_by_class(
         rule: one of the two functions above.
         scores: (n,) unknown scores.
         class_ids: (n,) predicted class of each example.
-        num_classes: N.
-        rate: the wanted rate, as for the rule.
+        class_names: N names.
+        rate, resolution: as for the rule.
 
     Returns:
-        (N,) float32. A class that is predicted for no example gets the
-        threshold of all examples together, and a warning says so.
+        (N,) float32. A class that is predicted for too few examples to
+        guarantee the rate gets the threshold of all examples together; one
+        warning names all such classes.
 
     Example:
 
     >>> thresholds_by_class(threshold_for_true_positive_rate,
-    ...     [1.0, 2.0, 3.0, 7.0, 8.0, 9.0], [0, 0, 0, 1, 1, 1], 2, 0.5)
+    ...     [1.0, 2.0, 3.0, 7.0, 8.0, 9.0], [0, 0, 0, 1, 1, 1], "ab", 0.5)
     array([2.5, 8.5], dtype=float32)
     """
     scores = np.asarray(scores)
+    num_classes = len(class_names)
     predicted: np.ndarray = check_labels(class_ids, num_classes)
-    thresholds = np.empty(num_classes, "float32")
-    absent = []
-    for class_id in range(num_classes):
-        own = predicted == class_id
-        if not own.any():
-            absent.append(class_id)
-        thresholds[class_id] = rule(scores[own] if own.any() else scores, rate)
-    if absent:
+    counts = np.bincount(predicted, minlength=num_classes)
+    is_few = counts < (_fewest(rule, rate) if 0.0 < rate < 1.0 else 0)
+    if not is_few.any():
+        common = np.nan
+    else:
+        few = [
+            f"{class_names[i]!r} ({counts[i]})"
+            for i in np.flatnonzero(is_few)[:_MOST_NAMED]
+        ]
+        more = is_few.sum() - len(few)
         warnings.warn(
-            f"No calibration example was predicted as the classes {absent}; "
-            "they get the threshold of all examples together.",
+            f"To guarantee a rate of {rate} for each class, "
+            f"{_fewest(rule, rate)} examples must be predicted as the class. "
+            "These classes have fewer, and get the threshold of all examples "
+            f"together: {', '.join(few)}{f' and {more} more' if more else ''}.",
             stacklevel=2,
         )
-    return thresholds
+        common = rule(scores, rate, resolution)
+    return np.float32(
+        [
+            common if few else rule(scores[predicted == i], rate, resolution)
+            for i, few in enumerate(is_few)
+        ]
+    )

@@ -95,21 +95,24 @@ def _are_arrays(*values):
 
 
 def check_threshold(
-    threshold: ArrayLike, num_classes: int | None = None
+    threshold: ArrayLike,
+    num_classes: int | None = None,
+    lowest: float | None = None,
 ) -> np.ndarray:
     """The threshold as float32, checked.
 
     Args:
         threshold: a finite number, or N of them, one for each class.
         num_classes: N, where it is known.
+        lowest: no score is below it, where there is such a number.
 
     Returns:
         A float32 array of shape () or (N,). Denormal numbers become the
         normal number next to them.
 
     Raises:
-        ValueError: something that is not a number, is not finite, or is not
-            one number for each class.
+        ValueError: something that is not a number, is not finite, is not one
+            number for each class, or is below every possible score.
 
     Example:
 
@@ -138,6 +141,11 @@ def check_threshold(
     if not np.isfinite(values).all():
         raise ValueError(
             f"the threshold must be finite, as a float32; got {threshold!r}."
+        )
+    if lowest is not None and values.min() < lowest:
+        raise ValueError(
+            f"No unknown score is below {lowest:g}, so a threshold of "
+            f"{threshold!r} would reject every input."
         )
     # Some processors take these for 0, and others do not.
     smallest = np.finfo("float32").tiny

@@ -57,6 +57,8 @@ class OpenSetDecision(keras.layers.Layer):
     Args:
         threshold: a finite number, or one for each class, or None to
             set it later.
+        lowest: no score is below it, so a threshold below is an error; None:
+            there is no such number.
         **kwargs: passed to `keras.layers.Layer`; `dtype` defaults to float32.
 
     Call arguments:
@@ -68,7 +70,8 @@ class OpenSetDecision(keras.layers.Layer):
 
     Raises:
         ValueError: no threshold is set and none is given (outside compiled
-            code; inside, every row is unknown).
+            code; inside, every row is unknown); a threshold that is none, also
+            in weights that are loaded.
 
     Example:
 
@@ -82,14 +85,18 @@ class OpenSetDecision(keras.layers.Layer):
     """
 
     def __init__(
-        self, threshold: ArrayLike | None = None, **kwargs: Any
+        self,
+        threshold: ArrayLike | None = None,
+        *,
+        lowest: float | None = None,
+        **kwargs: Any,
     ) -> None:
         kwargs["dtype"] = kwargs.get("dtype") or "float32"
         super().__init__(**kwargs)
-        self._initial = (
-            None if threshold is None else rule.check_threshold(threshold)
-        )
-        self._threshold = None
+        self.lowest = lowest
+        self._initial = self._threshold = None
+        self._read = np.float32(np.nan)
+        self.threshold = threshold
 
     def build(self, input_shape: Shape) -> None:
         num_classes = input_shape[-1]
@@ -129,12 +136,21 @@ class OpenSetDecision(keras.layers.Layer):
             None if self._threshold is None else self._threshold.shape[0]
         )
         if value is not None:
-            value = rule.check_threshold(value, num_classes)
+            value = rule.check_threshold(value, num_classes, self.lowest)
         if self._threshold is None:
             self._initial = value
             return
         value = np.float32(np.nan) if value is None else value
         self._threshold.assign(np.broadcast_to(value, (num_classes,)))
+
+    def load_own_variables(self, store: Any) -> None:
+        # Of a layer that stands in a model twice, Keras tries the second place
+        # after the first, without values, and tells of that error alone.
+        if "0" in store.keys():  # noqa: SIM118
+            self._read = np.asarray(store["0"])
+        if not np.isnan(self._read).all():
+            rule.check_threshold(self._read, lowest=self.lowest)
+        super().load_own_variables(store)
 
     @property
     def thresholds(self) -> Tensor:
@@ -187,4 +203,5 @@ class OpenSetDecision(keras.layers.Layer):
         threshold = self.threshold
         if isinstance(threshold, np.ndarray):
             threshold = threshold.tolist()
-        return {**super().get_config(), "threshold": threshold}
+        own = {"threshold": threshold, "lowest": self.lowest}
+        return {**super().get_config(), **own}

@@ -26,7 +26,9 @@ class CalibratedClassifier(ScoredClassifier):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.decision = OpenSetDecision(name="decision")
+        self.decision = OpenSetDecision(
+            name="decision", lowest=0.0 if self.score.IS_NON_NEGATIVE else None
+        )
         self.decision.build((None, len(self.class_names)))
         none = p_value_table(())
         self.calibration_scores = self._weight(
@@ -141,13 +143,6 @@ class CalibratedClassifier(ScoredClassifier):
             ValueError: something else, or a number below every possible
                 score.
         """
-        if threshold is not None:
-            values = rule.check_threshold(threshold, len(self.class_names))
-            if self.score.IS_NON_NEGATIVE and values.min() < 0:
-                raise ValueError(
-                    f"No score {self.score.name!r} is below 0, so a threshold "
-                    f"of {threshold!r} would reject every input."
-                )
         self.decision.threshold = threshold
 
     def require_threshold(self) -> float | np.ndarray:

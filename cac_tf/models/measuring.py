@@ -27,7 +27,8 @@ def threshold_from(
     if (true_positive_rate is None) == (false_positive_rate is None):
         raise ValueError(
             "Give exactly one of true_positive_rate (accepted known "
-            "inputs) and false_positive_rate (accepted unknown inputs)."
+            "inputs) and false_positive_rate (accepted unknown inputs): "
+            "model.calibrate(x, y, true_positive_rate=0.95)."
         )
     of_known = true_positive_rate is not None
     if of_known:
@@ -53,12 +54,13 @@ def threshold_from(
             rows = labels != UNKNOWN
         parts.append(tuple(outputs[name][rows] for name in _OF_SCORE))
     scores, class_ids = map(np.concatenate, zip(*parts, strict=True))
+    resolution = model.score.RESOLUTION
     if by_class:
         threshold = calibration.thresholds_by_class(
-            rule_for, scores, class_ids, num_classes, rate
+            rule_for, scores, class_ids, model.class_names, rate, resolution
         )
     else:
-        threshold = rule_for(scores, rate)
+        threshold = rule_for(scores, rate, resolution)
     return threshold, scores
 
 

@@ -169,6 +169,9 @@ class Score:
     FEWEST_OF_A_CLASS = 0
     # Whether scores are never below 0, so that a threshold below 0 is an error.
     IS_NON_NEGATIVE = False
+    # Differences between scores up to this one are rounding, on which runtimes
+    # do not agree. (So are a few units in the last place of any score.)
+    RESOLUTION = 0.0
 
     def __init__(self, *, name: str | None = None) -> None:
         self.name = name or str(self.NAME)

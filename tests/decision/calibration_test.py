@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import warnings
+
 import numpy as np
 import pytest
 
@@ -170,17 +172,71 @@ def test_one_threshold_a_class(rng):
     scores[class_ids == 1] += 10
     rule_of_rate = calibration.threshold_for_true_positive_rate
     thresholds = calibration.thresholds_by_class(
-        rule_of_rate, scores, class_ids, 2, 0.9
+        rule_of_rate, scores, class_ids, "ab", 0.9
     )
     for label in (0, 1):
         assert thresholds[label] == rule_of_rate(
             scores[class_ids == label], 0.9
         )
-    with pytest.warns(UserWarning, match=r"predicted as the classes \[2\]"):
+
+
+@pytest.mark.parametrize(
+    ("rule_of_rate", "rate", "fewest"),
+    [
+        (calibration.threshold_for_true_positive_rate, 0.95, 19),
+        (calibration.threshold_for_false_positive_rate, 0.05, 19),
+        (calibration.threshold_for_true_positive_rate, 0.5, 1),
+    ],
+)
+def test_classes_with_too_few_examples_share_a_threshold(
+    rng, rule_of_rate, rate, fewest
+):
+    """One warning names them; the others have their own."""
+    counts = [fewest, 50, fewest - 1, *(12 * [0])]
+    class_ids = np.repeat(np.arange(15), counts)
+    scores = np.float32(rng.random(len(class_ids)) + class_ids)
+    names = [f"class {i}" for i in range(15)]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         thresholds = calibration.thresholds_by_class(
-            rule_of_rate, scores, class_ids, 3, 0.9
+            rule_of_rate, scores, class_ids, names, rate
         )
-    assert thresholds[2] == rule_of_rate(scores, 0.9)
+    (text,) = [str(one.message) for one in caught]
+    assert f" {fewest} examples must be predicted as the class" in text
+    assert f": 'class 2' ({fewest - 1}), 'class 3' (0), " in text
+    assert text.endswith(" and 3 more.") and "'class 1'" not in text
+    expected = np.full(15, rule_of_rate(scores, rate))
+    for label in (0, 1):
+        expected[label] = rule_of_rate(scores[class_ids == label], rate)
+    np.testing.assert_array_equal(thresholds, np.float32(expected))
+
+
+def test_scores_that_differ_by_rounding_are_the_same(rng):
+    """As 1 - s of duplicates of what is compared with: 0, or some 1e-7."""
+    duplicates = np.float32(rng.choice([0.0, 6e-8, 1.2e-7, 2.4e-7], 200))
+    scores = np.concatenate([duplicates, np.float32([0.1, 0.2, 0.3])])
+    for_known = calibration.threshold_for_true_positive_rate
+    for_unknown = calibration.threshold_for_false_positive_rate
+    half = (duplicates.max() + np.float64(scores[200])) / 2
+    for rate in (0.2, 0.5, 0.9):
+        threshold = for_known(scores, rate, 4e-6)
+        assert threshold == pytest.approx(half, rel=1e-6)
+        assert for_known(duplicates, rate, 4e-6) >= duplicates.max() + 3.9e-6
+        assert for_unknown(scores, rate, 4e-6) <= -3.9e-6
+    # Those of a larger score are a few units in its last place.
+    close = np.float32(500.0) + np.float32(3e-5) * np.arange(4)
+    scores = np.concatenate([np.repeat(close, 50), [501.0, 502.0]])
+    assert for_known(scores, 0.5) == pytest.approx(500.5, rel=1e-6)
+    assert for_unknown(scores, 0.5) < 499.9997
+    assert for_unknown(scores, 0.995) == pytest.approx(500.5, rel=1e-6)
+
+
+def test_a_threshold_below_scores_above_0_is_above_0():
+    with pytest.warns(UserWarning, match="too few"):
+        threshold = calibration.threshold_for_false_positive_rate(
+            [0.125, 5.0], 0.1
+        )
+    assert threshold == 0.0625
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import cac_tf
-from cac_tf.decision import calibration
 from tests.conftest import blobs
 
 
@@ -34,12 +33,13 @@ def inputs_and_labels():
     return np.float32(x + 0.6 * noise), y
 
 
-@pytest.mark.parametrize(
-    ("threshold", "match"),
-    [
+def test_bad_thresholds(model):
+    model.threshold = 0.5
+    for threshold, match in (
         (np.nan, "finite"),
         (np.inf, "finite"),
         (-np.inf, "finite"),
+        (1e39, "finite"),
         ([1.0, np.nan, 2.0], "finite"),
         ([1.0, 2.0], "one for each of 3.*got 2"),
         ([1.0] * 4, "one for each of 3.*got 4"),
@@ -52,30 +52,43 @@ def inputs_and_labels():
         ({"a": 1}, "must be a number"),
         (object(), "must be a number"),
         (10**400, "must be a number|finite"),
-        (-0.1, "'gamma' .*below 0.*reject every"),
-        ([1.0, -1e-6, 2.0], "'gamma' .*below 0.*reject every"),
-    ],
-    ids=lambda value: str(value)[:20],
-)
-@pytest.mark.parametrize("by_property", [True, False])
-def test_bad_thresholds(model, threshold, match, by_property):
-    model.threshold = 0.5
-    with pytest.raises(ValueError, match=match):
-        if by_property:
-            model.threshold = threshold
-        else:
-            model.set_threshold(threshold)
-    assert model.threshold == 0.5
-
-
-def test_a_number_larger_than_float32(model):
-    model.threshold = 0.5
-    with (
-        np.errstate(over="ignore"),
-        pytest.raises(ValueError, match="finite"),
+        (-0.1, "below 0.*reject every"),
+        ([1.0, -1e-6, 2.0], "below 0.*reject every"),
     ):
-        model.threshold = 1e39
-    assert model.threshold == 0.5
+        for set_to in (
+            model.set_threshold,
+            lambda value: setattr(model, "threshold", value),
+        ):
+            with (
+                np.errstate(over="ignore"),
+                pytest.raises(ValueError, match=match),
+            ):
+                set_to(threshold)
+            assert model.threshold == 0.5
+
+
+def test_bad_thresholds_in_weights(model, tmp_path):
+    """Refused when they are loaded, wherever they come from."""
+    x, _ = inputs_and_labels()
+    path = tmp_path / "model.weights.h5"
+    model.threshold = 0.5
+    other = model.with_score("gamma")
+    for bad, match in (
+        (np.inf, "finite"),
+        (-np.inf, "finite"),
+        (np.r_[1.0, np.nan, 2.0], "finite"),
+        (-0.1, "below 0.*reject every"),
+    ):
+        weights = other.decision.weights[0]
+        weights.assign(np.broadcast_to(np.float32(bad), 3))
+        other.save_weights(path)
+        other.save(tmp_path / "model.keras")
+        with pytest.raises(ValueError, match=match):
+            model.load_weights(path)
+        assert model.threshold == 0.5
+        for load in (cac_tf.load_model, keras.saving.load_model):
+            with pytest.raises(ValueError, match=match):
+                load(tmp_path / "model.keras")
 
 
 def test_scores_that_may_be_negative_take_any_finite_number(model):
@@ -174,16 +187,39 @@ def test_one_threshold_a_class(model, is_known):
     )
 
 
-def test_a_class_that_nothing_is_taken_for(model):
-    x, y = inputs_and_labels()
-    found = model.predict_scores(x)
-    rows = found.predicted_class_id != 1
-    with pytest.warns(UserWarning, match=r"classes \[1\]"):
+def test_a_class_that_few_are_taken_for(model):
+    """One warning with its name; it gets the threshold of all."""
+    x, _ = inputs_and_labels()
+    found = model.predict_scores(x).predicted_class_id
+    rows = (found != 1) | (np.cumsum(found == 1) <= 3)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         threshold = model.calibrate(
             x[rows], true_positive_rate=0.8, by_class=True
         )
+    (text,) = [str(one.message) for one in caught]
+    assert text.endswith("of all examples together: 'b' (3).")
     alone = model.calibrate(x[rows], true_positive_rate=0.8)
     assert threshold[1] == pytest.approx(alone, rel=1e-6)
+    assert abs(threshold[2] - alone) > 1e-3 * alone
+
+
+@pytest.mark.parametrize("name", ["knn", "nnguide"])
+def test_duplicates_of_training_rows_are_decided_alike(model, name):
+    """Their similarity to themselves is 1, but for rounding."""
+    x, y = inputs_and_labels()
+    x, y = x[:30].repeat(5, axis=0), y[:30].repeat(5)
+    score = cac_tf.scores.find(name)(neighbours=1)
+    other = model.with_score(score, (x, y))
+    for rate in (0.3, 0.6, 0.9):
+        other.calibrate(x, true_positive_rate=rate)
+        accepted = ~other.predict_open_set(x).is_unknown
+        assert accepted.mean() >= rate
+        # All five, or none, also after other rounding.
+        assert set(accepted.reshape(30, 5).sum(axis=1)) <= {0, 5}
+        found = other.predict_scores(x).unknown_score
+        moved = np.nextafter(found, np.float32(np.inf)) + np.float32(2e-7)
+        np.testing.assert_array_equal(moved <= other.threshold, accepted)
 
 
 @pytest.mark.parametrize("score", ["gamma", "min_distance", "energy"])
@@ -227,24 +263,3 @@ def test_calibrated_in_any_batch(model):
         ]
         for threshold in thresholds[1:]:
             np.testing.assert_allclose(threshold, thresholds[0], rtol=1e-5)
-
-
-def test_too_few_examples_of_a_class_are_warned_about(model):
-    x, _ = inputs_and_labels()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        threshold = model.calibrate(
-            x[:12], true_positive_rate=0.95, by_class=True
-        )
-    assert any("too few" in str(w.message) for w in caught)
-    out = model.predict_open_set(x[:12])
-    assert not out.is_unknown.any()
-    found = model.predict_scores(x[:12])
-    for label in np.unique(found.predicted_class_id):
-        own = found.predicted_class_id == label
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            expected = calibration.threshold_for_true_positive_rate(
-                found.unknown_score[own], 0.95
-            )
-        assert threshold[label] == pytest.approx(expected, rel=1e-5)

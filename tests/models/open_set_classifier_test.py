@@ -150,7 +150,7 @@ def test_life_of_the_threshold(model_with_unknown):
     model.set_threshold([1.0, 2.0, 0.5])
     np.testing.assert_array_equal(model.threshold, [1.0, 2.0, 0.5])
     for value, message in (
-        (-0.1, "No score 'gamma' is below 0.*would reject every input"),
+        (-0.1, "No unknown score is below 0.*would reject every input"),
         ([1.0, 2.0], "3"),
         (np.inf, "finite"),
     ):
