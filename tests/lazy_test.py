@@ -32,6 +32,11 @@ def test_doctest_can_look_at_a_module_that_is_not_installed():
 def test_every_room_is_an_attribute_of_the_package():
     folder = pathlib.Path(cac_tf.__file__).parent
     rooms = {path.parent.name for path in folder.glob("*/__init__.py")}
-    assert rooms - {"train"} <= set(dir(cac_tf))
-    code = "import cac_tf; print(cac_tf.demo.Inspector)"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    assert rooms - {"demo", "train"} <= set(dir(cac_tf))
+    code = "import cac_tf; print(cac_tf.scores.KNN); cac_tf.load_modell"
+    failed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True
+    )
+    assert "<class 'cac_tf.scores." in failed.stdout
+    # By Python itself.
+    assert "Did you mean: 'load_model'?" in failed.stderr

@@ -16,6 +16,8 @@ _IMAGES_PER_CHUNK = 1024
 # Of a batch whose size nobody has chosen: 128 images of 32 x 32 pixels.
 _NUMBERS_PER_BATCH = 2**19
 _FEWEST_ROWS, _MOST_ROWS = 32, 4096
+# The cardinality of a data set of TensorFlow.
+_INFINITE = -1
 
 
 def check_finite(values, what, where=""):
@@ -72,6 +74,21 @@ def as_data(data):
     return np.asarray(data)
 
 
+def require_end(data):
+    """Raises ValueError for a data set that says that it has no end."""
+    if isinstance(data, keras.utils.PyDataset):
+        is_endless = data.num_batches is None
+    else:
+        cardinality = getattr(data, "cardinality", None)
+        is_endless = callable(cardinality) and int(cardinality()) == _INFINITE
+    if is_endless:
+        raise ValueError(
+            f"The data set has no end: {data!r}. Leave its .repeat() out, or "
+            "take as many batches as there should be: data.take(n); of a "
+            "PyDataset, num_batches must be a number."
+        )
+
+
 def is_array(data):
     """Whether `data` is one array or tensor, not a data set of batches."""
     return isinstance(data, np.ndarray) or (
@@ -112,7 +129,8 @@ def iterate_batches(data, labels=None, batch_size=None):
             `batch_size_for`.
 
     Raises:
-        ValueError: see `as_data`; numbers of labels and images that differ.
+        ValueError: see `as_data`; numbers of labels and images that differ; a
+            data set that says that it has no end.
     """
     if isinstance(data, tuple) and len(data) >= 2 and labels is None:
         data, labels = data[:2]
@@ -133,6 +151,7 @@ def iterate_batches(data, labels=None, batch_size=None):
             images = np.asarray(images)
             yield images, None if labels is None else labels[rows], ""
         return
+    require_end(data)
     if isinstance(data, keras.utils.PyDataset):
         batches = (data[i] for i in range(data.num_batches))
     else:

@@ -26,6 +26,10 @@ from cac_tf.scores.score import Context
 # size of the logits accept it (docs/scores.md). The first does better on near
 # unknowns, but needs features.
 _SCORE_OF_FEATURES, _SCORE_OF_LOGITS = "vim", "min_distance"
+_OF_ESTIMATORS = (
+    " (With scikit-learn: cac_tf.sklearn.OpenSetClassifier is an estimator "
+    "that trains a network and rejects what is unknown.)"
+)
 # Of the known validation inputs, so many are accepted.
 _TRUE_POSITIVE_RATE = 0.95
 
@@ -55,9 +59,10 @@ def from_classifier(
         (The others are those of the method.)
     """
     if not isinstance(classifier, keras.Model):
+        is_estimator = hasattr(classifier, "get_params")
         raise ValueError(
             "The classifier must be a Keras model; got "
-            f"{type(classifier).__name__}."
+            f"{type(classifier).__name__}." + _OF_ESTIMATORS * is_estimator
         )
     check_takes_one_array(classifier, "The classifier")
     if class_names is not None:

@@ -24,6 +24,7 @@ from cac_tf.labels import UNKNOWN_NAME
 from cac_tf.layers import anchored_distance
 from cac_tf.layers.precision import full_precision
 from cac_tf.layers.rejection_score import rejection_scores
+from cac_tf.models import input_checks
 from cac_tf.models import making
 from cac_tf.models import prediction
 from cac_tf.models.backbone_checks import check_class_names
@@ -321,10 +322,19 @@ class ScoredClassifier(keras.Model):
             x, y, batch_size, tuple(names), single_view
         )
 
-    def predict(self, *args: Any, **kwargs: Any) -> dict[str, np.ndarray]:
+    def predict(
+        self,
+        x: Any,
+        batch_size: int | None = None,
+        verbose: str | int = "auto",
+        steps: int | None = None,
+        callbacks: Any = None,
+    ) -> dict[str, np.ndarray]:
         """As of Keras: the dict of a call, for all inputs."""
         self.require_same_classifier()
-        return super().predict(*args, **kwargs)
+        if steps is None:
+            input_checks.require_end(x)
+        return super().predict(x, batch_size, verbose, steps, callbacks)
 
     def predict_scores(
         self, x: Any, batch_size: int | None = None

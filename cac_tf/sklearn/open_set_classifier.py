@@ -31,7 +31,6 @@ from cac_tf.labels import UNKNOWN
 
 _WIDTH = 64
 _LARGEST_SEED = 2**32 - 1
-_TEXTS = "UO"
 
 
 def dense_network(input_shape, num_classes):
@@ -82,9 +81,9 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):
         validation_fraction: share of each class that is held back for the
             threshold, in (0, 1).
         unknown_label: what `predict` says of a rejected input. It is not one
-            of the classes. If just one of it and the classes is a text, as -1
-            is none where classes are texts, `predict` returns an array of
-            objects.
+            of the classes. If it is of another kind than they are (numbers,
+            texts, booleans), as -1 is where classes are texts, `predict`
+            returns an array of objects.
         random_state: seed of the split, the weights and the order of the
             examples; None or a `RandomState`: another one for each call.
         verbose: of Keras: 0 is silent, 2 prints a line for each epoch.
@@ -142,7 +141,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):
 
         Args:
             X: (n, ...) numbers.
-            y: (n,) classes: whole numbers or texts.
+            y: (n,) classes: whole numbers, texts or booleans.
 
         Returns:
             The estimator.
@@ -200,7 +199,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):
         """
         found = self._asked(X, "predict_open_set")
         unknown = np.array([self.unknown_label])
-        if _are_texts(unknown) != _are_texts(self.classes_):
+        if _kind_of(unknown) != _kind_of(self.classes_):
             unknown = unknown.astype(object)
         # UNKNOWN is -1: the last answer.
         answers = np.concatenate([self.classes_, unknown])
@@ -326,8 +325,10 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):
             )
 
 
-def _are_texts(values):
-    return values.dtype.kind in _TEXTS
+def _kind_of(values):
+    """Texts, booleans or numbers: an array of two kinds would change one."""
+    kind = values.dtype.kind
+    return "text" if kind in "UO" else "boolean" if kind == "b" else "number"
 
 
 @contextlib.contextmanager

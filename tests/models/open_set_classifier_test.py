@@ -205,7 +205,7 @@ def test_bad_calibration(trained_blobs):
     model, x, y = trained_blobs
     before = model.threshold
     for arguments, message in (
-        ({}, "exactly one"),
+        ({}, r"exactly one.*calibrate\(x, y, true_positive_rate=0\.95\)"),
         (
             {"true_positive_rate": 0.9, "false_positive_rate": 0.1},
             "exactly one",
@@ -266,6 +266,36 @@ def test_data_of_every_kind_give_the_same(trained_blobs):
     # A row may be a tuple.
     found = trained.predict_open_set([tuple(row) for row in x])
     np.testing.assert_array_equal(found.class_id, expected.class_id)
+
+
+def test_data_sets_without_end_are_refused(trained_blobs):
+    model, x, y = trained_blobs
+
+    class Endless(keras.utils.PyDataset):
+        num_batches = None
+
+        def __getitem__(self, index):
+            return x[:40], y[:40]
+
+    sets = [Endless()]
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        once = tf.data.Dataset.from_tensor_slices((x, y)).batch(32)
+        sets += [once.repeat(), once.repeat().map(lambda x, y: (x, y))]
+        found = model.predict(sets[1], steps=2, verbose=0)
+        assert len(found["class_id"]) == 64
+        assert model.evaluate(sets[2].take(4))["accuracy"] == 1.0
+    for data in sets:
+        for call in (
+            lambda data: make(model.classifier, data, score="gamma"),
+            lambda data: model.calibrate(data, true_positive_rate=0.9),
+            model.evaluate,
+            model.predict_open_set,
+            model.predict,
+        ):
+            with pytest.raises(ValueError, match=r"no end.*repeat.*take\(n\)"):
+                call(data)
 
 
 def test_bad_labels_in_data_sets(trained_blobs):

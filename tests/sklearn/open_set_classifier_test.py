@@ -222,12 +222,21 @@ def test_classes_that_are_texts(rng):
     assert estimator.predict(x).dtype.kind == "U"
 
 
-def test_numbers_with_a_text_for_unknown(rng):
-    x, y = blobs(rng)
-    estimator = small_estimator(unknown_label="?").fit(x, y)
+@pytest.mark.parametrize(
+    ("classes", "unknown"), [([0, 1], "?"), ([False, True], -1)]
+)
+def test_answers_are_of_the_kinds_that_were_given(rng, classes, unknown):
+    x, y = blobs(rng, num_classes=2)
+    estimator = small_estimator(epochs=10, unknown_label=unknown)
+    y = np.array(classes)[y]
     far = np.full((1, x.shape[1]), 50.0)
-    assert estimator.predict(far).tolist() == ["?"]
-    assert estimator.predict(x)[0] in (0, 1, 2, "?")
+    answers = estimator.fit(x, y).predict(np.concatenate([x, far])).tolist()
+    assert answers[-1] is unknown or answers[-1] == unknown == -1
+    known = [one for one in answers[:-1] if one != unknown]
+    assert {type(one) for one in known} == {type(one) for one in classes}
+    assert len(known) > 180
+    assert estimator.score(x, y) == 1.0
+    assert estimator.classes_.dtype == y.dtype
 
 
 def test_a_fit_that_fails_leaves_nothing_fitted(rng):
