@@ -20,7 +20,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cac_tf.labels import UNKNOWN
 from cac_tf.labels import check_labels
+
+# What `threshold_maximizing` can make largest.
+MEASURES = ("macro_f1", "balanced_accuracy")
 
 # Some runtimes treat smaller numbers as zero, others do not.
 _SMALLEST_NORMAL = float(np.finfo("float32").tiny)
@@ -219,3 +223,94 @@ def thresholds_by_class(
             for i, few in enumerate(is_few)
         ]
     )
+
+
+def threshold_maximizing(
+    measure: str,
+    scores: ArrayLike,
+    labels: ArrayLike,
+    class_ids: ArrayLike,
+    num_classes: int,
+    *,
+    unknown_share: float | None = None,
+    resolution: float = 0.0,
+) -> float:
+    """The threshold at which a measure of decisions is largest.
+
+    Every threshold between two scores is tried. Rows can be weighted so that
+    the measure is that of a stream with an expected share of unknown inputs.
+
+    Args:
+        measure: "macro_f1", the mean of F1 over N known classes and "unknown"
+            (`metrics.macro_f1`); or "balanced_accuracy", the mean of the share
+            of known inputs that are accepted and that of unknown inputs that
+            are rejected.
+        scores: (n,) unknown scores of known and unknown examples.
+        labels: (n,) class indices, -1 for unknown examples.
+        class_ids: (n,) predicted classes, before rejection.
+        num_classes: N.
+        unknown_share: in (0, 1); None: as among the examples.
+        resolution: as of `threshold_for_true_positive_rate`.
+
+    Returns:
+        The threshold, a Python float with a float32 value. Of several that are
+        equally good it is the one that accepts fewest.
+
+    Raises:
+        ValueError: another measure, no known or no unknown example, scores
+            that are not finite, or a share outside (0, 1).
+
+    Example:
+
+    >>> threshold_maximizing("macro_f1", [1.0, 2.0, 5.0, 4.0, 6.0],
+    ...     [0, 1, 1, -1, -1], [0, 1, 1, 0, 1], num_classes=2)
+    3.0
+    """
+    if measure not in MEASURES:
+        raise ValueError(
+            f"The measure must be one of {', '.join(MEASURES)}; got "
+            f"{measure!r}."
+        )
+    if unknown_share is not None and not 0.0 < unknown_share < 1.0:
+        raise ValueError(
+            f"unknown_share must be in (0, 1); got {unknown_share!r}."
+        )
+    truth = check_labels(labels, num_classes, allow_unknown=True)
+    values = np.asarray(scores, "float32")
+    is_unknown = truth == UNKNOWN
+    if is_unknown.all() or not is_unknown.any():
+        kind = "known" if is_unknown.all() else "unknown"
+        raise ValueError(f"There is no {kind} example to maximize with.")
+    if not np.isfinite(values).all():
+        raise ValueError("Unknown scores must be finite.")
+    weights = np.ones(len(values))
+    if unknown_share is not None:
+        weights[is_unknown] = unknown_share / is_unknown.mean()
+        weights[~is_unknown] = (1.0 - unknown_share) / (~is_unknown).mean()
+    order = np.argsort(values, kind="stable")
+    ordered, weights = values[order], weights[order]
+    truth, predicted = truth[order], np.asarray(class_ids)[order]
+    # Where so many of the smallest scores are accepted; none first.
+    is_known = truth != UNKNOWN
+    of_unknown = np.append(0.0, np.cumsum(weights * ~is_known))
+    if measure == "balanced_accuracy":
+        of_known = np.append(0.0, np.cumsum(weights * is_known))
+        measures = of_known / of_known[-1] - of_unknown / of_unknown[-1]
+    else:
+        rejected = weights.sum() - np.append(0.0, np.cumsum(weights))
+        right = of_unknown[-1] - of_unknown
+        measures = 2.0 * right / (rejected + of_unknown[-1])
+        for k in range(num_classes):
+            own = np.append(0.0, np.cumsum(weights * (predicted == k)))
+            right = (predicted == k) & (truth == k)
+            right = np.append(0.0, np.cumsum(weights * right))
+            support = (weights * (truth == k)).sum()
+            measures += (
+                2.0 * right / np.maximum(own + support, _SMALLEST_NORMAL)
+            )
+    # A threshold does not part equal scores.
+    is_possible = np.append(True, np.append(np.diff(ordered) > 0, True))
+    accepted = int(np.argmax(np.where(is_possible, measures, -1.0)))
+    if accepted == 0:
+        return -_beyond(-ordered[::-1], len(ordered), resolution)
+    return _beyond(ordered, accepted, resolution)

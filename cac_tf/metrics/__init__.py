@@ -14,8 +14,11 @@ __all__ = [
     "auroc",
     "bhattacharyya",
     "bootstrap_intervals",
+    "by_class",
     "ccr_at_fpr",
+    "confusion_matrix",
     "fpr_at_tpr",
+    "macro_f1",
     "openness",
     "oscr",
 ]

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from .bootstrap import bootstrap_intervals as bootstrap_intervals
+from .decisions import by_class as by_class
+from .decisions import confusion_matrix as confusion_matrix
+from .decisions import macro_f1 as macro_f1
 from .open_set import accuracy as accuracy
 from .open_set import aupr as aupr
 from .open_set import auroc as auroc

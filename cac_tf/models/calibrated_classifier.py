@@ -75,6 +75,8 @@ class CalibratedClassifier(ScoredClassifier):
         true_positive_rate: float | None = None,
         unknown: Any = None,
         false_positive_rate: float | None = None,
+        maximize: str | None = None,
+        unknown_share: float | None = None,
         by_class: bool = False,
         batch_size: int | None = None,
     ) -> float | np.ndarray:
@@ -83,14 +85,19 @@ class CalibratedClassifier(ScoredClassifier):
         Scores of known inputs are also what p-values are of.
 
         Args:
-            known: known inputs, for `true_positive_rate`. Rows labelled -1
-                are left out; there may be no labels.
+            known: known inputs, for `true_positive_rate` and `maximize`. Rows
+                labelled -1 are unknown inputs; only `maximize` needs labels.
             y, batch_size: see the class.
             true_positive_rate: wanted share of known inputs that are
                 accepted.
             unknown: unknown inputs, whatever their labels; for
-                `false_positive_rate`.
+                `false_positive_rate` and `maximize`.
             false_positive_rate: largest share of unknown inputs to accept.
+            maximize: "macro_f1" or "balanced_accuracy" of known and unknown
+                inputs, see `decision.calibration.threshold_maximizing`. No
+                rate is guaranteed.
+            unknown_share: for `maximize`: the share of unknown inputs that is
+                expected, in (0, 1). None: as among the examples.
             by_class: whether each predicted class gets its own threshold, from
                 the examples that are predicted as this class.
 
@@ -99,20 +106,24 @@ class CalibratedClassifier(ScoredClassifier):
             its unknown score is <= the threshold.
 
         Raises:
-            ValueError: not exactly one rate, a rate outside (0, 1), no
-                example of the kind that the rate needs, or labels of known
-                inputs that are none.
+            ValueError: not exactly one of the two rates and `maximize`, a
+                rate or share outside (0, 1), no example of the kind that is
+                needed, or labels that are none.
         """
         threshold, scores = measuring.threshold_from(
             self,
-            (known, y) if false_positive_rate is None else (unknown, None),
-            true_positive_rate,
-            false_positive_rate,
-            by_class,
-            batch_size,
+            known,
+            y,
+            unknown,
+            true_positive_rate=true_positive_rate,
+            false_positive_rate=false_positive_rate,
+            maximize=maximize,
+            unknown_share=unknown_share,
+            by_class=by_class,
+            batch_size=batch_size,
         )
         self.decision.threshold = threshold
-        if true_positive_rate is not None:
+        if scores is not None:
             self._keep_calibration(p_value_table(scores))
         return threshold
 

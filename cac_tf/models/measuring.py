@@ -13,72 +13,98 @@ _OF_SCORE = ("unknown_score", "predicted_class_id")
 
 
 def threshold_from(
-    model, data, true_positive_rate, false_positive_rate, by_class, batch_size
+    model,
+    known,
+    y,
+    unknown,
+    *,
+    true_positive_rate,
+    false_positive_rate,
+    maximize,
+    unknown_share,
+    by_class,
+    batch_size,
 ):
     """The threshold that `OpenSetClassifier.calibrate` sets; see there.
 
-    Args:
-        data: pair of inputs, or None, and labels, or None.
-        (The others are those of the method.)
-
     Returns:
-        The threshold, and the unknown scores that it comes from.
+        The threshold, and the unknown scores of known inputs, or None where
+        they have not been looked at.
     """
-    if (true_positive_rate is None) == (false_positive_rate is None):
+    wanted = (true_positive_rate, false_positive_rate, maximize)
+    if sum(one is not None for one in wanted) != 1:
         raise ValueError(
-            "Give exactly one of true_positive_rate (accepted known "
-            "inputs) and false_positive_rate (accepted unknown inputs): "
+            "Give exactly one of true_positive_rate (accepted known inputs), "
+            "false_positive_rate (accepted unknown inputs) and maximize: "
             "model.calibrate(x, y, true_positive_rate=0.95)."
         )
-    of_known = true_positive_rate is not None
-    if of_known:
+    if maximize is None and unknown_share is not None:
+        raise ValueError("unknown_share goes with maximize.")
+    if maximize is not None and by_class:
+        raise ValueError("maximize sets one threshold: leave by_class out.")
+    names, resolution = model.class_names, model.score.RESOLUTION
+    empty = (np.empty(0, "int64"), np.empty(0, "float32"), np.empty(0, "int32"))
+    parts = [empty]
+    if false_positive_rate is None and known is not None:
+        parts.append(
+            _examples(model, known, y, batch_size, maximize is not None)
+        )
+    if true_positive_rate is None and unknown is not None:
+        _, *outputs = _examples(model, unknown, None, batch_size, False)
+        parts.append((np.full(len(outputs[0]), UNKNOWN), *outputs))
+    labels, scores, class_ids = map(np.concatenate, zip(*parts, strict=True))
+    is_known = labels != UNKNOWN
+    if maximize is not None:
+        threshold = calibration.threshold_maximizing(
+            maximize,
+            scores,
+            labels,
+            class_ids,
+            len(names),
+            unknown_share=unknown_share,
+            resolution=resolution,
+        )
+        return threshold, scores[is_known]
+    if true_positive_rate is not None:
+        rows, rate = is_known, true_positive_rate
         rule_for = calibration.threshold_for_true_positive_rate
     else:
+        rows, rate = ~is_known, false_positive_rate
         rule_for = calibration.threshold_for_false_positive_rate
-    rate = true_positive_rate if of_known else false_positive_rate
-    inputs, y = data
-    batches = (
-        ()
-        if inputs is None
-        else model.iterate_outputs(inputs, y, batch_size, names=_OF_SCORE)
-    )
-    num_classes = len(model.class_names)
-    parts = [(np.empty(0, "float32"), np.empty(0, "int32"))]
-    for outputs, labels, _, place in batches:
-        rows = slice(None)
-        # (Labels of unknown inputs do not matter.)
-        if of_known and labels is not None:
-            labels = check_labels(
-                labels, num_classes, allow_unknown=True, where=place
-            )
-            rows = labels != UNKNOWN
-        parts.append(tuple(outputs[name][rows] for name in _OF_SCORE))
-    scores, class_ids = map(np.concatenate, zip(*parts, strict=True))
-    resolution = model.score.RESOLUTION
+    scores, class_ids = scores[rows], class_ids[rows]
     if by_class:
         threshold = calibration.thresholds_by_class(
-            rule_for, scores, class_ids, model.class_names, rate, resolution
+            rule_for, scores, class_ids, names, rate, resolution
         )
     else:
         threshold = rule_for(scores, rate, resolution)
-    return threshold, scores
+    return threshold, None if true_positive_rate is None else scores
+
+
+def _examples(model, x, y, batch_size, needs_labels):
+    """Labels, unknown scores and predicted classes; a label is 0 without y."""
+    parts = []
+    for outputs, labels, _, place in model.iterate_outputs(
+        x, y, batch_size, names=_OF_SCORE
+    ):
+        scores, class_ids = (outputs[name] for name in _OF_SCORE)
+        if labels is None:
+            if needs_labels:
+                raise ValueError("Labels are needed: pass y.")
+            labels = np.zeros(len(scores), "int64")
+        labels = check_labels(
+            labels, len(model.class_names), allow_unknown=True, where=place
+        )
+        parts.append((labels, scores, class_ids))
+    if not parts:
+        raise ValueError("There are no inputs.")
+    return tuple(map(np.concatenate, zip(*parts, strict=True)))
 
 
 def measures_of(model, x, y, batch_size):
     """What `OpenSetClassifier.evaluate` returns; see there."""
-    num_classes, parts = len(model.class_names), []
-    for outputs, labels, _, place in model.iterate_outputs(
-        x, y, batch_size, names=_OF_SCORE
-    ):
-        if labels is None:
-            raise ValueError("evaluate needs labels: pass y.")
-        labels = check_labels(
-            labels, num_classes, allow_unknown=True, where=place
-        )
-        parts.append((labels, *(outputs[name] for name in _OF_SCORE)))
-    if not parts:
-        raise ValueError("There are no inputs to evaluate.")
-    labels, scores, class_ids = map(np.concatenate, zip(*parts, strict=True))
+    num_classes = len(model.class_names)
+    labels, scores, class_ids = _examples(model, x, y, batch_size, True)
     is_known = labels != UNKNOWN
     found = {}
     if is_known.any():
@@ -93,4 +119,7 @@ def measures_of(model, x, y, batch_size):
         for name, rows in (("true", is_known), ("false", ~is_known)):
             if rows.any():
                 found[f"{name}_positive_rate"] = float(accepted[rows].mean())
+        found["macro_f1"] = metrics.macro_f1(
+            labels, np.where(accepted, class_ids, UNKNOWN), num_classes
+        )
     return found

@@ -185,7 +185,8 @@ class OpenSetClassifier(Kept, CalibratedClassifier):
             Dict: `accuracy` of the known inputs before rejection; with unknown
             inputs `auroc`; with a threshold `true_positive_rate`, the share of
             the known inputs, and `false_positive_rate`, that of the unknown
-            ones, that are accepted.
+            ones, that are accepted, and `macro_f1` of the classes and
+            "unknown".
 
         Raises:
             ValueError: no labels, or invalid ones; see also `predict_scores`.

@@ -21,7 +21,6 @@ __all__ = [
     "Score",
     "UnknownClassOpenMax",
     "ViM",
-    "find",
     "names",
     "register",
 ]
