@@ -2,6 +2,7 @@
 """Files and folders that are either the old or the new, never half of one."""
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -94,18 +95,49 @@ def write_once(path, write):
 @contextlib.contextmanager
 def _becoming(path, temporary):
     """A temporary file that takes the place of `path`, or is deleted."""
-    # Of an attempt that was killed, nothing stays.
-    open(temporary, "wb").close()
+    with _said_of(path, temporary):
+        try:
+            # Of an attempt that was killed, nothing stays.
+            open(temporary, "wb").close()
+            yield
+            os.chmod(temporary, _mode_of(path))
+            _sync(temporary)
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+            raise
+        _sync(os.path.dirname(path))
+
+
+@contextlib.contextmanager
+def _said_of(path, temporary):
+    """Errors of the system, such as a full disk, name what was to be written.
+
+    They name nothing, or a temporary name that nobody gave.
+    """
     try:
         yield
-        os.chmod(temporary, _mode_of(path))
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
+    except OSError as error:
+        if error.filename not in (None, temporary):
+            raise
+        reason = error.strerror or str(error)
+        raise OSError(
+            error.errno or errno.EIO, f"Cannot be written: {reason}", path
+        ) from error
+
+
+def _sync(path):
+    """Waits until a file, or what a folder lists, is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        # Of a folder, some network file systems do not take it.
+        if error.errno != errno.EINVAL:
+            raise
+    finally:
+        os.close(handle)
 
 
 def _hidden(path):
@@ -123,14 +155,21 @@ def new_folder(path):
     path = os.path.abspath(os.fspath(path))
     if os.path.exists(path):
         raise FileExistsError(f"{path} exists.")
-    temporary = tempfile.mkdtemp(prefix=_PREFIX, dir=os.path.dirname(path))
-    try:
-        yield temporary
-        os.chmod(temporary, 0o777 & ~_umask())
-        os.rename(temporary, path)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
+    parent = os.path.dirname(path)
+    temporary = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
+    with _said_of(path, temporary):
+        try:
+            yield temporary
+            os.chmod(temporary, 0o777 & ~_umask())
+            for folder, _, files in os.walk(temporary):
+                for name in files:
+                    _sync(os.path.join(folder, name))
+                _sync(folder)
+            os.rename(temporary, path)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        _sync(parent)
 
 
 def is_leftover(name):

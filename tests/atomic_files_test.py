@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import errno
 import json
 import os
 import signal
@@ -25,6 +26,44 @@ def test_a_failed_write_leaves_the_old_file(tmp_path):
         raise RuntimeError("the disk is full")
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["file.txt"]
+
+
+@pytest.mark.parametrize("make", ["replacing", "new_folder"])
+@pytest.mark.parametrize(
+    "error",
+    [OSError(errno.ENOSPC, "No space left on device"), OSError("disk full")],
+)
+def test_a_full_disk_names_the_file(tmp_path, make, error):
+    path = str(tmp_path / "a.npz")
+    with (
+        pytest.raises(OSError, match="Cannot be written: .*a.npz") as raised,
+        getattr(atomic_files, make)(path),
+    ):
+        raise error
+    assert raised.value.errno == (error.errno or errno.EIO)
+    assert raised.value.filename == path
+    assert os.listdir(tmp_path) == []
+
+
+def test_folders_are_on_the_disk_too(tmp_path, monkeypatch):
+    """Without that, a file that was replaced may be lost with the power."""
+    synced, fsync = [], os.fsync
+
+    def noting(handle):
+        synced.append(os.readlink(f"/proc/self/fd/{handle}"))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    atomic_files.write_text(tmp_path / "a.txt", "text")
+    with atomic_files.new_folder(tmp_path / "one") as temporary:
+        open(os.path.join(temporary, "part"), "w").close()
+    assert os.path.dirname(synced[0]) == str(tmp_path)
+    assert synced[1:] == [
+        str(tmp_path),
+        os.path.join(temporary, "part"),
+        temporary,
+        str(tmp_path),
+    ]
 
 
 KILLED = """
