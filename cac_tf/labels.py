@@ -16,7 +16,8 @@ def check_labels(labels, num_classes, allow_unknown=False, where=""):
     """Raises ValueError unless all labels are whole numbers in 0...N-1.
 
     Args:
-        labels: (B,) or (B, 1) array.
+        labels: (B,) or (B, 1) array of numbers, or of bool: False is class 0,
+            True class 1.
         num_classes: N.
         allow_unknown: whether -1, for "unknown", is allowed too.
         where: put in front of the position, e.g. "batch 3, ".
@@ -33,10 +34,12 @@ def check_labels(labels, num_classes, allow_unknown=False, where=""):
             f"{labels.shape}. One-hot labels are not taken: pass "
             "argmax(labels, axis=-1)."
         )
-    if labels.dtype.kind not in "biuf":
+    if labels.dtype.kind == "b":
+        labels = labels.astype("int64")
+    if labels.dtype.kind not in "iuf":
         raise ValueError(
-            "Labels must be whole numbers (class indices); got dtype "
-            f"{labels.dtype}."
+            "Labels must be whole numbers (class indices); got "
+            f"{_kind_of(labels)}."
         )
     lowest = UNKNOWN if allow_unknown else 0
     is_whole = labels == np.floor(labels)
@@ -58,6 +61,16 @@ def check_labels(labels, num_classes, allow_unknown=False, where=""):
     return labels.astype("int64")
 
 
+def _kind_of(labels):
+    if labels.size and isinstance(labels[0], (str, bytes)):
+        return (
+            f"texts such as {labels[0]!s:.40}. To map them: class_names, labels"
+            " = numpy.unique(labels, return_inverse=True); or, with class_names"
+            " of your own, labels = [class_names.index(x) for x in labels]"
+        )
+    return f"dtype {labels.dtype}"
+
+
 def check_class_names(names, of=None):
     """Refuses names that do not tell classes apart or are no line of text.
 
@@ -65,9 +78,14 @@ def check_class_names(names, of=None):
         names: the names.
         of: whose classes they are, for the message.
 
+    Returns:
+        List of the names, those of NumPy as plain texts.
+
     Raises:
         ValueError: a name that is no text, is empty, is not one line of UTF-8
-            without control characters, or that two classes have.
+            without control characters, or that two classes have; or two that
+            look alike: they differ by Unicode's composition of characters, or
+            by marks that are not seen, such as those of the direction.
 
     Example:
 
@@ -76,6 +94,7 @@ def check_class_names(names, of=None):
     ValueError: Class names of pets must differ; these do not: cat.
     """
     what = f"Class names of {of}" if of is not None else "Class names"
+    names = list(names)
     for name in names:
         if not isinstance(name, str) or not name:
             raise ValueError(
@@ -93,6 +112,22 @@ def check_class_names(names, of=None):
         raise ValueError(
             f"{what} must differ; these do not: {', '.join(twice[:20])}{more}."
         )
+    seen = {}
+    for name in names:
+        other = seen.setdefault(_as_seen(name), name)
+        if other != name:
+            raise ValueError(
+                f"{what} must differ to the eye; these look alike: "
+                f"{other!a} and {name!a}. Write both in one Unicode form "
+                "(NFC), without marks of format or direction."
+            )
+    return [str(name) for name in names]
+
+
+def _as_seen(text):
+    """What is left of a text without marks that are not seen (Cf), in NFC."""
+    shown = (c for c in text if unicodedata.category(c) != "Cf")
+    return unicodedata.normalize("NFC", "".join(shown))
 
 
 def _is_one_line_of_utf8(text):

@@ -183,7 +183,7 @@ def _path(value):
 def _texts(value):
     if isinstance(value, str):
         raise TypeError
-    return tuple(_instance(one, str) for one in value)
+    return tuple(str(_instance(one, str)) for one in value)
 
 
 # By kind: what makes a plain value of one, or raises; and words for it.
@@ -194,7 +194,7 @@ _KINDS: dict[type, tuple[Callable[[Any], Any], str]] = {
         "a whole number (int)",
     ),
     float: (_number, "a finite number (float or int)"),
-    str: (lambda value: _instance(value, str), "a text"),
+    str: (lambda value: str(_instance(value, str)), "a text"),
     os.PathLike: (_path, "a path"),
     tuple: (_texts, "a list of texts"),
 }

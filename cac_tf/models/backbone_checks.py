@@ -41,13 +41,12 @@ def check_class_names(class_names, reserved):
             "class_names must be a list of texts, not one text; got "
             f"{class_names!r}."
         )
-    names = list(class_names)
+    names = labels.check_class_names(class_names)
     if len(names) < 2:
         raise ValueError(
             f"An open-set classifier needs at least two known classes; got "
             f"{names}."
         )
-    labels.check_class_names(names)
     if reserved in names:
         raise ValueError(
             f"A known class cannot be called {reserved!r}: that is the answer "
