@@ -191,3 +191,16 @@ def not_read(pixels):
         yield f"a damaged {name} image", file[: len(file) // 2]
         yield f"a damaged {name} image", file[:36]
     yield "a damaged JPEG image", saved(image, "JPEG")[:300]
+
+
+def png_that_claims(width, height):
+    """A PNG of a few bytes that says that it is of this size."""
+    size = width.to_bytes(4, "big") + height.to_bytes(4, "big")
+    return b"".join(
+        [
+            b"\x89PNG\r\n\x1a\n",
+            chunk(b"IHDR", size + b"\x08\x02\0\0\0"),
+            chunk(b"IDAT", zlib.compress(bytes(1000))),
+            chunk(b"IEND", b""),
+        ]
+    )

@@ -23,6 +23,8 @@ import numpy as np
 
 from cac_tf import lazy
 from cac_tf.batch.npz_rows import opened_npz
+from cac_tf.data.record_files import whole_records
+from cac_tf.data.regular_file import opened
 
 if TYPE_CHECKING:
     from cac_tf.batch.classifier import Classifier
@@ -91,7 +93,7 @@ class Photos:
 
 
 def _content_of_photo(path):
-    with open(path, "rb") as file:
+    with opened(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > _LARGEST_FILE:
             raise ValueError(f"a file of {size:,} bytes is too large")
@@ -162,9 +164,13 @@ class TFRecords(_Table):
     def chunks(self, classifier: Classifier) -> Iterator[Chunk]:
         import tensorflow as tf
 
+        try:
+            count, problem = whole_records(self.path, self._is_gzip)
+        except OSError as error:
+            raise ValueError(error.strerror) from error
         records = tf.data.TFRecordDataset(
             self.path, "GZIP" if self._is_gzip else ""
-        )
+        ).take(count)
         start, found = 0, []
         try:
             # One at a time, the calls would take longer than the work.
@@ -183,6 +189,8 @@ class TFRecords(_Table):
                 keys = _keys(self.path, start, len(found))
                 yield self._chunk(found, keys, classifier)
             raise ValueError(_first_line(error.message)) from error
+        if problem:
+            raise ValueError(problem)
 
     @property
     def _is_gzip(self):
@@ -192,14 +200,14 @@ class TFRecords(_Table):
     def num_rows(self) -> int | None:
         """About how many records there are, by the sizes of the first ones."""
         try:
-            with open(self.path, "rb") as file:
+            with opened(self.path) as file:
                 size = file.seek(0, os.SEEK_END)
                 if self._is_gzip:
                     # Its last bytes say how many they were.
                     file.seek(-4, os.SEEK_END)
                     size = int.from_bytes(file.read(4), "little")
-            opened = gzip.open if self._is_gzip else open
-            with opened(self.path, "rb") as file:
+            content = gzip.open if self._is_gzip else open
+            with content(self.path, "rb") as file:
                 for count in range(_RECORDS_LOOKED_AT):
                     if len(length := file.read(8)) < 8:
                         return count
@@ -301,7 +309,8 @@ class ParquetRows(_Table):
     @property
     def num_rows(self) -> int | None:
         try:
-            return parquet.read_metadata(self.path).num_rows
+            with opened(self.path) as content:
+                return parquet.read_metadata(content).num_rows
         except (OSError, ValueError):
             return None
 
@@ -310,9 +319,10 @@ class ParquetRows(_Table):
         columns = [image] if self.key is None else [image, self.key]
         size = _inputs_at_once(classifier)
         try:
-            with parquet.ParquetFile(
-                self.path, buffer_size=_COLUMN_BYTES
-            ) as file:
+            with (
+                opened(self.path) as content,
+                parquet.ParquetFile(content, buffer_size=_COLUMN_BYTES) as file,
+            ):
                 names = file.schema_arrow.names
                 for name in columns:
                     if name not in names:

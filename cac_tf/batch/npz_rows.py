@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from cac_tf.annotations import Path
+from cac_tf.data.regular_file import opened
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +74,7 @@ def opened_npz(path: Path, wanted: set[str]) -> Iterator[NpzRows]:
     (5, 2) [2, 2, 1]
     """
     try:
-        with zipfile.ZipFile(path) as file:
+        with opened(path) as archive, zipfile.ZipFile(archive) as file:
             members = {
                 info.filename.removesuffix(".npy"): info
                 for info in file.infolist()

@@ -11,6 +11,7 @@ import tqdm
 from cac_tf.cores import map_ahead
 from cac_tf.data.image_file import CONVERSIONS
 from cac_tf.data.image_file import read_image
+from cac_tf.data.regular_file import opened
 
 # Images that one thread reads at a time.
 _AT_ONCE = 64
@@ -94,12 +95,17 @@ def content_of(source):
     if isinstance(source, bytes):
         return source
     try:
-        with open(source, "rb") as file:
+        with opened(source) as file:
             return file.read()
     except OSError as error:
         raise ValueError(
             f"{source} cannot be read: {error.strerror}."
         ) from error
+
+
+def digest_of(content):
+    """The SHA-256 of a file's bytes, (32,) uint8."""
+    return np.frombuffer(hashlib.sha256(content).digest(), "uint8")
 
 
 def skipped_notes(problems):
@@ -123,6 +129,44 @@ def skipped_notes(problems):
             f"{len(names)} files were skipped ({problem}): "
             f"{', '.join(names[:_NAMES_SHOWN])}{more}"
         )
+
+
+def duplicate_notes(digests, labels, parts, names):
+    """Which images are there more than once, as texts.
+
+    Args:
+        digests: (n, 32) uint8, as of `ImageFacts`.
+        labels: (n,) classes of the images.
+        parts: (n,) texts, the parts of the data set that they are in.
+        names: n texts, by which a user finds them.
+
+    Example:
+
+    >>> digests = np.zeros((3, 32), "uint8")
+    >>> for note in duplicate_notes(
+    ...     digests, np.array([0, 1, 1]), np.array(["train", "train", "test"]),
+    ...     ["cat/1.png", "dog/1.png", "dog/2.png"]):
+    ...     print(note)
+    1 images are in more than one class, such as cat/1.png and dog/1.png
+    1 images are in more than one part, such as dog/1.png and dog/2.png
+    """
+    _, image = np.unique(digests, axis=0, return_inverse=True)
+    order = np.argsort(image, kind="stable")
+    one, other = order[:-1], order[1:]
+    is_again = image[one] == image[other]
+    is_class, is_part = labels[one] == labels[other], parts[one] == parts[other]
+    for is_found, where in (
+        (~is_class, "in more than one class"),
+        (~is_part, "in more than one part"),
+        (is_class & is_part, "more than once in one class"),
+    ):
+        found = np.flatnonzero(is_again & is_found)
+        if found.size:
+            first = found[np.argmin(one[found])]
+            yield (
+                f"{len(np.unique(image[one[found]]))} images are {where}, "
+                f"such as {names[one[first]]} and {names[other[first]]}"
+            )
 
 
 def look_at(sources, image_size, channels, what):
@@ -181,8 +225,7 @@ def _look(sources, shape):
     is_readable = np.ones(count, bool)
     for row, source in enumerate(sources):
         content = content_of(source)
-        digest = hashlib.sha256(content).digest()
-        digests[row] = np.frombuffer(digest, "uint8")
+        digests[row] = digest_of(content)
         try:
             pixels, kinds = read_image(content, shape[0], shape[2])
             pixels = pixels.astype("float64")

@@ -2,16 +2,28 @@
 """From an image file to pixels of one size and color mode."""
 
 import io
-import pathlib
 
 import numpy as np
 import PIL.Image
+from PIL import BmpImagePlugin
+from PIL import JpegImagePlugin
+from PIL import PngImagePlugin
+from PIL import WebPImagePlugin
 
 from cac_tf.data.image_formats import MAX_PIXELS
 from cac_tf.data.image_formats import NAMES
 from cac_tf.data.image_formats import format_of
 from cac_tf.data.image_formats import orientation_of
+from cac_tf.data.regular_file import opened
 
+# Not `PIL.Image.open`: it refuses large images before it tells their size, by
+# a limit that holds for the whole process, and warns of smaller ones.
+_DECODERS = {
+    "JPEG": JpegImagePlugin.JpegImageFile,
+    "PNG": PngImagePlugin.PngImageFile,
+    "WebP": WebPImagePlugin.WebPImageFile,
+    "BMP": BmpImagePlugin.BmpImageFile,
+}
 _MODES = {1: "L", 3: "RGB"}
 _KINDS = {
     "alpha": "with an alpha channel",
@@ -61,7 +73,8 @@ def read_image(source, image_size=None, channels=3):
     ValueError: no JPEG, PNG, WebP or BMP image
     """
     if not isinstance(source, bytes):
-        source = pathlib.Path(source).read_bytes()
+        with opened(source) as file:
+            source = file.read()
     format_ = format_of(source)
     if format_ is None:
         raise ValueError(_of_another_format(source))
@@ -93,20 +106,19 @@ def problem_of(content):
 
 def _opened(content, name):
     try:
-        image = PIL.Image.open(io.BytesIO(content), formats=[name.upper()])
+        image = _DECODERS[name](io.BytesIO(content))
         if image.width * image.height <= MAX_PIXELS:
             image.load()
             return image
     except MemoryError:
         raise  # Says nothing of the image.
-    except (
-        PIL.Image.DecompressionBombError,
-        PIL.Image.DecompressionBombWarning,
-    ):
-        pass
     except Exception as error:  # Pillow's decoders raise of any kind.
         raise ValueError(f"a damaged {name} image") from error
-    raise ValueError(f"an image of more than {MAX_PIXELS:,} pixels")
+    raise ValueError(
+        f"an image of {image.width:,} x {image.height:,} pixels; at most "
+        f"{MAX_PIXELS:,} are read, by a served model max_image_pixels of its "
+        "export"
+    )
 
 
 def _of_another_format(content):

@@ -11,6 +11,7 @@ import numpy as np
 
 from cac_tf import atomic_files
 from cac_tf import file_lock
+from cac_tf.data.regular_file import opened
 
 # Hidden, so that it is no class and no data set.
 FOLDER = ".cac_tf"
@@ -49,7 +50,10 @@ def kept_beside(folder, name, listing, compute):
     key = hashlib.sha256(json.dumps([_FORMAT, listing]).encode()).hexdigest()
     path = os.path.join(folder, FOLDER, f"{name}.npz")
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with (
+            opened(path) as content,
+            np.load(content, allow_pickle=False) as file,
+        ):
             if str(file["key"]) == key:
                 return {n: file[n] for n in file.files if n != "key"}
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):

@@ -322,7 +322,7 @@ def make_open_set_dataset(
     known, negative = _whole(known_classes), _whole(negative_classes)
     if unknown_classes is not None:
         unknown_classes = _whole(unknown_classes)
-    check_class_names(class_names, name)
+    class_names = check_class_names(class_names, name)
     check_known(known, class_names, name)
     check_ids(negative, class_names, name)
     if len(set(negative)) != len(negative):
@@ -340,8 +340,10 @@ def make_open_set_dataset(
         part: _checked(examples, class_names, f"{part} part of {name}")
         for part, examples in sources.items()
     }
+    if unknown_class_names is None:
+        unknown_class_names = ()
     sources["unknown"] = _checked(
-        unknown, unknown_class_names or (), f"unknown part of {name}"
+        unknown, unknown_class_names, f"unknown part of {name}"
     )
     sources["negatives"] = fields.get("negatives")
     sources, notes = _on_one_scale(sources, white)
@@ -363,8 +365,9 @@ def make_open_set_dataset(
         unknown_class_names = class_names
         candidates = _ids_present(unknown.labels, [*known, *negative])
     else:
-        unknown_class_names = unknown_class_names or ()
-        check_class_names(unknown_class_names, f"the unknown part of {name}")
+        unknown_class_names = check_class_names(
+            unknown_class_names, f"the unknown part of {name}"
+        )
         candidates = _ids_present(unknown.labels, [])
     unknown_ids = _chosen(unknown_classes, candidates, unknown_class_names)
     both = {class_names[i] for i in known} & {

@@ -3,21 +3,27 @@
 
 import array
 import functools
+import gzip
 import os
 import sys
+import zlib
 
 import numpy as np
 
 from cac_tf import lazy
+from cac_tf.annotations import Path
 from cac_tf.data.image_facts import ImageFacts
 from cac_tf.data.image_facts import look_at
 from cac_tf.data.image_file import problem_of
 from cac_tf.data.kept_beside import kept_beside
 from cac_tf.data.kept_beside import listing_of
+from cac_tf.data.regular_file import opened
 
 # Of a record: 8 bytes for its length and 4 for a checksum of that before it, 4
 # for a checksum of its content after it.
-_BEFORE, _AFTER = 12, 4
+_LENGTH, _BEFORE, _AFTER = 8, 12, 4
+# Half of what protobuf would read.
+_LARGEST_RECORD = 1 << 30
 _RECORDS_AT_ONCE = 1024
 # Half of what Linux usually allows a process.
 _OPEN_FILES = 512
@@ -57,7 +63,7 @@ class Records:
 
 @functools.lru_cache(maxsize=_OPEN_FILES)
 def _opened(path, identity):
-    file = open(path, "rb")  # noqa: SIM115  # It stays open.
+    file = opened(path)  # It stays open.
     if _identity(os.fstat(file.fileno())) != identity:
         file.close()
         raise ValueError(f"{path} was replaced while it was in use.")
@@ -73,6 +79,58 @@ def _features(content):
     import tensorflow as tf
 
     return tf.train.Example.FromString(content).features.feature
+
+
+def whole_records(path: Path, is_gzip: bool = False) -> tuple[int, str]:
+    """How many records stand whole at the beginning of a TFRecord file.
+
+    TensorFlow makes room for what a record says to be its length before it
+    looks whether so much is there, and the process ends where this is more
+    than there is memory. So no file is read by it that was not counted.
+
+    Args:
+        path: of the file.
+        is_gzip: whether it is compressed as a whole.
+
+    Returns:
+        The number, and a text that says what follows them; "" for nothing.
+
+    Raises:
+        OSError: the system does not open it, or it is no file.
+
+    Example:
+
+    >>> import tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "cut.tfrecord")
+    >>> with open(path, "wb") as file:
+    ...     _ = file.write(bytes(16) + (2**40).to_bytes(8, "little") + b"abc")
+    >>> whole_records(path)
+    (1, 'record 1 should have 1,099,511,627,776 bytes, more than any has')
+    """
+    count, end = 0, 0
+    with opened(path) as content:
+        file = gzip.GzipFile(fileobj=content) if is_gzip else content
+        try:
+            while header := file.read(_LENGTH):
+                length = int.from_bytes(header, "little")
+                if len(header) < _LENGTH:
+                    return count, f"record {count} is cut off"
+                if length > _LARGEST_RECORD:
+                    return count, (
+                        f"record {count} should have {length:,} bytes, more "
+                        "than any has"
+                    )
+                end += _BEFORE + length + _AFTER
+                file.seek(end - 1)
+                if not file.read(1):
+                    return count, (
+                        f"record {count} is cut off: it should have "
+                        f"{length:,} bytes"
+                    )
+                count += 1
+        except (OSError, EOFError, zlib.error) as error:
+            return count, f"what follows {count} records is damaged: {error}"
+    return count, ""
 
 
 class DamagedError(ValueError):
@@ -141,6 +199,9 @@ def _index(paths, image_features, label_features):
     places, labels, names = array.array("q"), [], set()
     for number, path in enumerate(paths):
         offset = 0
+        _, problem = whole_records(path)
+        if problem:
+            raise DamagedError(f"{path} is cut off or damaged: {problem}.")
         batches = tf.data.TFRecordDataset(path).batch(_RECORDS_AT_ONCE)
         try:
             # This checks the checksums.

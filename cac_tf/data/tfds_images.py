@@ -11,6 +11,7 @@ from cac_tf.data.open_set_dataset import Examples
 from cac_tf.data.reachability import unreachable
 from cac_tf.data.record_files import DamagedError
 from cac_tf.data.record_files import read_records
+from cac_tf.data.record_files import whole_records
 from cac_tf.data.sources.source import names_of_datasets
 from cac_tf.data.sources.source import what_is_taken
 from cac_tf.data.streamed_images import StreamedImages
@@ -255,6 +256,14 @@ def _in_order(builder, split):
     """The examples of a split, images encoded, in the order of its files."""
     import tensorflow_datasets as tfds
 
+    info = builder.info
+    if info.file_format.value == "tfrecord":
+        for path in info.splits[split].filepaths:
+            _, problem = whole_records(path)
+            if problem:
+                raise ValueError(
+                    _damaged(builder, split, f"{path}: {problem}.")
+                )
     return builder.as_dataset(
         split=split,
         decoders={"image": tfds.decode.SkipDecoding()},

@@ -2,6 +2,7 @@
 """Arrays, tf.Examples and tables: the same answers as photos, and bad rows."""
 
 import gzip
+import os
 import tracemalloc
 
 import keras
@@ -276,11 +277,23 @@ def test_records_that_end_too_soon(images, tmp_path):
     keys, found = answers(classifier, path)
     assert 35 < len(found) < 50 and keys[-1] == str(path)
     assert_same(found[:-1], expected[: len(found) - 1])
-    assert "truncated record" in found[-1].error
+    assert "is cut off: it should have" in found[-1].error
     path = tmp_path / "b.tfrecord.gz"
     path.write_bytes(gzip.compress(whole)[:-200])
     keys, found = answers(classifier, path)
     assert keys[-1] == str(path) and found[-1].error
+    # A length for which there is no memory.
+    path.write_bytes(
+        gzip.compress(
+            whole + (2**40).to_bytes(8, "little") + b"\x93\xd8\xba\xd0"
+        )
+    )
+    keys, found = answers(classifier, path)
+    assert_same(found[:-1], expected)
+    assert "record 70 should have 1,099,511,627,776 b" in found[-1].error
+    os.mkfifo(tmp_path / "pipe.tfrecord")
+    keys, (found,) = answers(classifier, tmp_path / "pipe.tfrecord")
+    assert "It is a pipe" in found.error
     keys, (found,) = answers(classifier, tmp_path / "none.tfrecord")
     assert "No such file" in found.error
 

@@ -292,6 +292,21 @@ def test_compressed_files_are_not_left_out(tmp_path, photos, name):
     assert load_record_folder(tmp_path, SIZE).train.size == 30
 
 
+@pytest.mark.parametrize("length", [2**40, 2**64 - 1, 2**20])
+def test_a_record_that_claims_more_than_there_is(tmp_path, photos, length):
+    """TensorFlow would make room for it, and end the process."""
+    path = tmp_path / "train.tfrecord"
+    write_records(path, [example(photo, 1) for photo in photos[:3]])
+    assert record_files.whole_records(path) == (3, "")
+    with open(path, "ab") as file:
+        file.write(length.to_bytes(8, "little") + b"1234" + bytes(99))
+    count, problem = record_files.whole_records(path)
+    assert count == 3
+    assert f"should have {length:,} bytes" in problem
+    with pytest.raises(ValueError, match=f"cut off or damaged: {problem}"):
+        load_record_folder(tmp_path, SIZE)
+
+
 @pytest.mark.parametrize(
     ("records", "message"),
     [

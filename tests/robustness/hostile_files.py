@@ -13,12 +13,12 @@ import time
 import tracemalloc
 import warnings
 import zipfile
-import zlib
 
 import numpy as np
 import PIL.Image
 
 from cac_tf.data import load_open_set_dataset
+from tests import image_files
 from tests.robustness.damage import damaged
 
 _SECONDS = 5
@@ -231,21 +231,7 @@ def _picture(rng):
 def _huge_picture(rng):
     """A PNG of a few bytes that says that it is up to 2^31 pixels wide."""
     width, height = (int(2 ** rng.uniform(10, 31)) for _ in range(2))
-
-    def chunk(kind, content):
-        body = kind + content
-        checksum = zlib.crc32(body).to_bytes(4, "big")
-        return len(content).to_bytes(4, "big") + body + checksum
-
-    size = width.to_bytes(4, "big") + height.to_bytes(4, "big")
-    return b"".join(
-        [
-            b"\x89PNG\r\n\x1a\n",
-            chunk(b"IHDR", size + b"\x08\x02\0\0\0"),
-            chunk(b"IDAT", zlib.compress(bytes(1000))),
-            chunk(b"IEND", b""),
-        ]
-    )
+    return image_files.png_that_claims(width, height)
 
 
 def _strange_entry(rng, folder):

@@ -13,6 +13,8 @@ from cac_tf.annotations import Path
 from cac_tf.data.image_facts import ImageFacts
 from cac_tf.data.image_facts import content_of
 from cac_tf.data.image_facts import conversion_notes
+from cac_tf.data.image_facts import digest_of
+from cac_tf.data.image_facts import duplicate_notes
 from cac_tf.data.image_facts import look_at
 from cac_tf.data.image_facts import skipped_notes
 from cac_tf.data.image_file import problem_of
@@ -83,9 +85,7 @@ def folder_classes(data_dir):
             f"{data_dir} holds no sub-folder. Expected one sub-folder per "
             "class, or train/ and test/ with the classes inside."
         )
-    names = tuple(sorted(names))
-    check_class_names(names, data_dir)
-    return names
+    return tuple(check_class_names(sorted(names), data_dir))
 
 
 def _check_there_are_files(data_dir, class_names, ids):
@@ -270,6 +270,7 @@ class _Reading:
         self._data_dir, self._image_size = os.fspath(data_dir), image_size
         self._strict, self._stream = strict, stream
         self._conversions, self._skipped = collections.Counter(), {}
+        self._digests, self._read = [], {}
 
     def examples(self, part, folder, class_names):
         """`Examples` of one part."""
@@ -284,15 +285,17 @@ class _Reading:
         if stream is None:
             stream = exceeds_memory(len(paths), self._image_size, 3)
         read = self._streamed if stream else self._in_memory
-        images, is_readable = read(part, paths)
+        images, digests, is_readable = read(part, paths)
         names = [
             os.path.relpath(paths[row], self._data_dir)
             for row in np.flatnonzero(is_readable)
         ]
-        return Examples(images, labels[is_readable], names)
+        self._digests.append(digests)
+        self._read[part] = Examples(images, labels[is_readable], names)
+        return self._read[part]
 
     def _in_memory(self, part, paths):
-        images, is_readable = [], []
+        images, digests, is_readable = [], [], []
         for path in tqdm.tqdm(
             paths,
             desc=f"reading {part}",
@@ -304,6 +307,7 @@ class _Reading:
             try:
                 image, kinds = read_image(content, self._image_size)
                 images.append(image)
+                digests.append(digest_of(content))
                 self._conversions.update(kinds)
                 is_readable.append(True)
             except ValueError as error:
@@ -311,7 +315,8 @@ class _Reading:
                 is_readable.append(False)
         shape = (len(images), self._image_size, self._image_size, 3)
         images = np.array(images, "uint8").reshape(shape)
-        return images, np.array(is_readable, bool)
+        digests = np.array(digests, "uint8").reshape(-1, 32)
+        return images, digests, np.array(is_readable, bool)
 
     def _streamed(self, part, paths):
         size = self._image_size
@@ -328,7 +333,7 @@ class _Reading:
             self._skip(paths[row], problem_of(content_of(paths[row])))
         images = StreamedImages(paths, size, facts=facts).subset(is_readable)
         self._conversions += images.facts.count_conversions()
-        return images, is_readable
+        return images, images.facts.digests, is_readable
 
     def _skip(self, path, problem):
         if self._strict:
@@ -336,8 +341,15 @@ class _Reading:
         self._skipped[os.path.relpath(path, self._data_dir)] = problem
 
     def notes(self):
-        """What was converted and skipped, as texts."""
+        """What was converted, is there twice, and was skipped, as texts."""
         yield from conversion_notes(self._conversions, self._image_size)
+        read = self._read.values()
+        yield from duplicate_notes(
+            np.concatenate(self._digests),
+            np.concatenate([examples.labels for examples in read]),
+            np.repeat([*self._read], [examples.size for examples in read]),
+            np.concatenate([examples.names for examples in read]),
+        )
         yield from skipped_notes(self._skipped)
 
 

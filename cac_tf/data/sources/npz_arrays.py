@@ -19,6 +19,7 @@ from cac_tf.data.open_set_dataset import Examples
 from cac_tf.data.open_set_dataset import as_negatives
 from cac_tf.data.open_set_dataset import listed
 from cac_tf.data.pixel_scale import WHITE
+from cac_tf.data.regular_file import opened
 from cac_tf.data.sources.source import DataSource
 from cac_tf.data.sources.source import LabelledParts
 from cac_tf.data.sources.source import class_ids
@@ -42,6 +43,10 @@ _OPTIONAL = (
 _KNOWN = {"x_train", "y_train", "origin", *_OPTIONAL}
 # Fields of an `OpenSetDataset` that `dump_arrays` writes besides its arrays.
 _ORIGIN = ("name", "split_family", "trial", "class_ids", "unknown_class_ids")
+# A file of so many is made to take time.
+_MOST_MEMBERS = 10_000
+# What one byte becomes at most, in the two ways in which NumPy writes.
+_EXPANSIONS = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1032}
 # Float labels above it are no longer exact.
 _LARGEST_ID = 2**53
 
@@ -130,7 +135,7 @@ def load_npz_arrays(path: Path) -> LabelledParts:
             if parts[part] is not None:
                 positions = np.searchsorted(ids, parts[part].labels)
                 parts[part] = parts[part]._replace(labels=positions)
-    check_class_names(names, path)
+    names = tuple(check_class_names(names, path))
     known = _texts(entries, "known_classes", path)
     unused = f"these entries of {path} are not used: {listed(others)}"
     return LabelledParts(
@@ -160,18 +165,19 @@ def read_entries(path, wanted, copies=1):
         ValueError: no such file, a damaged one, or one that memory cannot
             hold.
     """
-    if not os.path.isfile(path):
-        raise ValueError(f"There is no file {path}.")
     try:
-        with zipfile.ZipFile(path) as file:
+        with opened(path) as content, zipfile.ZipFile(content) as file:
             members = {
                 info.filename.removesuffix(".npy"): info
                 for info in file.infolist()
             }
             used = {n: m for n, m in members.items() if n in wanted}
             _check_memory(file, used.values(), path, copies)
-        with np.load(path, allow_pickle=False) as file:
-            entries = {name: file[name] for name in used}
+            content.seek(0)
+            with np.load(content, allow_pickle=False) as arrays:
+                entries = {name: arrays[name] for name in used}
+    except FileNotFoundError as error:
+        raise ValueError(f"There is no file {path}.") from error
     except _NotThisFile:
         raise
     # Damaged files make zipfile, zlib and NumPy raise of any kind.
@@ -191,8 +197,21 @@ def _check_memory(file, members, path, copies):
 
     A few bytes can claim to expand to any size.
     """
-    needed = 0
+    if len(file.infolist()) > _MOST_MEMBERS:
+        raise _NotThisFile(
+            f"{path} holds {len(file.infolist()):,} arrays; at most "
+            f"{_MOST_MEMBERS:,} are looked at."
+        )
+    needed, there = 0, os.path.getsize(path)
     for member in members:
+        # Members that claim the same bytes, or more than are in the file.
+        there -= member.compress_size
+        expansion = _EXPANSIONS.get(member.compress_type, math.inf)
+        if there < 0 or member.file_size > expansion * member.compress_size:
+            raise _NotThisFile(
+                f"{path} is damaged: {member.filename} should hold "
+                f"{member.file_size:,} bytes, which cannot be in it."
+            )
         with file.open(member) as array:
             version = np.lib.format.read_magic(array)
             read_header = (

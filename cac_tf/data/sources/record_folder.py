@@ -20,6 +20,7 @@ from cac_tf.data.kept_beside import listing_of
 from cac_tf.data.open_set_dataset import Examples
 from cac_tf.data.pixel_scale import WHITE
 from cac_tf.data.record_files import read_records
+from cac_tf.data.regular_file import opened
 from cac_tf.data.sources.source import DataSource
 from cac_tf.data.sources.source import LabelledParts
 from cac_tf.data.sources.source import register
@@ -232,7 +233,7 @@ def _readable_rows(path):
 
 
 def _rows(path):
-    with parquet.ParquetFile(path) as file:
+    with opened(path) as content, parquet.ParquetFile(content) as file:
         names = file.schema_arrow.names
         chosen = []
         for wanted in (_IMAGES, _LABELS):

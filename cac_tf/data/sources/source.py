@@ -115,7 +115,7 @@ class ClassChoice(typing.NamedTuple):
                 a class named twice or for two purposes, or fewer than two
                 known classes.
         """
-        check_class_names(class_names, self.dataset)
+        class_names = check_class_names(class_names, self.dataset)
         split = self.split or default
         if self.known is not None:
             known = class_ids(self.known, class_names, self.dataset)
@@ -128,14 +128,14 @@ class ClassChoice(typing.NamedTuple):
             known = list(split.known)
         check_known(known, class_names, self.dataset)
         is_one_source = unknown_class_names is None
-        candidates = class_names if is_one_source else unknown_class_names
-        others = negative_class_names or class_names
+        candidates, others = (
+            class_names if names is None else check_class_names(names)
+            for names in (unknown_class_names, negative_class_names)
+        )
         negative = class_ids(self.negative or (), others, self.dataset)
         # As far as they are of one data set.
         negative_known = negative if others is class_names else ()
-        negative_unknown = (
-            negative if tuple(others) == tuple(candidates or ()) else ()
-        )
+        negative_unknown = negative if others == candidates else ()
         unknown: Sequence[int] | None = split and split.unknown
         if self.unknown is not None:
             unknown = class_ids(self.unknown, candidates, self.dataset)

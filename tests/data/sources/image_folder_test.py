@@ -24,14 +24,15 @@ def paint(path, color, mode="RGB", size=(10, 10)):
 
 @pytest.fixture
 def flat_folder(tmp_path):
-    """One sub-folder a class: 20 red, 10 green, 5 blue images."""
+    """One sub-folder a class: 20 red, 10 green, 5 blue images, all unlike."""
     for name, color, count in (
         ("red", (200, 0, 0), 20),
         ("green", (0, 200, 0), 10),
         ("blue", (0, 0, 200), 5),
     ):
         for i in range(count):
-            paint(tmp_path / name / f"{i:02}.png", color)
+            shade = tuple(value and value + i for value in color)
+            paint(tmp_path / name / f"{i:02}.png", shade)
     return tmp_path
 
 
@@ -269,6 +270,49 @@ def test_a_class_of_which_nothing_is_read(flat_folder):
 
 
 @pytest.mark.parametrize("stream", [False, True])
+def test_a_photo_above_the_limit_of_pixels(flat_folder, stream, rng):
+    """It is noted before training, with its size and the limit."""
+    (flat_folder / "red" / "huge.png").write_bytes(
+        image_files.png_that_claims(20_000, 10_000)
+    )
+    folder = load_image_folder(flat_folder, stream=stream)
+    assert folder.train.size == 35
+    assert folder.notes[-1] == (
+        "1 files were skipped (an image of 20,000 x 10,000 pixels; at most "
+        "67,108,864 are read, by a served model max_image_pixels of its "
+        "export): red/huge.png"
+    )
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_images_that_are_there_twice(tmp_path, stream):
+    """In two classes, in train and test, or in one class: noted once each."""
+    for part, count in (("train", 6), ("test", 3)):
+        for place, name in enumerate("ab"):
+            for i in range(count):
+                color = (i, place, len(part))
+                paint(tmp_path / part / name / f"{i}.png", color)
+    assert load_image_folder(tmp_path, stream=stream).notes[1:] == ()
+    for source, target in (
+        ("train/a/1.png", "train/b/copy.png"),
+        ("train/a/2.png", "train/b/other.png"),
+        ("train/a/1.png", "test/a/copy.png"),
+        ("train/b/3.png", "train/b/again.png"),
+    ):
+        shutil.copy(tmp_path / source, tmp_path / target)
+    folder = load_image_folder(tmp_path, stream=stream)
+    assert folder.notes[1:] == (
+        "2 images are in more than one class, such as train/a/1.png and "
+        "train/b/copy.png",
+        "1 images are in more than one part, such as train/b/copy.png and "
+        "test/a/copy.png",
+        "1 images are more than once in one class, such as train/b/3.png and "
+        "train/b/again.png",
+    )
+    assert folder.train.size == 15
+
+
+@pytest.mark.parametrize("stream", [False, True])
 def test_a_part_without_images(tmp_path, stream):
     for name in ("red", "blue"):
         (tmp_path / "validation" / name).mkdir(parents=True)
@@ -317,12 +361,12 @@ def test_a_disk_that_fails_once(flat_folder, monkeypatch, stream):
     """Says nothing about the image, and so nothing is kept."""
     bad = str(flat_folder / "red" / "00.png")
 
-    def failing(path, mode):
+    def failing(path):
         if str(path) == bad:
             raise OSError(errno.EIO, "Input/output error")
-        return open(path, mode)
+        return open(path, "rb")
 
-    monkeypatch.setattr(image_facts, "open", failing, raising=False)
+    monkeypatch.setattr(image_facts, "opened", failing)
     with pytest.raises(ValueError, match=f"{bad} cannot be read: Input/outp"):
         load_image_folder(flat_folder, stream=stream)
     monkeypatch.undo()

@@ -175,6 +175,24 @@ def test_arrays_that_memory_cannot_hold(tmp_path, monkeypatch):
     tracemalloc.stop()
 
 
+def test_members_that_claim_more_than_the_file_holds(tmp_path):
+    """Before anything of them is read."""
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, x_train=np.zeros((9, 8, 8)), y_train=[0] * 9)
+    content = bytearray(path.read_bytes())
+    # The size of the first member, in the directory at the end.
+    place = content.index(b"PK\x01\x02") + 24
+    content[place : place + 4] = (2**31 - 1).to_bytes(4, "little")
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="2,147,483,647 bytes, which cannot"):
+        load_npz_arrays(path)
+    with zipfile.ZipFile(path, "w") as file:
+        for i in range(10_001):
+            file.writestr(f"x{i}.npy", b"")
+    with pytest.raises(ValueError, match="holds 10,001 arrays; at most 10,000"):
+        load_npz_arrays(path)
+
+
 def test_bad_files(tmp_path):
     with pytest.raises(ValueError, match="There is no file"):
         load_npz_arrays(tmp_path / "none.npz")
