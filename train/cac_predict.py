@@ -205,6 +205,7 @@ class _Work:
         self.counts, self.first_error = batch.Counts(), None
         self.not_copied = 0
 
+    @quiet.without_lines_of_libraries()
     def answer(self, block, write, progress):
         """Hands every answer of a block to `write`."""
         can_be_copied = self._copy_to is not None and isinstance(

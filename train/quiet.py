@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What TensorFlow prints reaches the terminal only if something fails."""
 
+import contextlib
 import importlib
 import logging
 import os
@@ -74,6 +75,35 @@ def load(name):
         finally:
             os.dup2(own, 2)
             os.close(own)
+
+
+@contextlib.contextmanager
+def without_lines_of_libraries():
+    """What libraries in C print meanwhile is not shown; what Python prints is.
+
+    libjpeg tells of damaged files which are answered anyway, without their
+    names, and no setting of TensorFlow reaches it.
+    """
+    if _is_set_by_the_user:
+        yield
+        return
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    # (Where Python's is not file 2, as in tests, it stays what it is.)
+    shown, is_own = sys.stderr, sys.stderr is sys.__stderr__
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    if is_own:
+        sys.stderr = open(  # noqa: SIM115
+            terminal, "w", 1, shown.encoding, shown.errors, closefd=False
+        )
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        sys.stderr = shown
+        os.dup2(terminal, 2)
+        os.close(terminal)
 
 
 def _show(message, category, filename, lineno, file=None, line=None):

@@ -68,6 +68,28 @@ def test_lines_of_tensorflow_are_shown_to_who_wants_them(load):
     assert result.stdout == "0\n"
 
 
+def test_lines_of_libraries_while_photos_are_read():
+    code = """
+import os, sys
+from cac_tf.train import quiet
+for _ in range(2):
+    with quiet.without_lines_of_libraries():
+        os.write(2, b"Corrupt JPEG data\\n")
+        print("not copied: ü", file=sys.stderr)
+print("3 not read", file=sys.stderr)
+"""
+    environment = {**os.environ}
+    environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**environment, "PYTHONIOENCODING": "utf-8"},
+        capture_output=True,
+        check=True,
+    )
+    assert result.stderr.decode() == 2 * "not copied: ü\n" + "3 not read\n"
+
+
 @pytest.mark.parametrize("binary", BINARIES)
 def test_nobody_reads(binary):
     process = subprocess.Popen(
