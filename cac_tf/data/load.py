@@ -123,14 +123,7 @@ def _load(options):
         white=parts.white,
         **({} if parts.negatives is None else {"negatives": parts.negatives}),
     )
-    return _with_closed_set_note(dataclasses.replace(result, **fields))
-
-
-def _with_closed_set_note(dataset):
-    if dataset.unknown_class_names:
-        return dataset
-    note = "no unknown class is left: the evaluation is closed-set"
-    return dataclasses.replace(dataset, notes=(*dataset.notes, note))
+    return dataclasses.replace(result, **fields)
 
 
 def _refuse_shares_of_parts(options, has_test, has_validation):

@@ -14,9 +14,11 @@ import numpy as np
 
 from cac_tf import lazy
 from cac_tf import metrics
-from cac_tf.arguments import as_float
 from cac_tf.data.channel_statistics import channel_statistics
 from cac_tf.data.fingerprint import fingerprint
+from cac_tf.data.options import TEST_FRACTION
+from cac_tf.data.options import VALIDATION_FRACTION
+from cac_tf.data.options import DataOptions
 from cac_tf.data.pixel_scale import on_one_scale
 from cac_tf.labels import UNKNOWN
 from cac_tf.labels import UNKNOWN_NAME
@@ -24,11 +26,6 @@ from cac_tf.labels import check_class_names
 from cac_tf.labels import check_labels
 
 model_selection = lazy.module("sklearn.model_selection")
-
-# If a source has no test part, this share of each known class is set apart
-# for it; of the rest, the other share is set apart for validation.
-TEST_FRACTION = 0.3
-VALIDATION_FRACTION = 0.2
 
 
 class _ImagesAndLabels(typing.NamedTuple):
@@ -334,7 +331,13 @@ def make_open_set_dataset(
         negative=negative,
         unknown=unknown_classes or () if unknown is None else (),
     )
-    split_seed = checked_seed(split_seed, test_fraction, validation_fraction)
+    # Refuses what sets no part apart.
+    DataOptions(
+        name,
+        split_seed=split_seed,
+        test_fraction=test_fraction,
+        validation_fraction=validation_fraction,
+    )
     sources = {"train": train, "validation": validation, "test": test}
     sources = {
         part: _checked(examples, class_names, f"{part} part of {name}")
@@ -353,12 +356,12 @@ def make_open_set_dataset(
     fields["notes"] = (*fields.get("notes", ()), *notes)
     # Their rows: images are copied once, into the part that they end in.
     rows = _relabelled(train._replace(images=np.arange(train.size)), known)
-    _check_no_class_is_empty(rows, known, class_names, name, "known")
+    whose, notes = f"known classes of {name}", fields["notes"]
+    _check_no_class_is_empty(rows, known, class_names, whose, notes)
     if negative:
         negatives = _relabelled(train, negative)
-        _check_no_class_is_empty(
-            negatives, negative, class_names, name, "negative"
-        )
+        whose = f"negative classes of {name}"
+        _check_no_class_is_empty(negatives, negative, class_names, whose, notes)
         fields["negatives"] = as_negatives(negatives.images)
     if unknown is None:
         unknown = train if test is None else test
@@ -370,6 +373,9 @@ def make_open_set_dataset(
         )
         candidates = _ids_present(unknown.labels, [])
     unknown_ids = _chosen(unknown_classes, candidates, unknown_class_names)
+    if not unknown_ids:
+        note = "no unknown class is left: the evaluation is closed-set"
+        fields["notes"] = (*fields["notes"], note)
     both = {class_names[i] for i in known} & {
         unknown_class_names[i] for i in unknown_ids
     }
@@ -509,23 +515,6 @@ def check_ids(ids, class_names, name):
         )
 
 
-def checked_seed(split_seed, test_fraction, validation_fraction):
-    """The seed as an int; refuses one, or shares, that set no part apart."""
-    for value, option in (
-        (test_fraction, "test_fraction"),
-        (validation_fraction, "validation_fraction"),
-    ):
-        if not 0.0 < value < 1.0:
-            raise ValueError(f"{option} must be in (0, 1); got {value!r}.")
-    seed = as_float(split_seed)
-    if seed != seed // 1 or not 0 <= seed < 2**32:
-        raise ValueError(
-            f"split_seed must be a whole number in 0...{2**32 - 1}; got "
-            f"{split_seed!r}."
-        )
-    return int(seed)
-
-
 def check_disjoint(class_names, **ids):
     """Refuses classes listed for two purposes, e.g. known and unknown.
 
@@ -587,11 +576,11 @@ def _chosen(wanted, candidates, class_names):
     return list(wanted)
 
 
-def _check_no_class_is_empty(examples, ids, class_names, name, kind):
+def _check_no_class_is_empty(examples, ids, class_names, whose, notes):
     counts = np.bincount(examples.labels, minlength=len(ids))
     empty = [class_names[i] for i, c in zip(ids, counts, strict=True) if c == 0]
     if empty:
         raise ValueError(
-            f"These {kind} classes of {name} have no training image: "
-            f"{listed(empty)}."
+            f"These {whose} have no training image: {listed(empty)}."
+            + "".join(f" Note: {note}." for note in notes)
         )

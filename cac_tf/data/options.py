@@ -8,11 +8,15 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from cac_tf.data.open_set_dataset import TEST_FRACTION
 from cac_tf.options import Options
 from cac_tf.options import described
 from cac_tf.options import field
 from cac_tf.registry import did_you_mean
+
+# If a source has no test part, this share of each known class is set apart
+# for it; of the rest, the other share is set apart for validation.
+TEST_FRACTION = 0.3
+VALIDATION_FRACTION = 0.2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,8 +135,8 @@ class DataOptions(Options):
     validation_fraction: float | None = field(
         None,
         "Share of each known class's training images set apart for "
-        "validation, where the data have no such part. Default: 0.2, "
-        "tinyimagenet 0.1.",
+        "validation, where the data have no such part. Default: "
+        f"{VALIDATION_FRACTION}, tinyimagenet 0.1.",
         kind=float,
         above=0,
         below=1,

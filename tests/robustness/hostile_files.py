@@ -27,7 +27,10 @@ _NAMES = ("cat", "dog", "cow", "hen")
 
 
 def prepare(folder):
-    return None
+    # What is imported takes time once.
+    import tensorflow  # noqa: F401
+
+    load_open_set_dataset("digits")
 
 
 def case(rng, folder, prepared):
@@ -220,12 +223,15 @@ def _bomb(rng, folder):
     return ".npz, a header that lies", options
 
 
-def _picture(rng):
+def _saved(rng, formats):
     file = io.BytesIO()
     pixels = rng.integers(0, 256, (9, 11, 3)).astype("uint8")
-    kind = str(rng.choice(["PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP"]))
-    PIL.Image.fromarray(pixels).save(file, kind)
+    PIL.Image.fromarray(pixels).save(file, str(rng.choice(formats)))
     return file.getvalue()
+
+
+def _picture(rng):
+    return _saved(rng, ["PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP"])
 
 
 def _huge_picture(rng):
@@ -277,4 +283,37 @@ def _image_folder(rng, folder):
     return f"folder, {what}", options
 
 
-_MAKERS = (_absurd_arrays, _absurd_arrays, _damaged_npz, _bomb, _image_folder)
+def _record_folder(rng, folder):
+    import tensorflow as tf
+
+    from cac_tf.data.sources.record_folder import example_of
+
+    path = folder / "train.tfrecord"
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for i in range(40):
+            name = _NAMES[i % len(_NAMES)]
+            writer.write(example_of(_saved(rng, ["PNG", "JPEG"]), name))
+    content, kind = path.read_bytes(), "a record that lies"
+    if rng.random() < 0.3:
+        length = int(2 ** rng.uniform(8, 64)).to_bytes(8, "little")
+        content += length + rng.bytes(rng.integers(100))
+    else:
+        content, kind = damaged(rng, content)
+    path.write_bytes(content)
+    options = {
+        "dataset": "records",
+        "data_dir": str(folder),
+        "known_classes": ["cat", "dog"],
+        "image_size": 8,
+    }
+    return f"records, {kind}", options
+
+
+_MAKERS = (
+    _absurd_arrays,
+    _absurd_arrays,
+    _damaged_npz,
+    _bomb,
+    _image_folder,
+    _record_folder,
+)

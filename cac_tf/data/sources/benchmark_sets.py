@@ -181,15 +181,14 @@ class BenchmarkImages:
             "image_size": image_size or self._set.image_size,
             "stream": stream,
         }
-        self._known = tfds_images.prepared_builder(
-            self._set.known.name, data_dir
-        )
         self._data_dir = data_dir
-        self._unknown = None
-        if self._set.unknown is not None:
-            self._unknown = tfds_images.prepared_builder(
-                self._set.unknown.name, data_dir
-            )
+        self._known = self._builder(self._set.known)
+        self._unknown = self._builder(self._set.unknown)
+
+    def _builder(self, source):
+        if source is None:
+            return None
+        return tfds_images.prepared_builder(source.name, self._data_dir)
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -202,9 +201,7 @@ class BenchmarkImages:
 
         None if it is the same data set.
         """
-        if self._unknown is None:
-            return None
-        return tfds_images.class_names(self._unknown)
+        return _names_of(self._unknown)
 
     @property
     def negative_class_names(self) -> tuple[str, ...] | None:
@@ -212,15 +209,7 @@ class BenchmarkImages:
 
         None if it is that of the known classes.
         """
-        builder = self._negative()
-        return None if builder is None else tfds_images.class_names(builder)
-
-    def _negative(self):
-        if self._set.negative is None:
-            return None
-        return tfds_images.prepared_builder(
-            self._set.negative.name, self._data_dir
-        )
+        return _names_of(self._builder(self._set.negative))
 
     @property
     def default_split(self) -> ClassSplit | None:
@@ -311,31 +300,20 @@ class BenchmarkImages:
                 published data set, or what `tfds_images.read_split` finds.
         """
         source, other = self._set.known, self._set.unknown
-        train = self._read(
-            self._known, "train", [*known, *negative], source.train_counts
-        )
+        trained_on, tested = [*known, *negative], [*known]
         if other is None:
             if unknown is None:
-                trained_on = {*known, *negative}
                 every = range(len(self.class_names))
                 unknown = [i for i in every if i not in trained_on]
-            tested = [*known, *unknown]
-        else:
-            tested = [*known]
-        test = self._read(
-            self._known, source.test_split, tested, source.test_counts
-        )
+            tested += unknown
+        train = self._read(self._known, "train", trained_on, source)
+        test = self._read(self._known, source.test_split, tested, source)
         if other is None:
             return train, test, None
         if not unknown:
             return train, test, test.take(slice(0, 0))
-        return (
-            train,
-            test,
-            self._read(
-                self._unknown, other.test_split, unknown, other.test_counts
-            ),
-        )
+        images = self._read(self._unknown, other.test_split, unknown, other)
+        return train, test, images
 
     def read_negatives(self, negative: Sequence[int]) -> Examples:
         """The training images of another data set's classes, labelled -1.
@@ -346,18 +324,22 @@ class BenchmarkImages:
         Raises:
             ValueError: as in `read`.
         """
-        assert self._set.negative is not None
-        examples = self._read(
-            self._negative(), "train", negative, self._set.negative.train_counts
-        )
+        source = self._set.negative
+        examples = self._read(self._builder(source), "train", negative, source)
         return as_negatives(examples.images)
 
-    def _read(self, builder, split, classes, expected):
+    def _read(self, builder, split, classes, source):
         examples = tfds_images.read_split(
             builder, split, classes, **self._options
         )
+        is_training = split == "train"
+        expected = source.train_counts if is_training else source.test_counts
         _check_counts(examples.labels, classes, expected, builder, split)
         return examples
+
+
+def _names_of(builder):
+    return None if builder is None else tfds_images.class_names(builder)
 
 
 def _check_counts(labels, classes, expected, builder, split):

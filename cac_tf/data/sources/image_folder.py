@@ -55,9 +55,7 @@ class ImageFolder(DataSource):
         ids = classes.ids(names)
         _check_there_are_files(data_dir, names, ids)
         size = _IMAGE_SIZE if image_size is None else image_size
-        parts = load_image_folder(data_dir, size, strict, stream)
-        _check_some_are_read(parts, data_dir, ids)
-        return parts
+        return load_image_folder(data_dir, size, strict, stream)
 
 
 def _class_folders(folder):
@@ -102,20 +100,6 @@ def _check_there_are_files(data_dir, class_names, ids):
                 f"These classes of {data_dir} have no training image: "
                 f"{listed(empty)}."
             )
-
-
-def _check_some_are_read(parts, data_dir, ids):
-    """Says why, where a class to train on has files and none is an image."""
-    empty = [
-        parts.class_names[i]
-        for i in (*ids.known, *ids.negative)
-        if not (parts.train.labels == i).any()
-    ]
-    if empty:
-        raise ValueError(
-            f"Of these classes of {data_dir} no training image is read: "
-            f"{listed(empty)}. {'; '.join(parts.notes)}."
-        )
 
 
 def image_files(folder):

@@ -25,6 +25,7 @@ from cac_tf.data.sources.source import LabelledParts
 from cac_tf.data.sources.source import class_ids
 from cac_tf.data.sources.source import register
 from cac_tf.labels import check_class_names
+from cac_tf.labels import check_labels
 
 if TYPE_CHECKING:
     from cac_tf.data.open_set_dataset import OpenSetDataset
@@ -359,23 +360,18 @@ def _examples(entries, part, path):
     if images is None or labels is None:
         raise ValueError(f"{path} must hold both x_{part} and y_{part}.")
     images = _images(images, f"x_{part}", path)
-    if labels.ndim == 2 and 1 in labels.shape:
-        labels = labels.reshape(-1)
-    if labels.shape != (len(images),):
+    if labels.ndim == 2 and labels.shape[0] == 1:
+        labels = labels[0]
+    try:
+        labels = check_labels(labels, _LARGEST_ID + 1)
+    except ValueError as error:
+        raise ValueError(f"y_{part} in {path}: {error}") from error
+    if len(labels) != len(images):
         raise ValueError(
             f"y_{part} in {path} must hold one class id per image, "
             f"({len(images)},); got {labels.shape}."
         )
-    if labels.dtype.kind not in "uif" or np.any(labels != np.floor(labels)):
-        raise ValueError(f"y_{part} in {path} must be whole numbers.")
-    if labels.min(initial=0) < 0:
-        raise ValueError(f"y_{part} in {path} has a class id below 0.")
-    if labels.max(initial=0) > _LARGEST_ID:
-        raise ValueError(
-            f"y_{part} in {path} has the class id {labels.max()}, above "
-            f"{_LARGEST_ID}."
-        )
-    return Examples(images, labels.astype("int64"))
+    return Examples(images, labels)
 
 
 def _images(images, entry, path):

@@ -221,7 +221,7 @@ def _copy(path, part, paths):
     ):
         for source in paths:
             for image, label in _readable_rows(source):
-                writer.write(_as_example(image, label).SerializeToString())
+                writer.write(example_of(image, label))
                 progress.update()
 
 
@@ -260,7 +260,8 @@ def _rows(path):
                 row += 1
 
 
-def _as_example(image, label):
+def example_of(image, label):
+    """A tf.Example, as bytes, of an image's file and a text or number."""
     import tensorflow as tf
 
     feature = tf.train.Feature
@@ -271,4 +272,4 @@ def _as_example(image, label):
         label = feature(int64_list=tf.train.Int64List(value=[label]))
     image = feature(bytes_list=tf.train.BytesList(value=[image]))
     features = tf.train.Features(feature={"image": image, "label": label})
-    return tf.train.Example(features=features)
+    return tf.train.Example(features=features).SerializeToString()

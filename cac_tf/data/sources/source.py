@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from cac_tf.data.class_splits import ClassSplit
-from cac_tf.data.open_set_dataset import VALIDATION_FRACTION
 from cac_tf.data.open_set_dataset import Examples
 from cac_tf.data.open_set_dataset import check_disjoint
 from cac_tf.data.open_set_dataset import check_known
 from cac_tf.data.open_set_dataset import listed
 from cac_tf.data.options import SOURCE_OPTIONS
+from cac_tf.data.options import VALIDATION_FRACTION
 from cac_tf.labels import check_class_names
 from cac_tf.registry import Registry
 from cac_tf.registry import did_you_mean
@@ -246,11 +246,10 @@ def source_of(dataset: str) -> DataSource:
     >>> source_of("digits").NAME, source_of("cifar+10").NAME
     ('digits', 'benchmark')
     """
-    taking: list[DataSource] = []
-    for is_fallback in (False, True):
-        taking = taking or [
-            source for source in _sources(is_fallback) if source.takes(dataset)
-        ]
+    taking = [source for source in _sources() if source.takes(dataset)]
+    # They are last.
+    while len(taking) > 1 and taking[-1].IS_FALLBACK:
+        taking.pop()
     if len(taking) != 1:
         who = " and ".join(repr(source.NAME) for source in taking) or "none"
         raise ValueError(
@@ -269,11 +268,7 @@ def what_is_taken() -> str:
     >>> what_is_taken().split("; ")[1]
     'digits'
     """
-    return "; ".join(
-        source.TAKES
-        for is_fallback in (False, True)
-        for source in _sources(is_fallback)
-    )
+    return "; ".join(source.TAKES for source in _sources())
 
 
 def class_ids(wanted, class_names, dataset):
@@ -302,17 +297,10 @@ def names_of_datasets():
     >>> names_of_datasets()[:3]
     ('mnist', 'svhn', 'cifar10')
     """
-    return tuple(
-        name
-        for is_fallback in (False, True)
-        for source in _sources(is_fallback)
-        for name in source.DATASETS
-    )
+    return tuple(name for source in _sources() for name in source.DATASETS)
 
 
-def _sources(is_fallback):
-    return [
-        source()
-        for source in _SOURCES.values()
-        if is_fallback == source.IS_FALLBACK
-    ]
+def _sources():
+    """All sources, those last that are asked last."""
+    found = [source() for source in _SOURCES.values()]
+    return sorted(found, key=lambda source: source.IS_FALLBACK)

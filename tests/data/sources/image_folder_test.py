@@ -261,7 +261,7 @@ def test_a_class_of_which_nothing_is_read(flat_folder):
     for path in (flat_folder / "blue").iterdir():
         path.unlink()
     paint(flat_folder / "blue" / "1.tiff", (0, 0, 200))
-    with pytest.raises(ValueError, match=r"is read: blue. .*TIFF.*1\.tiff"):
+    with pytest.raises(ValueError, match=r"image: blue. .*TIFF.*1\.tiff"):
         load_open_set_dataset(
             "folder", data_dir=str(flat_folder), known_classes=["red", "blue"]
         )
