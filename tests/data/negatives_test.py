@@ -47,13 +47,9 @@ def test_they_are_the_images_of_their_classes():
 
 
 def test_no_negatives():
-    dataset = load()
+    dataset = load(negative_classes=[])
     assert "negatives" not in dataset.counts
-    assert dataset.negatives.images.shape == (0, 8, 8, 1)
-    assert dataset.negatives.images.dtype == np.uint8
-    assert dataset.negatives.labels.dtype == np.int64
-    assert dataset.negatives.labels.shape == (0,)
-    assert load(negative_classes=[]).trial == 0
+    assert dataset.trial == 0
     again = dataclasses.replace(dataset, notes=("changed",))
     assert again.negatives.size == 0
 

@@ -110,34 +110,6 @@ def test_streamed_and_in_memory_are_the_same(tmp_path, photos, write, kind):
     np.testing.assert_array_equal(streamed.train.images[4], expected)
 
 
-def test_an_experiment_is_the_same(tmp_path, photos):
-    write_tfrecords(tmp_path, photos, LABELS["texts"])
-    memory, streamed = [
-        data.load_open_set_dataset(
-            "records",
-            data_dir=str(tmp_path),
-            known_classes=["b", "ü"],
-            image_size=SIZE,
-            stream=stream,
-        )
-        for stream in (False, True)
-    ]
-    assert memory.counts == streamed.counts
-    assert memory.channel_statistics == streamed.channel_statistics
-    for part in memory.counts:
-        one, two = getattr(memory, part), getattr(streamed, part)
-        np.testing.assert_array_equal(one.images, two.images[:])
-        np.testing.assert_array_equal(one.labels, two.labels)
-    # The test part is there: nothing may set it apart.
-    with pytest.raises(ValueError, match="test_fraction has no effect"):
-        data.load_open_set_dataset(
-            "records",
-            data_dir=str(tmp_path),
-            known_classes=["b", "ü"],
-            test_fraction=0.2,
-        )
-
-
 def test_facts_agree_with_numpy(photos):
     facts = image_facts.look_at([*photos, b"no image"], SIZE, 3, "test")
     images = [image_facts.read_image(one, SIZE)[0] for one in photos]
@@ -216,30 +188,24 @@ def test_parquet_that_cannot_be_copied(tmp_path, photos):
 
 def test_parquet_is_copied_once(tmp_path, photos):
     write_parquet(tmp_path, photos, LABELS["numbers"])
-    load_record_folder(tmp_path, SIZE, stream=True)
-    (copy,) = (tmp_path / ".cac_tf").glob("train_*.tfrecord")
-    before = copy.stat().st_mtime_ns
-    load_record_folder(tmp_path, SIZE, stream=True)
-    assert copy.stat().st_mtime_ns == before
-    # That of another file takes its place.
-    os.utime(tmp_path / "train-0.parquet", (1, 1))
-    load_record_folder(tmp_path, SIZE, stream=True)
-    (other,) = (tmp_path / ".cac_tf").glob("train_*.tfrecord")
-    assert other != copy
-
-
-def test_a_copy_that_was_killed_leaves_nothing(tmp_path, photos):
-    write_parquet(tmp_path, photos, LABELS["numbers"])
     copies = tmp_path / ".cac_tf"
     copies.mkdir()
-    # Of other Parquet files than those that are there now.
+    # A killed copy of other Parquet files than those that are there now.
     (copies / ".train_0123456789abcdef.tfrecord").write_bytes(b"half")
-    load_record_folder(tmp_path, SIZE, stream=True)
-    assert sorted(path.suffix for path in copies.iterdir()) == [
-        *4 * [".npz"],
-        *2 * [".tfrecord"],
-    ]
+
+    def copied():
+        load_record_folder(tmp_path, SIZE, stream=True)
+        (path,) = copies.glob("train_*.tfrecord")
+        return path, path.stat().st_mtime_ns
+
+    first = copied()
+    assert copied() == first
+    # That of another file takes its place.
+    os.utime(tmp_path / "train-0.parquet", (1, 1))
+    assert copied()[0] != first[0]
     assert not list(copies.glob(".*"))
+    suffixes = sorted(path.suffix for path in copies.iterdir())
+    assert suffixes == 4 * [".npz"] + 2 * [".tfrecord"]
 
 
 def test_places_of_records_take_little_memory(tmp_path):
@@ -283,6 +249,9 @@ def test_a_file_that_is_replaced(tmp_path, photos):
     "name", ["train-1.tfrecord.gz", "train.tfrecord.gz-00000-of-00001"]
 )
 def test_compressed_files_are_not_left_out(tmp_path, photos, name):
+    # (The folder may be called like one.)
+    tmp_path = tmp_path / "all.parquet.gz"
+    tmp_path.mkdir()
     write_tfrecords(tmp_path, photos, LABELS["numbers"])
     (tmp_path / name).write_bytes(b"")
     (tmp_path / "train.tfrecord.idx").write_bytes(b"of another library")
@@ -317,6 +286,7 @@ def test_a_record_that_claims_more_than_there_is(tmp_path, photos, length):
             [example(b"a", 1), example(b"a", "b")],
             "differ in how they hold images or labels",
         ),
+        ([example(b"a", b"caf\xe9")], "has a label that is no UTF-8 text"),
         (
             [example(b"junk", 1)],
             "1 images of train cannot be read, .* record 0.*no JPEG, PNG",
@@ -347,14 +317,7 @@ def test_a_part_without_records(tmp_path, photos, kind, stream):
         load_record_folder(tmp_path, SIZE, stream)
 
 
-def test_a_folder_called_like_a_file(tmp_path, photos):
-    folder = tmp_path / "all.parquet.gz"
-    folder.mkdir()
-    write_tfrecords(folder, photos, LABELS["numbers"])
-    assert load_record_folder(folder, SIZE).train.size == 30
-
-
-def test_damaged_tables_and_labels(tmp_path, photos):
+def test_damaged_tables(tmp_path, photos):
     write_parquet(tmp_path, photos, LABELS["numbers"])
     damaged = tmp_path / "train-0.parquet"
     damaged.write_bytes(damaged.read_bytes()[:-9])
@@ -366,12 +329,6 @@ def test_damaged_tables_and_labels(tmp_path, photos):
         load_record_folder(tmp_path, SIZE)
 
 
-def test_labels_that_are_no_utf8(tmp_path, photos):
-    write_tfrecords(tmp_path, photos, [b"caf\xe9"] * len(photos))
-    with pytest.raises(ValueError, match="has a label that is no UTF-8 text"):
-        load_record_folder(tmp_path, SIZE)
-
-
 def test_bad_folders(tmp_path, photos):
     with pytest.raises(ValueError, match="needs data_dir"):
         data.load_open_set_dataset("records", known_classes=["a", "b"])
@@ -380,6 +337,14 @@ def test_bad_folders(tmp_path, photos):
     with pytest.raises(ValueError, match="no file whose name begins with trai"):
         load_record_folder(tmp_path)
     write_tfrecords(tmp_path, photos, LABELS["numbers"])
+    # The test part is there: nothing may set it apart.
+    with pytest.raises(ValueError, match="test_fraction has no effect"):
+        data.load_open_set_dataset(
+            "records",
+            data_dir=str(tmp_path),
+            known_classes=["3", "7"],
+            test_fraction=0.2,
+        )
     damaged = tmp_path / "train.tfrecord-00001-of-00002"
     content = damaged.read_bytes()
     damaged.write_bytes(content[:-3])

@@ -36,13 +36,9 @@ def both(vehicles_folder):
     ]
 
 
-def test_the_same_pixels(both):
+def test_the_same_statistics(both):
     memory, streamed = both
     assert isinstance(streamed.train.images, StreamedImages)
-    for part in ("train", "validation", "known_test", "unknown_test"):
-        one, two = getattr(memory, part), getattr(streamed, part)
-        np.testing.assert_array_equal(one.images, two.images[:])
-        np.testing.assert_array_equal(one.labels, two.labels)
     np.testing.assert_allclose(
         memory.channel_statistics, streamed.channel_statistics, rtol=1e-12
     )

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
 import time
+import types
+import typing
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from cac_tf.data import load_open_set_dataset
 from cac_tf.data import streamed_images
 from cac_tf.data import tfds_images
 from cac_tf.data.reachability import unreachable
-from cac_tf.data.sources.tfds import load_tfds_images
+from cac_tf.data.sources.tfds import Tfds
 
 real_data = pytest.mark.skipif(
     not os.environ.get("TFDS_DATA_DIR"),
@@ -35,12 +37,15 @@ class TinyShapes(tfds.core.GeneratorBasedBuilder):
     """Images of different sizes; a validation split and no test split."""
 
     VERSION = tfds.core.Version("1.0.0")
+    SHAPE = (None, None, 3)
+    COUNTS: typing.ClassVar = {"train": 12, "validation": 4}
 
     def _info(self):
         return self.dataset_info_from_configs(
             features=tfds.features.FeaturesDict(
                 {
-                    "image": tfds.features.Image(shape=(None, None, 3)),
+                    "id": tfds.features.Text(),
+                    "image": tfds.features.Image(shape=self.SHAPE),
                     "label": tfds.features.ClassLabel(names=["dark", "light"]),
                 }
             )
@@ -48,14 +53,38 @@ class TinyShapes(tfds.core.GeneratorBasedBuilder):
 
     def _split_generators(self, download_manager):
         return {
-            "train": self._generate_examples(12),
-            "validation": self._generate_examples(4),
+            part: self._generate_examples(count)
+            for part, count in self.COUNTS.items()
         }
 
     def _generate_examples(self, count):
         for i in range(count):
-            image = np.full((8 + i, 10, 3), 250 * (i % 2), "uint8")
-            yield i, {"image": image, "label": i % 2}
+            height = self.SHAPE[0] or 8 + i
+            image = np.full((height, 10, 3), self.brightness(i), "uint8")
+            yield i, {"id": f"train_{i:05d}", "image": image, "label": i % 2}
+
+    def brightness(self, i):
+        return 250 * (i % 2)
+
+
+class WideShapes(TinyShapes):
+    """Of one size, which is no square."""
+
+    SHAPE = (8, 10, 3)
+
+
+class NumberedShapes(WideShapes):
+    """Each image is as bright as its number."""
+
+    COUNTS: typing.ClassVar = {"train": 240}
+
+    def brightness(self, i):
+        return i
+
+
+def load_tfds_images(name, data_dir, image_size=None, stream=None):
+    any_classes = types.SimpleNamespace(ids=lambda names: None)
+    return Tfds().load(name, any_classes, data_dir, image_size, stream)
 
 
 def test_any_data_set_with_image_and_label(tmp_path, monkeypatch):
@@ -74,24 +103,6 @@ def test_any_data_set_with_image_and_label(tmp_path, monkeypatch):
         load_tfds_images("tiny_shapes", str(tmp_path))
 
 
-class WideShapes(TinyShapes):
-    """Of one size, which is no square."""
-
-    def _info(self):
-        features = {
-            "image": tfds.features.Image(shape=(8, 10, 3)),
-            "label": tfds.features.ClassLabel(names=["dark", "light"]),
-        }
-        return tfds.core.DatasetInfo(
-            builder=self, features=tfds.features.FeaturesDict(features)
-        )
-
-    def _generate_examples(self, count):
-        for i in range(count):
-            image = np.full((8, 10, 3), 250 * (i % 2), "uint8")
-            yield i, {"image": image, "label": i % 2}
-
-
 @pytest.mark.parametrize("name", ["tiny_shapes", "wide_shapes"])
 def test_streamed_images_are_squares(tmp_path, name, monkeypatch):
     """Never another shape than in memory without a word."""
@@ -104,25 +115,6 @@ def test_streamed_images_are_squares(tmp_path, name, monkeypatch):
         monkeypatch.setattr(streamed_images, "MOST_BYTES_IN_MEMORY", 100)
         images = load_tfds_images(name, str(tmp_path))
         assert images.train.images.shape == (12, 8, 10, 3)
-
-
-class NumberedShapes(WideShapes):
-    """Each image is as bright as its number, and has an id with it."""
-
-    def _info(self):
-        features = {
-            "id": tfds.features.Text(),
-            "image": tfds.features.Image(shape=(8, 10, 3)),
-            "label": tfds.features.ClassLabel(names=["even", "odd"]),
-        }
-        return tfds.core.DatasetInfo(
-            builder=self, features=tfds.features.FeaturesDict(features)
-        )
-
-    def _generate_examples(self, count):
-        for i in range(20 * count):
-            image = np.full((8, 10, 3), i, "uint8")
-            yield i, {"id": f"train_{i:05d}", "image": image, "label": i % 2}
 
 
 def test_numbers_are_in_the_order_of_the_images(tmp_path):
