@@ -168,12 +168,6 @@ def test_a_class_without_training_examples():
         )
 
 
-def test_many_classes_are_not_all_listed():
-    source = numbered(np.arange(400) // 4)
-    with pytest.raises(ValueError, match=r"18, 19 and 80 others\.$"):
-        make_open_set_dataset("made", source, [str(i) for i in range(100)], [0])
-
-
 def test_labels_in_a_column():
     source = numbered([0, 1, 2] * 10)
     columns = source._replace(labels=source.labels[:, None])
@@ -225,6 +219,9 @@ def test_bad_input():
 
     with pytest.raises(ValueError, match="At least two known classes"):
         make([0])
+    many = [str(i) for i in range(100)]
+    with pytest.raises(ValueError, match=r"18, 19 and 80 others\.$"):
+        make_open_set_dataset("made", source, many, [0])
     with pytest.raises(ValueError, match="made has no class 9; its classes"):
         make([0, 9])
     with pytest.raises(ValueError, match="made has no class -1; its classes"):

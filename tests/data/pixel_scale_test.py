@@ -173,17 +173,14 @@ def test_images_from_files_have_255(rng):
         on_one_scale({"train": unit}, white=float("nan"))
 
 
-def test_data_made_in_python(rng):
-    """Not only what a file holds."""
+def test_data_made_in_python_and_dumped(rng, tmp_path):
     unit = np.float32(pixels(rng) / 255.0)
     found = make_open_set_dataset(
         "made", Examples(unit, LABELS), ["a", "b", "c"], [0, 1]
     )
     assert found.train.images.max() == 255
     assert "0...1 were scaled" in found.notes[0]
-
-
-def test_dumped_arrays_are_not_scaled_again(rng, tmp_path):
+    # What was dumped is not scaled again.
     dark = np.uint8(pixels(rng) > 127)
     made = make_open_set_dataset(
         "made", Examples(dark, LABELS), ["a", "b", "c"], [0, 1], white=255

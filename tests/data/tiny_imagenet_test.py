@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The TFDS builder of TinyImageNet, on a made archive and on real images."""
 
-import zipfile
+import shutil
 
 import numpy as np
 import PIL.Image
@@ -65,19 +65,15 @@ def check_made(builder):
     np.testing.assert_array_equal(validation.labels, expected)
 
 
-def test_the_extracted_folder(made, tmp_path):
+@pytest.mark.parametrize("is_archive", [False, True])
+def test_what_lies_in_the_manual_folder(made, tmp_path, is_archive):
     manual = tmp_path / "data" / "downloads" / "manual"
     manual.mkdir(parents=True)
-    made.rename(manual / "tiny-imagenet-200")
-    check_made(prepare(tmp_path / "data"))
-
-
-def test_the_archive(made, tmp_path):
-    manual = tmp_path / "data" / "downloads" / "manual"
-    manual.mkdir(parents=True)
-    with zipfile.ZipFile(manual / "tiny-imagenet-200.zip", "w") as archive:
-        for path in made.rglob("*"):
-            archive.write(path, path.relative_to(made.parent))
+    if is_archive:
+        path = manual / made.name
+        shutil.make_archive(path, "zip", made.parent, made.name)
+    else:
+        made.rename(manual / made.name)
     check_made(prepare(tmp_path / "data"))
 
 
