@@ -103,11 +103,6 @@ def content_of(source):
         ) from error
 
 
-def digest_of(content):
-    """The SHA-256 of a file's bytes, (32,) uint8."""
-    return np.frombuffer(hashlib.sha256(content).digest(), "uint8")
-
-
 def skipped_notes(problems):
     """Which files are not read and why, as texts.
 
@@ -169,13 +164,15 @@ def duplicate_notes(digests, labels, parts, names):
             )
 
 
-def look_at(sources, image_size, channels, what):
+def look_at(sources, image_size, channels, what, images=None):
     """Reads every image once, by several threads.
 
     Args:
         sources: sequence of paths or of files' bytes.
         image_size, channels: as of `read_image`.
         what: what is read, for the progress on the terminal.
+        images: (n, image_size, image_size, channels) uint8 array that gets the
+            pixels of those that are read; None to forget them.
 
     Returns:
         `ImageFacts`.
@@ -198,7 +195,8 @@ def look_at(sources, image_size, channels, what):
 
     def look(start):
         rows = range(start, min(start + _AT_ONCE, len(sources)))
-        return _look([sources[row] for row in rows], shape)
+        chosen = None if images is None else images[rows.start : rows.stop]
+        return _look([sources[row] for row in rows], shape, chosen)
 
     # At least one part, for the types.
     starts = range(0, max(len(sources), 1), _AT_ONCE)
@@ -216,7 +214,7 @@ def look_at(sources, image_size, channels, what):
     return ImageFacts(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def _look(sources, shape):
+def _look(sources, shape, images):
     """The arrays of `ImageFacts`, of a few images."""
     count = len(sources)
     digests = np.zeros((count, 32), "uint8")
@@ -225,9 +223,12 @@ def _look(sources, shape):
     is_readable = np.ones(count, bool)
     for row, source in enumerate(sources):
         content = content_of(source)
-        digests[row] = digest_of(content)
+        digest = hashlib.sha256(content).digest()
+        digests[row] = np.frombuffer(digest, "uint8")
         try:
             pixels, kinds = read_image(content, shape[0], shape[2])
+            if images is not None:
+                images[row] = pixels
             pixels = pixels.astype("float64")
             sums[row] = pixels.sum(axis=(0, 1))
             squares[row] = np.einsum("hwc,hwc->c", pixels, pixels)

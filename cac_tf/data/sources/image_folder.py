@@ -7,18 +7,15 @@ import pathlib
 
 import numpy as np
 import PIL.Image
-import tqdm
 
 from cac_tf.annotations import Path
 from cac_tf.data.image_facts import ImageFacts
 from cac_tf.data.image_facts import content_of
 from cac_tf.data.image_facts import conversion_notes
-from cac_tf.data.image_facts import digest_of
 from cac_tf.data.image_facts import duplicate_notes
 from cac_tf.data.image_facts import look_at
 from cac_tf.data.image_facts import skipped_notes
 from cac_tf.data.image_file import problem_of
-from cac_tf.data.image_file import read_image
 from cac_tf.data.kept_beside import kept_beside
 from cac_tf.data.kept_beside import listing_of
 from cac_tf.data.open_set_dataset import Examples
@@ -268,39 +265,26 @@ class _Reading:
         stream = self._stream
         if stream is None:
             stream = exceeds_memory(len(paths), self._image_size, 3)
-        read = self._streamed if stream else self._in_memory
-        images, digests, is_readable = read(part, paths)
+        if stream:
+            facts, images = self._streamed(part, paths)
+        else:
+            size = self._image_size
+            images = np.zeros((len(paths), size, size, 3), "uint8")
+            facts = look_at(paths, size, 3, part, images)
+        is_readable = facts.is_readable
+        if not is_readable.all():
+            for row in np.flatnonzero(~is_readable):
+                self._skip(paths[row])
+            facts = facts[is_readable]
+            images = Examples(images, labels).take(is_readable).images
+        self._conversions += facts.count_conversions()
+        self._digests.append(facts.digests)
         names = [
             os.path.relpath(paths[row], self._data_dir)
             for row in np.flatnonzero(is_readable)
         ]
-        self._digests.append(digests)
         self._read[part] = Examples(images, labels[is_readable], names)
         return self._read[part]
-
-    def _in_memory(self, part, paths):
-        images, digests, is_readable = [], [], []
-        for path in tqdm.tqdm(
-            paths,
-            desc=f"reading {part}",
-            unit="image",
-            leave=False,
-            disable=None,
-        ):
-            content = content_of(path)
-            try:
-                image, kinds = read_image(content, self._image_size)
-                images.append(image)
-                digests.append(digest_of(content))
-                self._conversions.update(kinds)
-                is_readable.append(True)
-            except ValueError as error:
-                self._skip(path, str(error))
-                is_readable.append(False)
-        shape = (len(images), self._image_size, self._image_size, 3)
-        images = np.array(images, "uint8").reshape(shape)
-        digests = np.array(digests, "uint8").reshape(-1, 32)
-        return images, digests, np.array(is_readable, bool)
 
     def _streamed(self, part, paths):
         size = self._image_size
@@ -312,14 +296,10 @@ class _Reading:
                 lambda: look_at(paths, size, 3, part).arrays(),
             )
         )
-        is_readable = facts.is_readable
-        for row in np.flatnonzero(~is_readable):
-            self._skip(paths[row], problem_of(content_of(paths[row])))
-        images = StreamedImages(paths, size, facts=facts).subset(is_readable)
-        self._conversions += images.facts.count_conversions()
-        return images, images.facts.digests, is_readable
+        return facts, StreamedImages(paths, size, facts=facts)
 
-    def _skip(self, path, problem):
+    def _skip(self, path):
+        problem = problem_of(content_of(path))
         if self._strict:
             raise ValueError(f"{path} cannot be read: it is {problem}.")
         self._skipped[os.path.relpath(path, self._data_dir)] = problem

@@ -179,7 +179,7 @@ def test_memory_that_is_short_is_no_fault_of_the_image(
     def short(*args):
         raise MemoryError
 
-    monkeypatch.setattr(image_folder, "read_image", short)
+    monkeypatch.setattr(image_facts, "read_image", short)
     with pytest.raises(MemoryError):
         load_image_folder(flat_folder, stream=False)
     monkeypatch.setattr(unknown_data, "read_image", short)
@@ -382,7 +382,7 @@ def test_a_file_name_that_is_no_utf8(flat_folder):
 
 
 def test_a_class_name_that_is_no_utf8(flat_folder, monkeypatch):
-    monkeypatch.setattr(image_folder, "read_image", None)
+    monkeypatch.setattr(image_facts, "read_image", None)
     os.mkdir(os.fsencode(flat_folder) + b"/gr\xfcn")
     with pytest.raises(
         ValueError, match=r"must be UTF-8 text .*; got 'gr\\udcfcn'"
@@ -412,7 +412,7 @@ def test_a_class_name_that_is_no_utf8(flat_folder, monkeypatch):
 def test_found_before_an_image_is_decoded(
     flat_folder, monkeypatch, options, message
 ):
-    monkeypatch.setattr(image_folder, "read_image", None)
+    monkeypatch.setattr(image_facts, "read_image", None)
     (flat_folder / "void").mkdir()
     options = {"known_classes": ["red", "green"], **options}
     with pytest.raises(ValueError, match=message):
