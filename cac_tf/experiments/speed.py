@@ -13,6 +13,7 @@ import numpy as np
 from cac_tf import data
 from cac_tf import methods
 from cac_tf.experiments.benchmark_plan import training_images
+from cac_tf.layers.precision import dtype_policy
 from cac_tf.losses import CACLoss
 from cac_tf.methods.published_recipe import PublishedRecipe
 from cac_tf.models import networks
@@ -82,14 +83,10 @@ def images_per_second(
     Returns:
         Images per second.
     """
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(precision)
-    try:
+    with dtype_policy(precision):
         classifier = networks.find(network)(
             _NUM_CLASSES, (image_size, image_size, 3), weight_decay=1e-5
         )
-    finally:
-        keras.config.set_dtype_policy(before)
     classifier.compile(keras.optimizers.SGD(0.01, momentum=0.9), CACLoss())
     shape = (batch_size, image_size, image_size, 3)
     images = np.random.default_rng(0).random(shape, "float32")

@@ -28,6 +28,7 @@ from cac_tf.experiments.run_folder import changes_of_data
 from cac_tf.experiments.run_folder import data_summary
 from cac_tf.experiments.score_choice import choose_score
 from cac_tf.hyperparameters import MAGNITUDE
+from cac_tf.layers.precision import dtype_policy
 from cac_tf.methods.known_data import check_enough_for
 from cac_tf.methods.known_data import open_set_classifier
 from cac_tf.models.open_set_classifier import OpenSetClassifier
@@ -118,7 +119,7 @@ def train(
         earlier = None if overwrite else RunFolder.find(path, settings)
         if processes.of_first(bool(earlier and earlier.is_finished)):
             return Trained(RunFolder(os.fspath(output_dir)), None)
-        stack.enter_context(_precision(config.precision))
+        stack.enter_context(dtype_policy(config.precision))
         if config.precision == "mixed_bfloat16" and bfloat16_is_slow():
             tell("note", SLOW_PRECISION)
         # Errors in the data are found before anything is written.
@@ -213,17 +214,6 @@ def _check_devices(name, devices):
             f"On TensorFlow, the method {name} trains on one device: leave "
             "devices out, or use JAX (KERAS_BACKEND=jax)."
         )
-
-
-@contextlib.contextmanager
-def _precision(policy):
-    """Keras' dtype policy for as long as a run lasts."""
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(policy)
-    try:
-        yield
-    finally:
-        keras.config.set_dtype_policy(before)
 
 
 def _callbacks(folder, tensorboard, tell):

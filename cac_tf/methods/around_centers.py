@@ -33,6 +33,8 @@ class AroundCentersMethod(SupervisedMethod):
     scores = ("gamma", "min_distance", "max_logit")
     # Whether training moves the centers away from the anchors.
     has_learnt_centers = False
+    # Whether that is a part of the loss; on validation data it decides then.
+    has_cross_entropy = False
 
     def centers(self, recipe):
         """What losses and metrics are told of the centers, as a dict."""
@@ -60,4 +62,5 @@ class AroundCentersMethod(SupervisedMethod):
 
     def watched(self, recipe):
         centers = self.centers(recipe)
-        return [metrics.AnchorLoss(**centers), metrics.TupletLoss(**centers)]
+        found = [metrics.AnchorLoss(**centers), metrics.TupletLoss(**centers)]
+        return [metrics.CrossEntropy()] * self.has_cross_entropy + found

@@ -2,7 +2,6 @@
 """CAC with learnt centers, as in the paper's Table 5."""
 
 from cac_tf import losses
-from cac_tf import metrics
 from cac_tf.methods.cac import ClassAnchorClustering
 from cac_tf.methods.method import register
 
@@ -15,12 +14,10 @@ class LearntCAC(ClassAnchorClustering):
 
     name = "cac_learnt"
     has_learnt_centers = True
+    has_cross_entropy = True
 
     def loss(self, recipe):
         return [super().loss(recipe), losses.CrossEntropyLoss()]
-
-    def watched(self, recipe):
-        return [metrics.CrossEntropy(), *super().watched(recipe)]
 
 
 register(LearntCAC())

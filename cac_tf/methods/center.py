@@ -4,7 +4,6 @@
 import dataclasses
 
 from cac_tf import losses
-from cac_tf import metrics
 from cac_tf.methods import around_centers
 from cac_tf.methods import recipe as recipes
 from cac_tf.methods.method import register
@@ -31,12 +30,10 @@ class Center(around_centers.AroundCentersMethod):
 
     name = "center"
     recipe = Recipe
+    has_cross_entropy = True
 
     def loss(self, recipe):
         return losses.CenterLoss(recipe.center_weight, **self.centers(recipe))
-
-    def watched(self, recipe):
-        return [metrics.CrossEntropy(), *super().watched(recipe)]
 
 
 register(Center())

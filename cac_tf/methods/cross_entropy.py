@@ -6,7 +6,6 @@ trained for 30 epochs without augmentation, and are weaker for it.
 """
 
 from cac_tf import losses
-from cac_tf import metrics
 from cac_tf.methods.method import register
 from cac_tf.methods.supervised import SupervisedMethod
 
@@ -24,9 +23,6 @@ class SoftmaxCrossEntropy(SupervisedMethod):
 
     def loss(self, recipe):
         return losses.CrossEntropyLoss()
-
-    def watched(self, recipe):
-        return [metrics.CrossEntropy(), *super().watched(recipe)]
 
 
 register(SoftmaxCrossEntropy())

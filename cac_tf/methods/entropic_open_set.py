@@ -2,7 +2,6 @@
 """The entropic open-set loss, a row of the paper's Table 3."""
 
 from cac_tf import losses
-from cac_tf import metrics
 from cac_tf.methods.method import register
 from cac_tf.methods.supervised import SupervisedMethod
 
@@ -16,9 +15,6 @@ class EntropicOpenSet(SupervisedMethod):
 
     def loss(self, recipe):
         return losses.EntropicOpenSetLoss()
-
-    def watched(self, recipe):
-        return [metrics.CrossEntropy(), *super().watched(recipe)]
 
 
 register(EntropicOpenSet())

@@ -5,7 +5,6 @@ import dataclasses
 
 from cac_tf import lazy
 from cac_tf import losses
-from cac_tf import metrics
 from cac_tf.hyperparameters import FEATURE_LENGTH
 from cac_tf.hyperparameters import LENGTH_WEIGHT
 from cac_tf.methods import recipe as recipes
@@ -58,9 +57,6 @@ class Objectosphere(SupervisedMethod):
         return losses.ObjectosphereLoss(
             recipe.feature_length, recipe.length_weight
         )
-
-    def watched(self, recipe):
-        return [metrics.CrossEntropy(), *super().watched(recipe)]
 
 
 register(Objectosphere())

@@ -7,7 +7,6 @@ methods, so that losses are compared and not recipes.
 """
 
 from cac_tf import losses
-from cac_tf import metrics
 from cac_tf.methods.method import register
 from cac_tf.methods.supervised import SupervisedMethod
 
@@ -25,9 +24,6 @@ class OneVsAll(SupervisedMethod):
 
     def loss(self, recipe):
         return losses.OneVsAllLoss()
-
-    def watched(self, recipe):
-        return [metrics.CrossEntropy(), *super().watched(recipe)]
 
 
 register(OneVsAll())

@@ -41,7 +41,11 @@ class SupervisedMethod(Method):
 
         Its smallest value on validation data decides which weights are kept.
         """
-        return [metrics.AnchorLoss(), metrics.TupletLoss()]
+        return [
+            metrics.CrossEntropy(),
+            metrics.AnchorLoss(),
+            metrics.TupletLoss(),
+        ]
 
     def backbone(
         self,

@@ -27,7 +27,6 @@ import dataclasses
 
 from cac_tf import lazy
 from cac_tf import losses
-from cac_tf import metrics
 from cac_tf.methods.method import register
 from cac_tf.methods.published_recipe import PublishedRecipe
 from cac_tf.methods.recipe import field
@@ -115,9 +114,6 @@ class C2AE(SupervisedMethod):
 
     def loss(self, recipe):
         return losses.CrossEntropyLoss()
-
-    def watched(self, recipe):
-        return [metrics.CrossEntropy(), *super().watched(recipe)]
 
     def backbone(self, dataset, recipe, run):
         return conditioned.with_reconstructions(

@@ -25,7 +25,6 @@ import dataclasses
 
 from cac_tf import lazy
 from cac_tf import losses
-from cac_tf import metrics
 from cac_tf.methods.method import register
 from cac_tf.methods.published_recipe import PublishedRecipe
 from cac_tf.methods.recipe import field
@@ -76,9 +75,6 @@ class CROSR(SupervisedMethod):
 
     def loss(self, recipe):
         return losses.ReconstructionLoss(recipe.reconstruction_weight)
-
-    def watched(self, recipe):
-        return [metrics.CrossEntropy(), *super().watched(recipe)]
 
     def backbone(self, dataset, recipe, run):
         return hierarchy.with_hierarchical_reconstruction(

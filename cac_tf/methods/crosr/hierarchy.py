@@ -5,6 +5,7 @@ import keras
 from keras import layers
 
 from cac_tf.keras_private import calls_of
+from cac_tf.layers.precision import dtype_policy
 from cac_tf.methods.reconstruction import image_networks
 from cac_tf.models.backbone_checks import has_graph
 from cac_tf.models.backbone_checks import logits_of
@@ -12,6 +13,7 @@ from cac_tf.models.features import one_or_all
 from cac_tf.models.networks import network_parts
 
 
+@dtype_policy("float32")
 def with_hierarchical_reconstruction(
     network, statistics, latent_channels, weight_decay, seed
 ):
@@ -57,7 +59,6 @@ def with_hierarchical_reconstruction(
             kernel_initializer=keras.initializers.GlorotUniform(next(seeds)),
             kernel_regularizer=penalty,
             bias_regularizer=penalty,
-            dtype="float32",
             name=name,
             **kwargs,
         )
@@ -74,15 +75,11 @@ def with_hierarchical_reconstruction(
             activation="relu",
         )(small)
         means.append(
-            layers.GlobalAveragePooling2D(
-                dtype="float32", name=f"latents{depth}"
-            )(latents)
+            layers.GlobalAveragePooling2D(name=f"latents{depth}")(latents)
         )
         back = made(layers.Conv2D, small.shape[-1], 3, f"back{depth}")(latents)
         if drawn is not None:
-            back = layers.Add(dtype="float32", name=f"sum{depth}")(
-                [back, drawn]
-            )
+            back = layers.Add(name=f"sum{depth}")([back, drawn])
         size, wanted = small.shape[1:3], large.shape[1:3]
         strides = tuple(-(-w // s) for w, s in zip(wanted, size, strict=True))
         drawn = made(
@@ -98,11 +95,9 @@ def with_hierarchical_reconstruction(
             for f, s, w in zip(strides, size, wanted, strict=True)
         ]
         if any(map(any, rest)):
-            drawn = layers.Cropping2D(
-                rest, dtype="float32", name=f"crop{depth}"
-            )(drawn)
+            drawn = layers.Cropping2D(rest, name=f"crop{depth}")(drawn)
     if len(means) > 1:
-        means = layers.Concatenate(dtype="float32", name="latents")(means[::-1])
+        means = layers.Concatenate(name="latents")(means[::-1])
     else:
         (means,) = means
     return keras.Model(

@@ -11,6 +11,7 @@ import keras
 from keras import layers
 from keras import ops
 
+from cac_tf.layers.precision import dtype_policy
 from cac_tf.methods.generated_unknowns import image_networks
 from cac_tf.methods.image_maps import cropped
 from cac_tf.methods.image_maps import smallest_map
@@ -48,6 +49,7 @@ class ClassMap(layers.Layer):
         return (*images_shape[:-1], vectors_shape[-1])
 
 
+@dtype_policy("float32")
 def generator(image_shape, num_classes, width, seed):
     """From noise and class vectors to images.
 
@@ -72,28 +74,23 @@ def generator(image_shape, num_classes, width, seed):
             rows * columns * 4 * width,
             use_bias=False,
             kernel_initializer=image_networks.normal_initializer(next(seeds)),
-            dtype="float32",
             name=f"{name}_up",
         )(x)
-        x = layers.Reshape(
-            (rows, columns, 4 * width), dtype="float32", name=f"{name}_map"
-        )(x)
+        x = layers.Reshape((rows, columns, 4 * width), name=f"{name}_map")(x)
         maps.append(_activated(x, f"{name}_0"))
-    x = layers.Concatenate(dtype="float32", name="both")(maps)
-    for index, filters in enumerate((4 * width, 2 * width), 1):
-        x = image_networks.transposed_convolution(
-            x, filters, 4, 2, seeds, f"up{index}"
+    x = layers.Concatenate(name="both")(maps)
+    for index, filters in enumerate((4 * width, 2 * width, image_shape[-1]), 1):
+        x = _convolution(
+            x, filters, seeds, f"up{index}", layers.Conv2DTranspose
         )
-        x = _activated(x, str(index))
-    x = image_networks.transposed_convolution(
-        x, image_shape[-1], 4, 2, seeds, "up3"
-    )
-    x = layers.Activation("tanh", dtype="float32", name="tanh")(x)
-    x = layers.Rescaling(0.5, 0.5, dtype="float32", name="pixels")(x)
+        x = _activated(x, str(index)) if index < 3 else x
+    x = layers.Activation("tanh", name="tanh")(x)
+    x = layers.Rescaling(0.5, 0.5, name="pixels")(x)
     x = cropped(x, image_shape)
     return keras.Model([noise, vectors], x, name="generator")
 
 
+@dtype_policy("float32")
 def discriminator(image_shape, num_classes, width, seed):
     """From images and class vectors to a logit, large for real images.
 
@@ -108,43 +105,41 @@ def discriminator(image_shape, num_classes, width, seed):
     seeds = network_parts.seed_sequence(seed)
     images = keras.Input(image_shape, name="images")
     vectors = keras.Input([num_classes], name="class_vectors")
-    class_map = ClassMap(dtype="float32", name="class_map")(images, vectors)
-    centered = layers.Rescaling(2.0, -1.0, dtype="float32", name="centered")
+    class_map = ClassMap(name="class_map")(images, vectors)
+    centered = layers.Rescaling(2.0, -1.0, name="centered")
     maps = [
         _leaky(_convolution(x, width, seeds, f"{name}_conv1"), f"{name}_1")
         for name, x in (("image", centered(images)), ("class", class_map))
     ]
-    x = layers.Concatenate(dtype="float32", name="both")(maps)
+    x = layers.Concatenate(name="both")(maps)
     for index, filters in enumerate((4 * width, 8 * width), 2):
         x = _convolution(x, filters, seeds, f"conv{index}")
         x = _leaky(image_networks.normalized(x, f"norm{index}"), str(index))
-    x = layers.Flatten(dtype="float32", name="flat")(x)
+    x = layers.Flatten(name="flat")(x)
     x = layers.Dense(
         1,
         kernel_initializer=image_networks.normal_initializer(next(seeds)),
-        dtype="float32",
         name="logit",
     )(x)
     return keras.Model([images, vectors], x, name="discriminator")
 
 
-def _convolution(x, filters, seeds, name):
-    return layers.Conv2D(
+def _convolution(x, filters, seeds, name, kind=layers.Conv2D):
+    return kind(
         filters,
         4,
         strides=2,
         padding="same",
         use_bias=False,
         kernel_initializer=image_networks.normal_initializer(next(seeds)),
-        dtype="float32",
         name=name,
     )(x)
 
 
 def _activated(x, name):
     x = image_networks.normalized(x, f"norm_{name}")
-    return layers.ReLU(dtype="float32", name=f"relu_{name}")(x)
+    return layers.ReLU(name=f"relu_{name}")(x)
 
 
 def _leaky(x, name):
-    return layers.LeakyReLU(0.2, dtype="float32", name=f"relu_{name}")(x)
+    return layers.LeakyReLU(0.2, name=f"relu_{name}")(x)

@@ -13,7 +13,8 @@ import keras
 from keras import layers
 from keras import ops
 
-from cac_tf.methods.image_maps import cropped
+from cac_tf.layers.precision import dtype_policy
+from cac_tf.methods.image_maps import image_of_map
 from cac_tf.methods.image_maps import smallest_map
 from cac_tf.models.networks import network_parts
 
@@ -90,6 +91,7 @@ def latent_width(image_shape):
     return height * width * CHUNK
 
 
+@dtype_policy("float32")
 def encoder(image_shape, width, dropout, seed):
     """From images to latent vectors, each `CHUNK` of length 1.
 
@@ -107,12 +109,13 @@ def encoder(image_shape, width, dropout, seed):
     x = _convolutions(inputs, width, dropout, seeds)
     x = _convolution(x, CHUNK, 1, next(seeds), "latents")
     # One channel after another, as in the released code.
-    x = layers.Permute((3, 1, 2), dtype="float32", name="channels_first")(x)
-    x = layers.Flatten(dtype="float32", name="flat")(x)
-    x = UnitChunks(dtype="float32", name="unit")(x)
+    x = layers.Permute((3, 1, 2), name="channels_first")(x)
+    x = layers.Flatten(name="flat")(x)
+    x = UnitChunks(name="unit")(x)
     return keras.Model(inputs, x, name="encoder")
 
 
+@dtype_policy("float32")
 def discriminator(image_shape, width, dropout, seed, outputs=1):
     """From images to logits, the first of which is large for real ones.
 
@@ -126,8 +129,8 @@ def discriminator(image_shape, width, dropout, seed, outputs=1):
     seeds = network_parts.seed_sequence(seed)
     inputs = keras.Input(image_shape, name="images")
     x = _convolutions(inputs, width, dropout, seeds)
-    x = layers.Flatten(dtype="float32", name="flat")(x)
-    x = BatchDifference(name="batch_difference", dtype="float32")(x)
+    x = layers.Flatten(name="flat")(x)
+    x = BatchDifference(name="batch_difference")(x)
     x = layers.Dense(
         outputs,
         # PyTorch's default, as in that code. With N(0, 0.05), gradients by an
@@ -135,12 +138,12 @@ def discriminator(image_shape, width, dropout, seed, outputs=1):
         kernel_initializer=keras.initializers.VarianceScaling(
             1 / 3, "fan_in", "uniform", seed=next(seeds)
         ),
-        dtype="float32",
         name="logits",
     )(x)
     return keras.Model(inputs, x, name="discriminator")
 
 
+@dtype_policy("float32")
 def generator(image_shape, width, seed):
     """From latent vectors to images.
 
@@ -155,19 +158,18 @@ def generator(image_shape, width, seed):
     seeds = network_parts.seed_sequence(seed)
     smallest = smallest_map(image_shape)
     inputs = keras.Input([latent_width(image_shape)], name="latents")
-    x = layers.Reshape((CHUNK, *smallest), dtype="float32", name="map")(inputs)
-    x = layers.Permute((2, 3, 1), dtype="float32", name="channels_last")(x)
-    for index, (filters, size, strides) in enumerate(
-        ((8 * width, 1, 1), (4 * width, 4, 2), (2 * width, 4, 2))
-    ):
-        x = transposed_convolution(
-            x, filters, size, strides, seeds, f"up{index}"
-        )
-        x = layers.LeakyReLU(0.01, dtype="float32", name=f"relu{index}")(x)
-        x = normalized(x, f"norm{index}")
-    x = transposed_convolution(x, image_shape[-1], 4, 2, seeds, "up3")
-    x = layers.Activation("sigmoid", dtype="float32", name="pixels")(x)
-    return keras.Model(inputs, cropped(x, image_shape), name="generator")
+    x = layers.Reshape((CHUNK, *smallest), name="map")(inputs)
+    x = layers.Permute((2, 3, 1), name="channels_last")(x)
+    x = image_of_map(
+        x,
+        image_shape,
+        width,
+        initializer=lambda: normal_initializer(next(seeds)),
+        slope=0.01,
+        normalization=layers.BatchNormalization,
+        use_bias=False,
+    )
+    return keras.Model(inputs, x, name="generator")
 
 
 def _convolutions(x, width, dropout, seeds):
@@ -179,9 +181,9 @@ def _convolutions(x, width, dropout, seeds):
                 x, multiple * width, strides, next(seeds), f"conv{number}"
             )
             x = normalized(x, f"norm{number}")
-            x = layers.LeakyReLU(0.2, dtype="float32", name=f"relu{number}")(x)
+            x = layers.LeakyReLU(0.2, name=f"relu{number}")(x)
         x = layers.SpatialDropout2D(
-            dropout, seed=next(seeds), dtype="float32", name=f"dropout{number}"
+            dropout, seed=next(seeds), name=f"dropout{number}"
         )(x)
     return x
 
@@ -189,7 +191,7 @@ def _convolutions(x, width, dropout, seeds):
 def _convolution(x, filters, strides, seed, name):
     if strides > 1:
         # "same" would pad a strided convolution on one side only.
-        x = layers.ZeroPadding2D(1, dtype="float32", name=f"{name}_pad")(x)
+        x = layers.ZeroPadding2D(1, name=f"{name}_pad")(x)
     return layers.Conv2D(
         filters,
         3,
@@ -197,40 +199,13 @@ def _convolution(x, filters, strides, seed, name):
         padding="same" if strides == 1 else "valid",
         use_bias=False,
         kernel_initializer=normal_initializer(seed),
-        dtype="float32",
-        name=name,
-    )(x)
-
-
-def transposed_convolution(x, filters, size, strides, seeds, name):
-    """A transposed convolution without bias.
-
-    Args:
-        x: (B, H, W, C) Keras tensor.
-        filters, size, strides: of the convolution.
-        seeds: iterator of seeds, of which the initialization takes one.
-        name: name of the layer.
-
-    Returns:
-        Keras tensor, `strides` times as high and wide.
-    """
-    return layers.Conv2DTranspose(
-        filters,
-        size,
-        strides=strides,
-        padding="same",
-        use_bias=False,
-        kernel_initializer=normal_initializer(next(seeds)),
-        dtype="float32",
         name=name,
     )(x)
 
 
 def normalized(x, name):
     """Batch normalization of a Keras tensor, as in all networks here."""
-    return layers.BatchNormalization(
-        momentum=0.9, epsilon=1e-5, dtype="float32", name=name
-    )(x)
+    return layers.BatchNormalization(momentum=0.9, epsilon=1e-5, name=name)(x)
 
 
 def normal_initializer(seed):

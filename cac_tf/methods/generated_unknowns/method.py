@@ -9,7 +9,6 @@ import numpy as np
 from cac_tf import atomic_files
 from cac_tf import lazy
 from cac_tf import losses
-from cac_tf import metrics
 from cac_tf.data import Examples
 from cac_tf.data.streamed_images import StreamedImages
 from cac_tf.labels import UNKNOWN
@@ -66,9 +65,6 @@ class GeneratedUnknowns(SupervisedMethod):
 
     def loss(self, recipe):
         return losses.OneVsAllLoss()
-
-    def watched(self, recipe):
-        return [metrics.CrossEntropy(), *super().watched(recipe)]
 
     def unknowns(self, parts, generator, dataset, recipe, rng):
         """Generates images of no known class.

@@ -25,7 +25,6 @@ import dataclasses
 
 from cac_tf import lazy
 from cac_tf import losses
-from cac_tf import metrics
 from cac_tf.methods.method import register
 from cac_tf.methods.published_recipe import PublishedRecipe
 from cac_tf.methods.recipe import field
@@ -98,9 +97,6 @@ class GFROR(SupervisedMethod):
 
     def loss(self, recipe):
         return losses.SymmetryLoss(recipe.symmetry_weight)
-
-    def watched(self, recipe):
-        return [metrics.CrossEntropy(), *super().watched(recipe)]
 
     def backbone(self, dataset, recipe, run):
         height, width, channels = dataset.image_shape

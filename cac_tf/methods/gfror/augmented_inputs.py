@@ -9,6 +9,7 @@ from keras import layers
 from keras import ops
 
 from cac_tf.layers import RandomSymmetry
+from cac_tf.layers.precision import dtype_policy
 from cac_tf.layers.random_symmetry import SYMMETRIES
 from cac_tf.methods.reconstruction import image_networks
 from cac_tf.methods.reconstruction.training import ImageTraining
@@ -16,6 +17,7 @@ from cac_tf.methods.reconstruction.training import reconstruction_losses
 from cac_tf.models.networks import network_parts
 
 
+@dtype_policy("float32")
 def with_reconstruction_as_input(
     network, statistics, latents, width, weight_decay, seed
 ):
@@ -52,21 +54,15 @@ def with_reconstruction_as_input(
     normalized = layers.Rescaling(
         scale=(1.0 / std).tolist(),
         offset=(-mean / std).tolist(),
-        dtype="float32",
         name="normalized",
     )(reconstruction)
-    both = layers.Concatenate(dtype="float32", name="both")(
-        [inputs, normalized]
-    )
-    changed, symmetry = RandomSymmetry(
-        seeds[1] >> 1, dtype="float32", name="symmetry"
-    )(both)
+    both = layers.Concatenate(name="both")([inputs, normalized])
+    changed, symmetry = RandomSymmetry(seeds[1] >> 1, name="symmetry")(both)
     of_symmetry = layers.Dense(
         SYMMETRIES,
         kernel_initializer=keras.initializers.GlorotUniform(seeds[2] >> 1),
         kernel_regularizer=network_parts.l2_penalty(weight_decay),
         bias_regularizer=network_parts.l2_penalty(weight_decay),
-        dtype="float32",
         name="symmetry_logits",
     )
     return keras.Model(

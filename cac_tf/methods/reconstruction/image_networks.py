@@ -10,7 +10,8 @@ import keras
 from keras import layers
 
 from cac_tf.layers.batch_normalization import BatchNormalization
-from cac_tf.methods.image_maps import cropped
+from cac_tf.layers.precision import dtype_policy
+from cac_tf.methods.image_maps import image_of_map
 from cac_tf.methods.image_maps import smallest_map
 from cac_tf.models.features import with_features
 from cac_tf.models.networks import network_parts
@@ -45,6 +46,7 @@ def parts_of(network):
     return keras.Model(both.input, both.outputs[0], name="encoder"), last
 
 
+@dtype_policy("float32")
 def pixels_again(normalized, statistics):
     """Pixels in [0, 1] of normalized images.
 
@@ -56,11 +58,12 @@ def pixels_again(normalized, statistics):
         (B, H, W, C) float32 Keras tensor.
     """
     mean, std = statistics
-    return layers.Rescaling(
-        scale=list(std), offset=list(mean), dtype="float32", name="pixels"
-    )(normalized)
+    return layers.Rescaling(scale=list(std), offset=list(mean), name="pixels")(
+        normalized
+    )
 
 
+@dtype_policy("float32")
 def decoder(latent_width, image_shape, width, seed):
     """From latents to images.
 
@@ -82,38 +85,22 @@ def decoder(latent_width, image_shape, width, seed):
         x = layers.Dense(
             height * columns * channels,
             kernel_initializer=keras.initializers.GlorotUniform(next(seeds)),
-            dtype="float32",
             name="to_map",
         )(x)
-    x = layers.Reshape(
-        (height, columns, channels), dtype="float32", name="map"
-    )(x)
-    for index, (filters, size, strides) in enumerate(
-        ((8 * width, 1, 1), (4 * width, 4, 2), (2 * width, 4, 2))
-    ):
-        x = _transposed(x, filters, size, strides, next(seeds), f"up{index}")
-        x = layers.LeakyReLU(0.2, dtype="float32", name=f"relu{index}")(x)
-        x = BatchNormalization(
-            momentum=0.9, epsilon=1e-5, dtype="float32", name=f"norm{index}"
-        )(x)
-    x = _transposed(x, image_shape[-1], 4, 2, next(seeds), "up3", True)
-    x = layers.Activation("sigmoid", dtype="float32", name="pixels")(x)
-    return keras.Model(inputs, cropped(x, image_shape), name="decoder")
+    x = layers.Reshape((height, columns, channels), name="map")(x)
+    x = image_of_map(
+        x,
+        image_shape,
+        width,
+        initializer=lambda: keras.initializers.GlorotUniform(next(seeds)),
+        slope=0.2,
+        normalization=BatchNormalization,
+        use_bias=True,
+    )
+    return keras.Model(inputs, x, name="decoder")
 
 
-def _transposed(x, filters, size, strides, seed, name, use_bias=False):
-    return layers.Conv2DTranspose(
-        filters,
-        size,
-        strides=strides,
-        padding="same",
-        use_bias=use_bias,
-        kernel_initializer=keras.initializers.GlorotUniform(seed),
-        dtype="float32",
-        name=name,
-    )(x)
-
-
+@dtype_policy("float32")
 def auto_encoder(image_shape, latents, width, seed):
     """From images to reconstructions of them, through few latents.
 
@@ -139,19 +126,17 @@ def auto_encoder(image_shape, latents, width, seed):
             padding="same",
             use_bias=False,
             kernel_initializer=keras.initializers.GlorotUniform(next(seeds)),
-            dtype="float32",
             name=f"conv{index}",
         )(x)
-        x = BatchNormalization(
-            momentum=0.9, epsilon=1e-5, dtype="float32", name=f"norm{index}"
-        )(x)
-        x = layers.LeakyReLU(0.2, dtype="float32", name=f"relu{index}")(x)
+        x = BatchNormalization(momentum=0.9, epsilon=1e-5, name=f"norm{index}")(
+            x
+        )
+        x = layers.LeakyReLU(0.2, name=f"relu{index}")(x)
     x = layers.Dense(
         latents,
         kernel_initializer=keras.initializers.GlorotUniform(next(seeds)),
-        dtype="float32",
         name="latents",
-    )(layers.Flatten(dtype="float32", name="flat")(x))
-    x = layers.UnitNormalization(dtype="float32", name="unit")(x)
+    )(layers.Flatten(name="flat")(x))
+    x = layers.UnitNormalization(name="unit")(x)
     x = decoder(latents, image_shape, width, next(seeds))(x)
     return keras.Model(inputs, x, name="auto_encoder")
