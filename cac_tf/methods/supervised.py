@@ -138,7 +138,7 @@ class SupervisedMethod(Method):
         dataset: OpenSetDataset,
         recipe: Any,
         run: TrainingRun,
-        samples: Callable[[], Mapping[str, Any]] | None = None,
+        samples: Callable[[Any], Mapping[str, Any]] | None = None,
     ) -> None:
         """Trains a classifier by the schedule of the recipe.
 

@@ -26,10 +26,23 @@ from cac_tf.losses.loss import select
 from cac_tf.losses.loss import weights_of_counted
 from cac_tf.models.backbone_checks import by_name
 
-_ADVICE = (
-    "If the labels are whole numbers in 0...N-1 and the inputs finite, the "
-    "training diverged: a lower learning rate is the usual remedy."
-)
+
+class StopsAtNonFiniteLoss(keras.Model):
+    """A training whose `fit` ends with an error when its loss is not finite.
+
+    `IF_NOT_FINITE` is the likely cause and what to change, for the message.
+    """
+
+    IF_NOT_FINITE = ""
+
+    def fit(self, *args: Any, callbacks: Any = (), **kwargs: Any) -> Any:
+        """Like `keras.Model.fit`.
+
+        Raises:
+            FloatingPointError: the loss became NaN or infinite.
+        """
+        callbacks = [_Stop(self.IF_NOT_FINITE), *(callbacks or ())]
+        return super().fit(*args, callbacks=callbacks, **kwargs)
 
 
 class Term(typing.NamedTuple):
@@ -44,7 +57,9 @@ class Term(typing.NamedTuple):
         return getattr(self.loss, "TAKES_NEGATIVES", False)
 
 
-class ClassifierTraining(keras_private.BuiltFromOneReplica, keras.Model):
+class ClassifierTraining(
+    keras_private.BuiltFromOneReplica, StopsAtNonFiniteLoss
+):
     """Trains a classifier, which it holds and does not copy.
 
     A row labelled -1, a negative, counts in training losses that say
@@ -67,6 +82,11 @@ class ClassifierTraining(keras_private.BuiltFromOneReplica, keras.Model):
     >>> sorted(history.history)
     ['loss']
     """
+
+    IF_NOT_FINITE = (
+        "If the labels are whole numbers in 0...N-1 and the inputs finite, the "
+        "training diverged: a lower learning rate is the usual remedy."
+    )
 
     def __init__(self, classifier: keras.Model, **kwargs: Any) -> None:
         # Not the global policy: it would cast raw pixels to half precision.
@@ -172,23 +192,9 @@ class ClassifierTraining(keras_private.BuiltFromOneReplica, keras.Model):
             metric.update_state(y, select(y_pred, reads))
         return self.get_metrics_result()
 
-    def fit(self, *args: Any, callbacks: Any = (), **kwargs: Any) -> Any:
-        """Like `keras.Model.fit`.
 
-        Raises:
-            FloatingPointError: the loss became NaN or infinite.
-        """
-        callbacks = [*(callbacks or ()), StopOnNonFiniteLoss(_ADVICE)]
-        return super().fit(*args, callbacks=callbacks, **kwargs)
-
-
-class StopOnNonFiniteLoss(keras.callbacks.Callback):
-    """Ends training with an error when the loss is NaN or infinite.
-
-    Args:
-        advice: the likely cause and what to change, for the message of its
-            FloatingPointError.
-    """
+class _Stop(keras.callbacks.Callback):
+    """Ends training with an error when the loss is NaN or infinite."""
 
     def __init__(self, advice: str) -> None:
         super().__init__()

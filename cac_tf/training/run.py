@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import typing
 from collections.abc import Callable
@@ -94,7 +95,7 @@ class TrainingRun:
         batch_size: int,
         monitor: str | None = None,
         name: str = "classifier",
-        samples: Callable[[], Mapping[str, Any]] | None = None,
+        samples: Callable[[Any], Mapping[str, Any]] | None = None,
     ) -> TrainingRecord:
         """Trains a compiled model, or resumes it; see `fit_resumable`.
 
@@ -102,9 +103,10 @@ class TrainingRun:
             model, train, validation, stages, batch_size, monitor: as of
                 `fit_resumable`.
             name: name of the training, which is that of its checkpoint.
-            samples: gives rows of images, as of `keep_pictures`, that show how
-                far the training is. They are kept after each quarter of it,
-                and at its end.
+            samples: function of a few training images, (n, H, W, C), that
+                gives rows of images, as of `keep_pictures`, which show how far
+                the training is. They are kept after each quarter of it, and at
+                its end, below these training images.
 
         Returns:
             `TrainingRecord`.
@@ -119,7 +121,11 @@ class TrainingRun:
             os.mkdir(self.checkpoints)
         steps = -(-train.size // batch_size)
         epochs = sum(stage.epochs for stage in stages)
-        sampled = None if self.pictures is None else samples
+        sampled = None
+        if samples and self.pictures is not None:
+            shown = train.evenly_spaced(pictures.PICTURES_IN_A_ROW).images
+            self.keep_pictures(name, {"training images": shown})
+            sampled = functools.partial(samples, shown)
         callbacks = ()
         if self.callbacks is not None:
             callbacks = self.callbacks(name, epochs, steps)

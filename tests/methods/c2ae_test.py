@@ -182,7 +182,7 @@ def test_what_was_frozen_stays_so(digits, tmp_path):
     trainable = [variable.path for variable in encoder.trainable_variables]
     assert trainable
     training = conditioned_training.DecoderTraining(parts)
-    with training.only_the_decoder():
+    with training.learning():
         assert not encoder.trainable_variables
         assert training.reconstruction.trainable_variables
     assert trainable == [v.path for v in encoder.trainable_variables]
@@ -214,7 +214,7 @@ def test_a_loss_that_is_no_number_ends_the_training(digits, tmp_path):
     training = conditioned_training.DecoderTraining(
         parts_of(classifier, "c2ae"), 0.9, seed=5
     )
-    with training.only_the_decoder():
+    with training.learning():
         training.compile(keras.optimizers.Adam(1e-3))
         for weight in training.trainable_variables:
             weight.assign(np.nan * weight)

@@ -132,7 +132,7 @@ def test_the_loss_of_the_auto_encoder_against_numpy(finished, rng):
     outputs = training(images, training=False)
     loss = training.compute_loss(images, None, outputs, training=False)
     pixels = np.float64(images) / 255
-    made = np.float64(training.auto_encoder(pixels, training=False))
+    made = np.float64(training.learns(pixels, training=False))
     np.testing.assert_allclose(loss, np.square(made - pixels).mean(), rtol=1e-5)
 
 
@@ -188,7 +188,7 @@ def test_a_loss_that_is_no_number_ends_the_training(trained, digits, tmp_path):
     training = augmented_inputs.AutoEncoderTraining(
         parts_of(classifier, "gfror")
     )
-    with training.trainable_auto_encoder():
+    with training.learning():
         training.compile(augmented_inputs.adam(1e-3))
         for weight in training.trainable_variables:
             weight.assign(np.nan * weight)

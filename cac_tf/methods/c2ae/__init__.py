@@ -24,6 +24,7 @@ rate of re-implementations, and the 30 epochs of the code of Neal et al.
 """
 
 import dataclasses
+import functools
 
 from cac_tf import lazy
 from cac_tf import losses
@@ -32,10 +33,10 @@ from cac_tf.methods.published_recipe import PublishedRecipe
 from cac_tf.methods.recipe import field
 from cac_tf.methods.supervised import SupervisedMethod
 from cac_tf.training import Stage
-from cac_tf.training.pictures import PICTURES_IN_A_ROW
 
 extreme_values = lazy.module("cac_tf.methods.c2ae.extreme_values")
 conditioned = lazy.module("cac_tf.methods.c2ae.conditioned_training")
+reconstruction = lazy.module("cac_tf.methods.reconstruction.training")
 
 # scikit-learn's digits are few and small. Chosen by how much better validation
 # images of trial 0 are reconstructed as their own class than as another.
@@ -132,9 +133,7 @@ class C2AE(SupervisedMethod):
         training = conditioned.DecoderTraining(
             parts, recipe.match_weight, seed=run.seed
         )
-        shown, _ = dataset.train.evenly_spaced(PICTURES_IN_A_ROW)
-        run.keep_pictures("decoder", {"training images": shown})
-        with training.only_the_decoder():
+        with training.learning():
             training.compile(recipe.adam(recipe.decoder_learning_rate))
             run.fit(
                 training,
@@ -142,7 +141,9 @@ class C2AE(SupervisedMethod):
                 stages=[Stage(recipe.decoder_epochs)],
                 batch_size=recipe.decoder_batch_size,
                 name="decoder",
-                samples=training.samples_of(classifier, shown),
+                samples=functools.partial(
+                    reconstruction.reconstructed, classifier
+                ),
             )
         return classifier
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The second training of C2AE: a decoder conditioned on the class."""
 
-import contextlib
-
 import keras
 from keras import ops
 
@@ -96,40 +94,24 @@ class DecoderTraining(ImageTraining):
         ValueError: match_weight out of range.
     """
 
-    RATE = "decoder_learning_rate"
+    IF_NOT_FINITE = "Lower decoder_learning_rate."
 
     def __init__(self, parts, match_weight=0.9, seed=None):
-        super().__init__(parts, name="decoder_training")
+        super().__init__(parts, "reconstruction", name="decoder_training")
         if not 0.0 <= match_weight <= 1.0:
             raise ValueError(
                 f"match_weight must be in [0, 1]; got {match_weight!r}."
             )
-        self.encoder = parts.network.get_layer("encoder")
-        self.reconstruction = parts.network.get_layer("reconstruction")
+        self._own.encoder = parts.network.get_layer("encoder")
         self.choice = keras.random.SeedGenerator(seed, name="choice")
         self._match_weight = match_weight
-
-    @contextlib.contextmanager
-    def only_the_decoder(self):
-        """Within it, the decoder is trainable and the encoder is not."""
-        # What was frozen before stays so. (A model's own comes before those of
-        # its layers, which it sets.)
-        before = [
-            (layer, layer.trainable) for layer in _layers_of(self.encoder)
-        ]
-        self.encoder.trainable, self.reconstruction.trainable = False, True
-        try:
-            yield
-        finally:
-            for layer, is_trainable in before:
-                layer.trainable = is_trainable
-            self.reconstruction.trainable = False
 
     def call(self, images, training=False):
         # (Not augmented: see `c2ae`.)
         pixels = self.parts.prepare(images)
         # The frozen encoder is in evaluation mode.
-        latents = self.encoder(self.parts.normalize(pixels), training=False)
+        normalized = self.parts.normalize(pixels)
+        latents = self._own.encoder(normalized, training=False)
         return {
             "pixels": pixels,
             "latents": ops.stop_gradient(ops.cast(latents, "float32")),
@@ -142,7 +124,7 @@ class DecoderTraining(ImageTraining):
         noise = keras.random.uniform((count, count), seed=self.choice)
         rows, is_there = rows_of_other_classes(labels, noise)
         wanted = ops.concatenate([pixels, ops.take(pixels, rows, axis=0)])
-        decoded = self.reconstruction.as_classes(
+        decoded = self.learns.as_classes(
             ops.concatenate([latents, latents]),
             ops.concatenate([labels, ops.take(labels, rows, axis=0)]),
             training=training,
@@ -153,9 +135,3 @@ class DecoderTraining(ImageTraining):
             (alpha * losses[:count], ops.ones((count,))),
             ((1.0 - alpha) * losses[count:], is_there),
         ]
-
-
-def _layers_of(layer):
-    """The layer and all layers in it."""
-    inner = getattr(layer, "layers", ())
-    return [layer, *(one for part in inner for one in _layers_of(part))]

@@ -22,6 +22,7 @@ falls to 0 by a cosine.)
 """
 
 import dataclasses
+import functools
 
 from cac_tf import lazy
 from cac_tf import losses
@@ -29,7 +30,6 @@ from cac_tf.methods.method import register
 from cac_tf.methods.published_recipe import PublishedRecipe
 from cac_tf.methods.recipe import field
 from cac_tf.methods.supervised import SupervisedMethod
-from cac_tf.training.pictures import PICTURES_IN_A_ROW
 
 hierarchy = lazy.module("cac_tf.methods.crosr.hierarchy")
 training = lazy.module("cac_tf.methods.reconstruction.training")
@@ -87,9 +87,7 @@ class CROSR(SupervisedMethod):
 
     def train(self, dataset, recipe, run):
         classifier = self.parts(dataset, recipe, run).classifier()
-        shown, _ = dataset.train.evenly_spaced(PICTURES_IN_A_ROW)
-        run.keep_pictures("classifier", {"training images": shown})
-        samples = training.ImageTraining.samples_of(classifier, shown)
+        samples = functools.partial(training.reconstructed, classifier)
         self.fit_classifier(classifier, dataset, recipe, run, samples)
         return classifier
 

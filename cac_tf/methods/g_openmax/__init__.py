@@ -123,7 +123,7 @@ class GOpenMax(GeneratedUnknowns):
             stages=[Stage(recipe.gan_epochs)],
             batch_size=recipe.gan_batch_size,
             name="conditional_gan",
-            samples=gan.samples_of(),
+            samples=gan.samples,
         )
         images, labels = dataset.train.evenly_spaced(LOOKED_AT)
         gan.check_not_collapsed(images, labels, dataset.class_names)

@@ -115,26 +115,23 @@ class ConditionalGAN(AdversarialTraining):
     def _one_hot(self, labels):
         return ops.one_hot(labels, self._num_classes, dtype="float32")
 
-    def samples_of(self):
-        """A function that gives new images, a row for each of few classes.
+    def samples(self, images):
+        """New images, 0...255, a row for each of few classes by its index.
 
-        Returns:
-            Function that returns rows of images, 0...255, by the class's index.
+        Args:
+            images: not used.
         """
         rng = np.random.default_rng(0)
         noise = np.float32(rng.standard_normal((8, conditional_networks.NOISE)))
-        vectors = np.eye(self._num_classes, dtype="float32")
-
-        def samples():
-            return {
-                f"class {index}": 255.0
-                * np.asarray(
-                    self.generator([noise, np.tile(one, (len(noise), 1))])
-                )
-                for index, one in enumerate(vectors[:2])
-            }
-
-        return samples
+        vectors = np.eye(self._num_classes, dtype="float32")[:2]
+        made = [
+            self.generator([noise, np.tile(one, (len(noise), 1))])
+            for one in vectors
+        ]
+        return {
+            f"class {index}": 255.0 * np.asarray(row)
+            for index, row in enumerate(made)
+        }
 
     def check_not_collapsed(self, images, labels, class_names):
         """Raises ValueError if the generator makes one image of a class.

@@ -194,29 +194,22 @@ class AdversarialAutoEncoder(AdversarialTraining):
         )
         return self.unit(noise)
 
-    def samples_of(self, images):
-        """A function that gives reconstructions of images, and new images.
+    def samples(self, images):
+        """Reconstructions of images, and new images: rows, 0...255, by name.
 
         Args:
             images: (n, H, W, C), 0...255.
-
-        Returns:
-            Function that returns two rows of n images, 0...255, by name.
         """
-        images = np.asarray(images, "float32")
         noise = np.random.default_rng(0).normal(
             size=(len(images), self.latent_width)
         )
-        noise = self.unit(noise.astype("float32"))
-
-        def samples():
-            made = {
-                "reconstructed": self(images),
-                "from noise": self.generator(noise, training=False),
-            }
-            return {name: 255.0 * np.asarray(x) for name, x in made.items()}
-
-        return samples
+        made = {
+            "reconstructed": self(images),
+            "from noise": self.generator(
+                self.unit(noise.astype("float32")), training=False
+            ),
+        }
+        return {name: 255.0 * np.asarray(x) for name, x in made.items()}
 
     def check_not_collapsed(self, images):
         """Raises ValueError if the generator makes one image of everything.

@@ -5,15 +5,14 @@ import keras
 from keras import ops
 
 from cac_tf.methods.generated_unknowns.gradients import all_gradients_first
-from cac_tf.training.classifier_training import StopOnNonFiniteLoss
+from cac_tf.training.classifier_training import StopsAtNonFiniteLoss
 
 
-class AdversarialTraining(keras.Model):
+class AdversarialTraining(StopsAtNonFiniteLoss):
     """Several networks that learn in one step, by the sum of their losses.
 
     A subclass names the `PARTS` of its loss, which appear in the logs, and
-    calls `record` with their values in `compute_loss`. `IF_NOT_FINITE` says
-    what to change if the loss is not finite.
+    calls `record` with their values in `compute_loss`.
     """
 
     PARTS: tuple[str, ...] = ()
@@ -36,15 +35,6 @@ class AdversarialTraining(keras.Model):
         """Logs the values of `PARTS` in a step, scalars in that order."""
         for part, value in zip(self._parts, values, strict=True):
             part.update_state(value)
-
-    def fit(self, *args, callbacks=(), **kwargs):
-        """Like `keras.Model.fit`.
-
-        Raises:
-            FloatingPointError: the loss became NaN or infinite.
-        """
-        callbacks = [StopOnNonFiniteLoss(self.IF_NOT_FINITE), *callbacks]
-        return super().fit(*args, callbacks=callbacks, **kwargs)
 
 
 def unit_range(images):

@@ -159,15 +159,13 @@ class GeneratedUnknowns(SupervisedMethod):
             seed=run.seed,
         )
         auto_encoder.compile(recipe.adam(recipe.gan_learning_rate))
-        shown, _ = dataset.train.evenly_spaced(PICTURES_IN_A_ROW)
-        run.keep_pictures("auto_encoder", {"training images": shown})
         run.fit(
             auto_encoder,
             dataset.train,
             stages=[Stage(recipe.gan_epochs)],
             batch_size=recipe.gan_batch_size,
             name="auto_encoder",
-            samples=auto_encoder.samples_of(shown),
+            samples=auto_encoder.samples,
         )
         images, _ = dataset.train.evenly_spaced(LOOKED_AT)
         auto_encoder.check_not_collapsed(images)

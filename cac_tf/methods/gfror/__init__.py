@@ -22,6 +22,7 @@ best weights are those by validation cross-entropy.
 """
 
 import dataclasses
+import functools
 
 from cac_tf import lazy
 from cac_tf import losses
@@ -30,9 +31,9 @@ from cac_tf.methods.published_recipe import PublishedRecipe
 from cac_tf.methods.recipe import field
 from cac_tf.methods.supervised import SupervisedMethod
 from cac_tf.training import Stage
-from cac_tf.training.pictures import PICTURES_IN_A_ROW
 
 augmented = lazy.module("cac_tf.methods.gfror.augmented_inputs")
+reconstruction = lazy.module("cac_tf.methods.reconstruction.training")
 
 # scikit-learn's digits are few and small: as many steps as it takes until
 # validation images of trial 0 are hardly reconstructed better.
@@ -117,9 +118,7 @@ class GFROR(SupervisedMethod):
         training = augmented.AutoEncoderTraining(
             parts, dropout=0.2, seed=run.seed
         )
-        shown, _ = dataset.train.evenly_spaced(PICTURES_IN_A_ROW)
-        run.keep_pictures("auto_encoder", {"training images": shown})
-        with training.trainable_auto_encoder():
+        with training.learning():
             training.compile(augmented.adam(recipe.auto_encoder_learning_rate))
             run.fit(
                 training,
@@ -128,7 +127,9 @@ class GFROR(SupervisedMethod):
                 stages=[Stage(recipe.auto_encoder_epochs)],
                 batch_size=recipe.auto_encoder_batch_size,
                 name="auto_encoder",
-                samples=training.samples_of(classifier, shown),
+                samples=functools.partial(
+                    reconstruction.reconstructed, classifier
+                ),
             )
         self.fit_classifier(classifier, dataset, recipe, run)
         return classifier

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The networks of GFROR, and the training of its auto-encoder."""
 
-import contextlib
-
 import keras
 import numpy as np
 from keras import layers
@@ -96,33 +94,23 @@ class AutoEncoderTraining(ImageTraining):
         seed: seed of the dropout.
     """
 
-    RATE = "auto_encoder_learning_rate"
+    IF_NOT_FINITE = "Lower auto_encoder_learning_rate."
 
     def __init__(self, parts, dropout=0.2, seed=None):
-        super().__init__(parts, name="auto_encoder_training")
+        super().__init__(parts, "auto_encoder", name="auto_encoder_training")
         # (It has the state of a random generator.)
         self.augment = parts.augment
-        self.auto_encoder = parts.network.get_layer("auto_encoder")
-        has_one_channel = self.auto_encoder.input.shape[-1] == 1
+        has_one_channel = parts.channels == 1
         self.dropout = layers.SpatialDropout2D(
             0.0 if has_one_channel else dropout, seed=seed, dtype="float32"
         )
-
-    @contextlib.contextmanager
-    def trainable_auto_encoder(self):
-        """Within it, the auto-encoder is trainable."""
-        self.auto_encoder.trainable = True
-        try:
-            yield
-        finally:
-            self.auto_encoder.trainable = False
 
     def call(self, images, training=False):
         pixels = self.parts.pixels(images, training)
         dropped = self.dropout(pixels, training=training)
         return {
             "pixels": pixels,
-            "reconstruction": self.auto_encoder(dropped, training=training),
+            "reconstruction": self.learns(dropped, training=training),
         }
 
     def losses_of(self, images, labels, outputs, training):

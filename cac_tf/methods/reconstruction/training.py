@@ -1,40 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
 """What trainings of reconstructions have in common."""
 
+import contextlib
 import types
 
-import keras
-import numpy as np
 from keras import ops
 
-from cac_tf.training.classifier_training import StopOnNonFiniteLoss
+from cac_tf.training.classifier_training import StopsAtNonFiniteLoss
 from cac_tf.training.classifier_training import part_of_whole
 
 
-class ImageTraining(keras.Model):
+class ImageTraining(StopsAtNonFiniteLoss):
     """A training on images as the classifier sees them, with a loss of its own.
 
     A subclass has `call(images, training)`, which gives what the loss needs
     besides images and labels, and `losses_of(images, labels, outputs,
     training)`, a list of pairs: (B,) losses and their (B,) weights. Their
-    weighted means are added. `RATE` is the recipe's field of its learning rate.
+    weighted means are added.
 
     Args:
         parts: `models.ImageParts` of the classifier.
+        learns: name of the layer of the classifier's network that learns.
         **kwargs: passed to `keras.Model`.
     """
 
-    RATE = "learning_rate"
-
-    def __init__(self, parts, **kwargs):
+    def __init__(self, parts, learns, **kwargs):
         super().__init__(dtype="float32", **kwargs)
-        # In a namespace: the networks that learn are attributes of subclasses.
+        # In a namespace, what does not learn is no layer of this model.
         self._own = types.SimpleNamespace(parts=parts)
+        self.learns = parts.network.get_layer(learns)
 
     @property
     def parts(self):
         """The layers of the classifier."""
         return self._own.parts
+
+    @contextlib.contextmanager
+    def learning(self):
+        """Within it, the layer that learns is trainable; otherwise not."""
+        self.learns.trainable = True
+        try:
+            yield
+        finally:
+            self.learns.trainable = False
 
     def build(self, input_shape):
         """The networks are built when they are made."""
@@ -62,33 +70,16 @@ class ImageTraining(keras.Model):
             pairs.append((mean, total))
         return part_of_whole(pairs)
 
-    @staticmethod
-    def samples_of(classifier, images):
-        """A function that gives a classifier's reconstructions of images.
 
-        Args:
-            classifier: Keras model with an output `reconstruction`, [0, 1].
-            images: (n, H, W, C), 0...255; few.
+def reconstructed(classifier, images):
+    """A classifier's reconstructions of images, a row by its name.
 
-        Returns:
-            Function that returns a row of n images, 0...255, by its name.
-        """
-        images = np.asarray(images)
-
-        def samples():
-            outputs = classifier.predict_on_batch(images)
-            return {"reconstructed": 255.0 * outputs["reconstruction"]}
-
-        return samples
-
-    def fit(self, *args, callbacks=(), **kwargs):
-        """Like `keras.Model.fit`.
-
-        Raises:
-            FloatingPointError: the loss became NaN or infinite.
-        """
-        callbacks = [StopOnNonFiniteLoss(f"Lower {self.RATE}."), *callbacks]
-        return super().fit(*args, callbacks=callbacks, **kwargs)
+    Args:
+        classifier: Keras model with an output `reconstruction`, [0, 1].
+        images: (n, H, W, C), 0...255; few.
+    """
+    outputs = classifier.predict_on_batch(images)
+    return {"reconstructed": 255.0 * outputs["reconstruction"]}
 
 
 def reconstruction_losses(images, reconstructions, kind="absolute"):
