@@ -105,16 +105,18 @@ def cac_loss_from_logits(
     return tuplet + anchor_weight * anchor
 
 
-class _OfDistances(Loss):
-    """A loss of the distances to class centers.
+class OfDistances:
+    """What losses and metrics of the distances to class centers share.
 
     Args:
         magnitude: length of the anchors (the paper's alpha), > 0. Without
             effect if `from_distances`.
         from_distances: whether `y_pred` is what `layers.ClassDistances` gives,
             negative distances to centers of its own, in place of logits.
-        **kwargs: passed to `Loss`.
+        **kwargs: passed to the base class of Keras.
     """
+
+    READS: tuple[str, ...] = ("logits",)
 
     def __init__(
         self,
@@ -126,11 +128,18 @@ class _OfDistances(Loss):
         super().__init__(**kwargs)
         self.magnitude = checked_magnitude(magnitude)
         self.from_distances = bool(from_distances)
+        if self.from_distances:
+            self.READS = ("class_distances",)
 
-    @property
-    def READS(self) -> tuple[str, ...]:  # type: ignore[override]
-        return ("class_distances",) if self.from_distances else ("logits",)
+    def get_config(self) -> Config:
+        return {
+            **super().get_config(),  # type: ignore[misc]
+            "magnitude": self.magnitude,
+            "from_distances": self.from_distances,
+        }
 
+
+class _LossOfDistances(OfDistances, Loss):
     def _terms(self, labels, values):
         """The anchor and the tuplet loss, (B,) each."""
         if not self.from_distances:
@@ -139,17 +148,10 @@ class _OfDistances(Loss):
         distances = -full_precision(values)
         return anchor_loss(labels, distances), tuplet_loss(labels, distances)
 
-    def get_config(self) -> Config:
-        return {
-            **super().get_config(),
-            "magnitude": self.magnitude,
-            "from_distances": self.from_distances,
-        }
-
 
 @register
 @keras.saving.register_keras_serializable(package="CacTf")
-class CACLoss(_OfDistances):
+class CACLoss(_LossOfDistances):
     """The Class Anchor Clustering loss (equation 5), for any Keras model.
 
     It pulls the logits of class y to the anchor `magnitude` * e_y. The largest
@@ -214,7 +216,7 @@ class CACLoss(_OfDistances):
 @register
 # (`metrics` has a class of the same name.)
 @keras.saving.register_keras_serializable(package="CacTf.losses")
-class AnchorLoss(_OfDistances):
+class AnchorLoss(_LossOfDistances):
     """The distance to the own anchor, the second term of the CAC loss.
 
     It asks nothing about the other anchors; a row of the paper's Table 4. With
@@ -245,7 +247,7 @@ class AnchorLoss(_OfDistances):
 @register
 # (`metrics` has a class of the same name.)
 @keras.saving.register_keras_serializable(package="CacTf.losses")
-class TupletLoss(_OfDistances):
+class TupletLoss(_LossOfDistances):
     """The modified tuplet loss, the first term of the CAC loss.
 
     It asks only that the own anchor is nearer than the others; a row of the
@@ -274,7 +276,7 @@ class TupletLoss(_OfDistances):
 
 @register
 @keras.saving.register_keras_serializable(package="CacTf")
-class CenterLoss(_OfDistances):
+class CenterLoss(_LossOfDistances):
     r"""\\(-\log \mathrm{softmax}(z)_y + \frac{w}{2} d_y^2\\).
 
     Cross-entropy with a pull to the class centers (Wen et al., ECCV 2016):
@@ -315,11 +317,8 @@ class CenterLoss(_OfDistances):
     ) -> None:
         super().__init__(magnitude, from_distances=from_distances, **kwargs)
         self.weight = checked_weight(weight)
-
-    @property
-    def READS(self) -> tuple[str, ...]:  # type: ignore[override]
-        of_centers = ("class_distances",) if self.from_distances else ()
-        return ("logits", *of_centers)
+        if self.from_distances:
+            self.READS = ("logits", "class_distances")
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         logits = of_centers = y_pred

@@ -22,6 +22,7 @@ from cac_tf.layers.anchored_distance import anchored_distances
 from cac_tf.layers.anchored_distance import checked_magnitude
 from cac_tf.layers.open_set_decision import nearest_class
 from cac_tf.layers.rejection_score import rejection_scores
+from cac_tf.losses.cac import OfDistances
 from cac_tf.losses.cac import anchor_loss
 from cac_tf.losses.cac import tuplet_loss
 from cac_tf.losses.cross_entropy import cross_entropy
@@ -64,7 +65,7 @@ class KnownAccuracy(_MeanOverKnown):
     Args:
         from_distances: whether `y_pred` is what `layers.ClassDistances` gives,
             in place of logits.
-        name, dtype: as for every Keras metric.
+        **kwargs: `name`, `dtype`, as for every Keras metric.
 
     Example:
 
@@ -77,14 +78,8 @@ class KnownAccuracy(_MeanOverKnown):
 
     NAME, _DIRECTION = "accuracy", "up"
 
-    def __init__(
-        self,
-        *,
-        from_distances: bool = False,
-        name: str | None = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__(name=name, dtype=dtype)
+    def __init__(self, *, from_distances: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self.from_distances = bool(from_distances)
         if self.from_distances:
             self.READS = ("class_distances",)
@@ -99,32 +94,7 @@ class KnownAccuracy(_MeanOverKnown):
         return ops.cast(ops.equal(classes, labels), "float32")
 
 
-class _OfDistances(_MeanOverKnown):
-    """A mean of what depends on the distances to the class centers.
-
-    Args:
-        magnitude: length of the anchors (the paper's alpha), > 0. Without
-            effect if `from_distances`.
-        from_distances: whether `y_pred` is what `layers.ClassDistances` gives.
-        name, dtype: as for every Keras metric.
-    """
-
-    def __init__(
-        self,
-        magnitude: float = MAGNITUDE,
-        *,
-        from_distances: bool = False,
-        name: str | None = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__(name=name, dtype=dtype)
-        self.magnitude = checked_magnitude(magnitude)
-        self.from_distances = bool(from_distances)
-
-    @property
-    def READS(self) -> tuple[str, ...]:  # type: ignore[override]
-        return ("class_distances",) if self.from_distances else ("logits",)
-
+class _MeanOfDistances(OfDistances, _MeanOverKnown):
     def _values(self, labels, values):
         if self.from_distances:
             distances = -ops.convert_to_tensor(values)
@@ -132,21 +102,14 @@ class _OfDistances(_MeanOverKnown):
             distances = anchored_distances(values, self.magnitude)
         return self._of_distances(labels, distances)
 
-    def get_config(self) -> Config:
-        return {
-            **super().get_config(),
-            "magnitude": self.magnitude,
-            "from_distances": self.from_distances,
-        }
-
 
 @keras.saving.register_keras_serializable(package="CacTf")
-class AnchorLoss(_OfDistances):
+class AnchorLoss(_MeanOfDistances):
     """Mean anchor loss, the distance to the own class's anchor (equation 4).
 
     Args:
         magnitude, from_distances: as of `losses.CACLoss`.
-        name, dtype: as for every Keras metric.
+        **kwargs: `name`, `dtype`, as for every Keras metric.
 
     Example:
 
@@ -162,12 +125,12 @@ class AnchorLoss(_OfDistances):
 
 
 @keras.saving.register_keras_serializable(package="CacTf")
-class TupletLoss(_OfDistances):
+class TupletLoss(_MeanOfDistances):
     """Mean tuplet loss (equation 2).
 
     Args:
         magnitude, from_distances: as of `losses.CACLoss`.
-        name, dtype: as for every Keras metric.
+        **kwargs: `name`, `dtype`, as for every Keras metric.
 
     Example:
 
