@@ -151,7 +151,12 @@ def test_fields_say_their_help_and_limits(method):
         elif type(field.default) in (int, float):
             with pytest.raises(ValueError, match=field.name):
                 method.recipe(**{field.name: float("nan")})
-        for limit, beyond in (("at_least", -1), ("above", 0), ("below", 0)):
+        for limit, beyond in (
+            ("at_least", -1),
+            ("at_most", 1),
+            ("above", 0),
+            ("below", 0),
+        ):
             bound = field.metadata[limit]
             if bound is not None:
                 with pytest.raises(ValueError, match=f"{field.name} must be"):

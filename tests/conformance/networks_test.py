@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import cac_tf
+from cac_tf.layers.precision import dtype_policy
 from cac_tf.models import networks
 
 SHAPE = (16, 16, 3)
@@ -29,12 +30,8 @@ def images(rng):
 
 
 def test_logits_in_float32_under_any_policy(make, images):
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
+    with dtype_policy("mixed_bfloat16"):
         model = make(seed=0)
-    finally:
-        keras.config.set_dtype_policy(before)
     logits = model(images)
     assert tuple(logits.shape) == (4, 5)
     assert keras.backend.standardize_dtype(logits.dtype) == "float32"

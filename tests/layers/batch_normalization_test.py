@@ -144,18 +144,6 @@ def test_without_scale_and_center(images):
     )
 
 
-def test_save_and_load(tmp_path, layer, images):
-    model = keras.Sequential([keras.Input((4, 5, 3)), layer])
-    layer(images, training=True)
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_allclose(
-        again.predict(images, verbose=0),
-        model.predict(images, verbose=0),
-        rtol=1e-6,
-    )
-
-
 def test_synchronized_changes_nothing_on_one_device(layer, images):
     """And is kept in the configuration, as it is by default."""
     assert layer.get_config()["synchronized"] is True

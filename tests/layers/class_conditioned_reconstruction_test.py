@@ -96,17 +96,6 @@ def test_conditions():
     )
 
 
-def test_saved_and_loaded(layer, images_and_latents, tmp_path):
-    images, latents = (keras.Input(SHAPE), keras.Input([WIDTH]))
-    model = keras.Model([images, latents], layer(images, latents))
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    expected = model.predict(list(images_and_latents), verbose=0)
-    found = again.predict(list(images_and_latents), verbose=0)
-    for name, values in expected.items():
-        np.testing.assert_array_equal(found[name], values)
-
-
 def test_one_class_is_refused():
     with pytest.raises(ValueError, match="num_classes must be at least 2"):
         ClassConditionedReconstruction(keras.layers.Dense(1), 1)

@@ -46,27 +46,6 @@ def test_only_tensorflow_cannot_shrink_in_xla(size):
     assert layer.supports_jit is (size == 8 or not is_tensorflow)
 
 
-def test_is_float32_under_mixed_precision(mixed_bfloat16):
-    out = ImagePreprocessing(1, 1)(np.full((1, 1, 1, 1), 101.3, "float32"))
-    np.testing.assert_allclose(np.asarray(out).item(), 101.3 / 255, rtol=1e-6)
-
-
-def test_survives_saving(tmp_path, rng):
-    inputs = keras.Input([6, 6, 3], dtype="uint8")
-    prepared = ImagePreprocessing(6, 6)(inputs)
-    mean, std = np.array([0.1, 0.2, 0.3]), np.array([0.4, 0.5, 0.6])
-    model = keras.Model(inputs, ChannelNormalization(mean, std)(prepared))
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    images = rng.integers(0, 256, (2, 6, 6, 3)).astype("uint8")
-    np.testing.assert_allclose(
-        loaded.predict(images, verbose=0),
-        (images / 255 - mean) / std,
-        rtol=1e-5,
-        atol=1e-6,
-    )
-
-
 def test_a_constant_channel_has_deviation_one():
     mean, std = channel_statistics(np.full((3, 2, 2, 1), 51, "uint8"))
     assert mean == [0.2]

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-import keras
 import numpy as np
 import pytest
 
-from cac_tf.layers import RejectionScore
 from cac_tf.layers.anchored_distance import anchored_distances
 from cac_tf.layers.anchored_distance import dense_distances
 from cac_tf.layers.rejection_score import rejection_scores
@@ -67,24 +65,3 @@ def test_gradient_is_finite_everywhere(mode):
     distances = np.float32([[0, 0, 5], [1e6, 0, 3], [2, 2, 2]])
     gradient = execution.gradient(rejection_scores, mode)(distances)
     assert np.isfinite(gradient).all()
-
-
-def test_layer_is_float32_and_survives_saving(tmp_path):
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
-        inputs = keras.Input([3], dtype="float32")
-        model = keras.Model(inputs, RejectionScore()(inputs))
-    finally:
-        keras.config.set_dtype_policy("float32")
-    distances = np.float32([[0.001, 14.0, 14.5]])
-    expected = oracle.gamma(np.float64(distances))
-    assert (
-        oracle.relative_error(model.predict(distances, verbose=0), expected)
-        <= 4e-6
-    )
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(
-        loaded.predict(distances, verbose=0),
-        model.predict(distances, verbose=0),
-    )

@@ -154,15 +154,6 @@ def test_an_empty_batch(mode):
         assert loss.shape == (0,)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_half_precision_is_computed_in_float32(dtype):
-    distances = keras.ops.cast([[0.5, 12.0]], dtype)
-    loss = cac_loss([0], distances)
-    assert keras.backend.standardize_dtype(loss.dtype) == "float32"
-    expected = oracle.cac_loss([0], np.float64([[0.5, 12.0]]))
-    np.testing.assert_allclose(np.asarray(loss), expected, rtol=1e-6)
-
-
 @pytest.mark.parametrize("magnitude", [10.0, 3.0])
 @pytest.mark.parametrize("is_stock", [False, True])
 def test_the_losses_of_logits(rng, is_stock, magnitude):

@@ -52,6 +52,44 @@ def test_every_loss_says_what_it_reads():
         losses.find("cak")
 
 
+OF_LOGITS = [
+    name
+    for name in losses.names()
+    if set(losses.find(name)().READS) <= {"logits", "features"}
+]
+
+
+@pytest.fixture
+def outputs(rng):
+    return {
+        "logits": np.float32(3 * rng.standard_normal((8, 4))),
+        "features": np.float32(rng.standard_normal((8, 5))),
+    }
+
+
+@pytest.mark.parametrize("name", OF_LOGITS)
+def test_labels_that_are_no_class_are_nan_in_their_row(name, outputs):
+    loss = losses.find(name)()
+    y_pred = output_losses.select(outputs, loss.READS)
+    labels = np.float32([0, 1, 2, 3, 4, 0.5, 1e9, -2])
+    is_nan = np.isnan(np.asarray(loss.call(labels, y_pred)))
+    np.testing.assert_array_equal(is_nan, np.arange(8) >= 4)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", OF_LOGITS)
+def test_half_precision_is_computed_in_float32(name, outputs, dtype):
+    loss, labels = losses.find(name)(), np.arange(8) % 4
+    half = {k: ops.cast(v, dtype) for k, v in outputs.items()}
+    rounded = {k: ops.cast(v, "float32") for k, v in half.items()}
+    values, expected = (
+        loss.call(labels, output_losses.select(given, loss.READS))
+        for given in (half, rounded)
+    )
+    assert keras.backend.standardize_dtype(values.dtype) == "float32"
+    np.testing.assert_allclose(values, expected, rtol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "mixed_bfloat16"])
 def test_class_indices_beyond_those_of_half_precision(dtype):
     """bfloat16 has no 257: it would be the loss of class 256."""

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from cac_tf import ops as fused_ops
+from cac_tf.layers.precision import dtype_policy
 from cac_tf.losses import CACLoss
 from tests import execution
 from tests import oracle
@@ -223,11 +224,8 @@ def test_rows_of_an_ignored_class():
 )
 def test_half_precision(policy, rtol):
     """A scale that is too large leaves the weights as they are."""
-    keras.config.set_dtype_policy(policy)
-    try:
+    with dtype_policy(policy):
         model = compiled(linear())
-    finally:
-        keras.config.set_dtype_policy("float32")
     is_scaled = policy == "mixed_float16"
     assert is_scaled == isinstance(
         model.optimizer, keras.optimizers.LossScaleOptimizer

@@ -9,7 +9,6 @@ import pytest
 
 from cac_tf import experiments
 from cac_tf import methods
-from cac_tf.data import load_open_set_dataset
 from cac_tf.experiments import pictures
 from cac_tf.experiments.run_folder import RunFolder
 from cac_tf.methods.c2ae import conditioned_training
@@ -21,11 +20,13 @@ from cac_tf.scores.min_reconstruction_error import MinReconstructionError
 from cac_tf.training.run import TrainingRun
 from cac_tf.training.runtime import Runtime
 from tests.methods.conftest import parts_of
+from tests.methods.conftest import train
 from tests.methods.killed_training import check_resume
 
 pytestmark = pytest.mark.filterwarnings("ignore:These classes keep")
 
 QUICK = {
+    "network": "small_network",
     "epochs": 1,
     "dropout": 0.0,
     "decoder_epochs": 2,
@@ -34,25 +35,20 @@ QUICK = {
 
 
 @pytest.fixture(scope="module")
-def digits():
-    return load_open_set_dataset(
-        "digits",
-        known_classes=["0", "1", "2"],
-        unknown_classes=["3", "4"],
-        test_fraction=0.8,
-    )
+def trained(digits, network):
+    def train_in(folder, callbacks=None, **values):
+        options = {"callbacks": callbacks, "pictures": str(folder / "pictures")}
+        folder.mkdir(exist_ok=True)
+        return train(
+            "c2ae", digits, folder / "kept", {**QUICK, **values}, **options
+        )
 
-
-def trained(digits, folder, callbacks=None, **values):
-    method = methods.get("c2ae")
-    recipe = method.recipe(**{**method.preset("digits"), **QUICK, **values})
-    run = TrainingRun(Runtime(seed=3), str(folder), callbacks=callbacks)
-    return method.train(digits, recipe, run), run
+    return train_in
 
 
 @pytest.fixture(scope="module")
-def finished(digits, tmp_path_factory):
-    return trained(digits, tmp_path_factory.mktemp("run"))
+def finished(trained, tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("run"))
 
 
 @pytest.fixture(scope="module")
@@ -75,43 +71,26 @@ def test_the_loss_is_that_of_the_equations(parts, rng):
         images, labels, outputs, training=False
     )
     assert np.asarray(ones).tolist() == np.asarray(there).tolist() == [1.0] * 6
-    errors = reconstructions(parts, images)
+    # (tests/layers has the reconstructions themselves.)
+    encoder = parts.network.get_layer("encoder")
+    latents = encoder(parts.normalize(parts.prepare(images)), training=False)
+    decoded = [
+        np.float64(training.learns.as_classes(latents, np.full(6, label)))
+        for label in range(3)
+    ]
     pixels = np.float64(images) / 255
     for row, label in enumerate(labels):
-        wanted = np.abs(pixels[row] - errors[row][label]).mean()
+        wanted = np.abs(pixels[row] - decoded[label][row]).mean()
         np.testing.assert_allclose(match[row], 0.7 * wanted, rtol=1e-4)
         # One of the images of other classes, as its class.
         allowed = [
-            0.3 * np.abs(pixels[j] - errors[row][labels[j]]).mean()
+            0.3 * np.abs(pixels[j] - decoded[labels[j]][row]).mean()
             for j in range(6)
             if labels[j] != label
         ]
         assert np.isclose(other[row], allowed, rtol=1e-4).any()
     total = training.compute_loss(images, labels, outputs, training=False)
     assert np.isfinite(float(total))
-
-
-def reconstructions(parts, images):
-    """[row][class] -> (H, W, C), decoded one by one in evaluation mode."""
-    encoder = parts.network.get_layer("encoder")
-    layer = parts.network.get_layer("reconstruction")
-    seen = parts.normalize(parts.prepare(images))
-    latents = np.asarray(encoder(seen, training=False))
-    found = []
-    for z in latents:
-        as_each = []
-        for label in range(3):
-            condition = -np.ones(3)
-            condition[label] = 1
-            gamma, beta = (
-                condition @ np.float64(kernel) + np.float64(bias)
-                for kernel, bias in (layer.scale_weights, layer.shift_weights)
-            )
-            modulated = np.float32(gamma * z + beta)[None]
-            decoded = layer.decoder(modulated, training=False)
-            as_each.append(np.float64(decoded)[0])
-        found.append(as_each)
-    return found
 
 
 def test_images_of_other_classes(rng):
@@ -150,7 +129,9 @@ def test_score_against_numpy(rng):
     np.testing.assert_array_equal(predicted, logits.argmax(axis=1))
 
 
-def test_the_decoder_leaves_the_classifier_as_it_is(digits, finished, tmp_path):
+def test_the_decoder_leaves_the_classifier_as_it_is(
+    digits, finished, trained, tmp_path
+):
     classifier, run = finished
     assert [logs["training"] for logs in run.history] == [
         "classifier",
@@ -159,7 +140,7 @@ def test_the_decoder_leaves_the_classifier_as_it_is(digits, finished, tmp_path):
     ]
     assert run.history[-1]["loss"] < run.history[1]["loss"]
     # One more pass of the decoder changes errors, and no logits.
-    other, _ = trained(digits, tmp_path, decoder_epochs=1)
+    other, _ = trained(tmp_path, decoder_epochs=1)
     images = digits.known_test.images[:50]
     name = "reconstruction_errors"
     one, two = (m.predict_on_batch(images) for m in (classifier, other))
@@ -169,51 +150,28 @@ def test_the_decoder_leaves_the_classifier_as_it_is(digits, finished, tmp_path):
     network = classifier.get_layer("c2ae")
     assert network.get_layer("encoder").trainable
     assert not network.get_layer("reconstruction").trainable_variables
-
-
-def test_what_was_frozen_stays_so(digits, tmp_path):
-    method = methods.get("c2ae")
-    recipe = method.recipe(**{**method.preset("digits"), **QUICK})
-    run = TrainingRun(Runtime(seed=3), str(tmp_path))
-    parts = method.parts(digits, recipe, run)
-    encoder = parts.network.get_layer("encoder")
-    frozen = encoder.layers[1]
-    frozen.trainable = False
-    trainable = [variable.path for variable in encoder.trainable_variables]
-    assert trainable
-    training = conditioned_training.DecoderTraining(parts)
-    with training.learning():
-        assert not encoder.trainable_variables
-        assert training.reconstruction.trainable_variables
-    assert trainable == [v.path for v in encoder.trainable_variables]
-    assert encoder.trainable and not frozen.trainable
-    assert not training.reconstruction.trainable_variables
-
-
-def test_resumes_to_the_same_weights(digits, tmp_path):
-    def train(folder, callbacks):
-        return trained(digits, folder, callbacks, epochs=2, dropout=0.2)
-
-    # Its second training, after one that has ended.
-    check_resume(train, "decoder", 1, tmp_path)
-
-
-def test_what_is_refused(parts):
-    recipe = methods.get("c2ae").recipe
-    for weight in (-0.1, 1.1):
-        with pytest.raises(ValueError, match="match_weight must be at"):
-            recipe(match_weight=weight)
-        with pytest.raises(ValueError, match=r"match_weight must be in \[0, 1"):
-            conditioned_training.DecoderTraining(parts, weight)
-    with pytest.raises(ValueError, match="network must be one of"):
-        recipe(network="vgg")
-
-
-def test_a_loss_that_is_no_number_ends_the_training(digits, tmp_path):
-    classifier, _ = trained(digits, tmp_path, decoder_epochs=1)
     training = conditioned_training.DecoderTraining(
-        parts_of(classifier, "c2ae"), 0.9, seed=5
+        parts_of(classifier, "c2ae")
     )
+    with training.learning():
+        learns = {id(v) for v in training.trainable_variables}
+    assert learns and not learns & {
+        id(v) for v in network.get_layer("encoder").variables
+    }
+
+
+def test_resumes_to_the_same_weights(trained, tmp_path):
+    """In its second training, after one that has ended."""
+
+    def train_in(folder, callbacks):
+        return trained(folder, callbacks, dropout=0.2)
+
+    check_resume(train_in, "decoder", 1, tmp_path)
+
+
+def test_a_loss_that_is_no_number_ends_the_training(parts, digits):
+    training = conditioned_training.DecoderTraining(parts, 0.9, seed=5)
+    before = training.get_weights()
     with training.learning():
         training.compile(keras.optimizers.Adam(1e-3))
         for weight in training.trainable_variables:
@@ -222,6 +180,7 @@ def test_a_loss_that_is_no_number_ends_the_training(digits, tmp_path):
             FloatingPointError, match="became nan .*Lower decoder"
         ):
             training.fit(*digits.train, verbose=0)
+    training.set_weights(before)
 
 
 def test_threshold_from_the_tails_is_the_best_one(rng):
@@ -293,16 +252,16 @@ def test_which_threshold():
             )
 
 
-def test_pictures_of_test_images_and_of_the_training(digits, tmp_path):
-    method = methods.get("c2ae")
-    recipe = method.recipe(**{**method.preset("digits"), **QUICK})
-    (tmp_path / "run").mkdir()
-    folder = RunFolder(str(tmp_path))
-    run = TrainingRun(
-        Runtime(seed=3), str(tmp_path / "run"), pictures=folder.file("pictures")
-    )
-    classifier = method.train(digits, recipe, run)
-    model = open_set_classifier(classifier, digits, method.scores[0])
+def test_a_network_without_a_last_dense_layer():
+    inputs = keras.Input([8, 8, 1])
+    maps = keras.layers.Conv2D(3, 3)(inputs)
+    logits = keras.layers.GlobalAveragePooling2D()(maps)
+    with pytest.raises(ValueError, match="'pooled' no image .* dense layer"):
+        image_networks.parts_of(keras.Model(inputs, logits, name="pooled"))
+
+
+def test_pictures_of_test_images_and_of_the_training(finished, digits):
+    model = open_set_classifier(finished[0], digits, "max_logit")
     (sheet,) = pictures.reconstructions(model, digits)
     known, made, unknown, _ = sheet.rows
     assert known.name == "known" and unknown.name == "unknown"
@@ -315,20 +274,12 @@ def test_pictures_of_test_images_and_of_the_training(digits, tmp_path):
     np.testing.assert_allclose(
         outputs["reconstruction_errors"].min(axis=1), errors, atol=1e-5
     )
-    (sheet,) = pictures.kept_pictures(folder)
+    (sheet,) = pictures.kept_pictures(RunFolder(finished[1].pictures + "/.."))
     assert sheet.title == "From the training: decoder"
-    names = [row.name for row in sheet.rows]
-    assert names[0] == "training images"
-    assert names[-1] == f"epoch {recipe.decoder_epochs}: reconstructed"
-    np.testing.assert_array_equal(
-        sheet.rows[0].images,
-        np.rint(digits.train.evenly_spaced(12).images),
-    )
-
-
-def test_a_network_without_a_last_dense_layer():
-    inputs = keras.Input([8, 8, 1])
-    maps = keras.layers.Conv2D(3, 3)(inputs)
-    logits = keras.layers.GlobalAveragePooling2D()(maps)
-    with pytest.raises(ValueError, match="'pooled' no image .* dense layer"):
-        image_networks.parts_of(keras.Model(inputs, logits, name="pooled"))
+    first, *_, last = sheet.rows
+    assert first.name == "training images"
+    assert last.name == "epoch 2: reconstructed"
+    shown = digits.train.evenly_spaced(12).images
+    np.testing.assert_array_equal(first.images, np.rint(shown))
+    drawn = finished[0].predict_on_batch(shown)["reconstruction"]
+    np.testing.assert_allclose(last.images, 255 * drawn, atol=0.6)

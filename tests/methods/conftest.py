@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A convolutional network with which methods train within seconds."""
+"""Few digits, and a network with which methods train within seconds."""
 
 import keras
 import pytest
 
+from cac_tf import methods
+from cac_tf.data import load_open_set_dataset
 from cac_tf.models import networks
 from cac_tf.models.image_classifier import ImageParts
 from cac_tf.models.networks import registry
+from cac_tf.training.run import TrainingRun
+from cac_tf.training.runtime import Runtime
 
 
 def small_network(num_classes, input_shape, dropout, weight_decay, seed):
@@ -49,6 +53,32 @@ def parts_of(classifier, network):
         classifier.get_layer("normalization"),
         classifier.get_layer(network),
     )
+
+
+@pytest.fixture(scope="session")
+def digits():
+    return load_open_set_dataset(
+        "digits",
+        known_classes=["0", "1", "2"],
+        unknown_classes=["3", "4"],
+        test_fraction=0.8,
+    )
+
+
+def train(name, dataset, folder, values, **options):
+    """The classifier of a method and its run, with the recipe for digits.
+
+    Args:
+        name: of the method.
+        dataset: `OpenSetDataset`.
+        folder: where its checkpoints lie.
+        values: of the recipe, in place of the preset's.
+        **options: of `TrainingRun`.
+    """
+    method = methods.get(name)
+    recipe = method.recipe(**{**method.preset("digits"), **values})
+    run = TrainingRun(Runtime(seed=3), str(folder), **options)
+    return method.train(dataset, recipe, run), run
 
 
 @pytest.fixture(scope="module")

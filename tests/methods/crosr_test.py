@@ -4,34 +4,15 @@
 import keras
 import numpy as np
 import pytest
-from sklearn.metrics import roc_auc_score
 
-from cac_tf import methods
 from cac_tf import models
-from cac_tf.data import load_open_set_dataset
-from cac_tf.experiments import pictures
-from cac_tf.experiments.run_folder import RunFolder
 from cac_tf.losses.reconstruction import ReconstructionLoss
 from cac_tf.methods.crosr import hierarchy
-from cac_tf.methods.known_data import open_set_classifier
 from cac_tf.models import networks
-from cac_tf.scores.latent_openmax import LatentOpenMax
-from cac_tf.training.run import TrainingRun
-from cac_tf.training.runtime import Runtime
 from tests import execution
-from tests.methods.killed_training import check_resume
+from tests.methods.conftest import train
 
 pytestmark = pytest.mark.filterwarnings("ignore:These classes keep")
-
-
-@pytest.fixture(scope="module")
-def digits():
-    return load_open_set_dataset(
-        "digits",
-        known_classes=["0", "1", "2"],
-        unknown_classes=["3", "4"],
-        test_fraction=0.8,
-    )
 
 
 @pytest.fixture(scope="module")
@@ -43,19 +24,9 @@ def trained(digits, network):
         "learning_rate": 0.1,
         "batch_size": 16,
     }
-
-    def train(folder, callbacks=None, kept=None, **values):
-        method = methods.get("crosr")
-        recipe = method.recipe(**{**method.preset("digits"), **quick, **values})
-        run = TrainingRun(
-            Runtime(seed=3),
-            str(folder),
-            callbacks=callbacks,
-            pictures=kept,
-        )
-        return method.train(digits, recipe, run), run
-
-    return train
+    return lambda folder, **values: train(
+        "crosr", digits, folder, {**quick, **values}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -248,23 +219,6 @@ def test_it_learns_to_classify_and_to_reconstruct(finished, digits):
     assert error < 0.8 * pixels.var()
 
 
-def test_its_score_is_fitted_to_the_training_images(finished, digits):
-    classifier, _ = finished
-    model = open_set_classifier(classifier, digits, "latent_openmax")
-    train = outputs_of(classifier, digits.train.images)
-    score = LatentOpenMax()
-    statistics = score.fit(
-        digits.train.labels, **{n: train[n] for n in score.READS}
-    )
-    test = outputs_of(classifier, digits.unknown_test.images)
-    np.testing.assert_allclose(
-        model.predict_scores(digits.unknown_test.images).unknown_score,
-        score.of_arrays(test["logits"], test["latents"], **statistics),
-        rtol=1e-3,
-        atol=1e-4,
-    )
-
-
 def test_the_weight_of_the_reconstruction(finished, trained, digits, tmp_path):
     """At 0 nothing pulls towards the image; more draws it better."""
     errors, images = [], digits.known_test.images
@@ -278,70 +232,3 @@ def test_the_weight_of_the_reconstruction(finished, trained, digits, tmp_path):
     assert errors[0] > middle > errors[1]
     # Better than one picture for all images.
     assert errors[1] < outputs["pixels"].var(axis=0).mean()
-
-
-def test_resumes_to_the_same_weights(trained, tmp_path):
-    def train(folder, callbacks):
-        return trained(folder, callbacks, epochs=2, dropout=0.2)
-
-    check_resume(train, "classifier", 1, tmp_path)
-
-
-def test_what_is_refused():
-    recipe = methods.get("crosr").recipe
-    for values, message in (
-        ({"reconstruction_weight": -0.1}, "reconstruction_weight must be at"),
-        ({"latent_channels": 0}, "latent_channels must be at least 1"),
-        ({"network": "vgg"}, "network must be one of"),
-        ({"preset": "other"}, "preset must be one of fair, fast, paper"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            recipe(**values)
-    for weight in (-1.0, np.nan, np.inf):
-        with pytest.raises(ValueError, match="weight must be finite and >= 0"):
-            ReconstructionLoss(weight)
-
-
-def test_published_values():
-    method = methods.get("crosr")
-    paper = method.recipe_for("cifar10", {"preset": "paper"})
-    assert (paper.epochs, paper.learning_rate, paper.batch_size) == (
-        30,
-        0.05,
-        128,
-    )
-    assert (paper.reconstruction_weight, paper.latent_channels) == (1.0, 32)
-    assert paper.algorithm == "sgd" and paper.momentum == 0.9
-    assert method.recipe_for("cifar10", {}).epochs == 150
-    assert method.recipe_for("cifar10", {"preset": "fast"}).epochs == 41
-
-
-@pytest.mark.slow
-def test_with_the_network_of_the_benchmark(trained, digits, tmp_path):
-    classifier, _ = trained(
-        tmp_path, network="openset_cnn", learning_rate=0.02, epochs=25
-    )
-    assert outputs_of(classifier, digits.train.images)["latents"].shape[1] == 12
-    model = open_set_classifier(classifier, digits, "latent_openmax")
-    known, unknown = (
-        model.predict_scores(part.images).unknown_score
-        for part in (digits.known_test, digits.unknown_test)
-    )
-    truth = np.r_[np.zeros(len(known)), np.ones(len(unknown))]
-    assert roc_auc_score(truth, np.r_[known, unknown]) > 0.8
-
-
-def test_pictures_of_the_training(trained, digits, tmp_path):
-    folder = RunFolder(str(tmp_path))
-    (tmp_path / "run").mkdir()
-    model, _ = trained(tmp_path / "run", kept=folder.file("pictures"), epochs=9)
-    (sheet,) = pictures.kept_pictures(folder)
-    first, *_, last = sheet.rows
-    assert (first.name, last.name) == (
-        "training images",
-        "epoch 9: reconstructed",
-    )
-    shown, _ = digits.train.evenly_spaced(12)
-    np.testing.assert_array_equal(first.images, shown)
-    drawn = outputs_of(model, shown)["reconstruction"]
-    np.testing.assert_allclose(last.images, 255 * drawn, atol=0.6)

@@ -12,6 +12,7 @@ from cac_tf.methods.known_data import open_set_classifier
 from cac_tf.training.run import TrainingRun
 from cac_tf.training.runtime import Runtime
 from tests.methods.conftest import parts_of
+from tests.methods.conftest import train
 from tests.methods.killed_training import check_resume
 
 pytestmark = pytest.mark.filterwarnings("ignore:These classes keep")
@@ -25,25 +26,12 @@ QUICK = {
 
 
 @pytest.fixture(scope="module")
-def digits():
-    return load_open_set_dataset(
-        "digits",
-        known_classes=["0", "1", "2"],
-        unknown_classes=["3", "4"],
-        test_fraction=0.8,
-    )
-
-
-@pytest.fixture(scope="module")
 def trained(digits, network):
-    def train(folder, callbacks=None, **values):
-        method = methods.get("gfror")
+    def train_in(folder, callbacks=None, **values):
         values = {**QUICK, "network": network, **values}
-        recipe = method.recipe(**{**method.preset("digits"), **values})
-        run = TrainingRun(Runtime(seed=3), str(folder), callbacks=callbacks)
-        return method.train(digits, recipe, run), run
+        return train("gfror", digits, folder, values, callbacks=callbacks)
 
-    return train
+    return train_in
 
 
 @pytest.fixture(scope="module")
@@ -137,22 +125,8 @@ def test_the_loss_of_the_auto_encoder_against_numpy(finished, rng):
 
 
 def test_resumes_to_the_same_weights(trained, tmp_path):
-    def train(folder, callbacks):
-        return trained(folder, callbacks)
-
-    # Its second training, after one that has ended.
-    check_resume(train, "classifier", 1, tmp_path)
-
-
-def test_published_values():
-    method = methods.get("gfror")
-    paper = method.recipe_for("cifar10", {"preset": "paper"})
-    assert (paper.algorithm, paper.learning_rate) == ("adam", 1e-3)
-    assert (paper.batch_size, paper.weight_decay) == (128, 1e-4)
-    assert paper.symmetry_weight == 0.2
-    assert (paper.auto_encoder_epochs, paper.auto_encoder_latents) == (40, 200)
-    assert method.recipe_for("cifar10", {}).epochs == 150
-    assert method.recipe_for("cifar10", {"preset": "fast"}).epochs == 41
+    """In its second training, after one that has ended."""
+    check_resume(trained, "classifier", 1, tmp_path)
 
 
 def test_images_that_cannot_be_turned(network, tmp_path):
@@ -171,29 +145,3 @@ def test_images_that_cannot_be_turned(network, tmp_path):
     recipe = method.recipe(**QUICK, network=network)
     with pytest.raises(ValueError, match="square"):
         method.train(wide, recipe, run)
-
-
-def test_what_is_refused(finished):
-    for weight in (-0.1, 1.1):
-        with pytest.raises(ValueError, match="symmetry_weight must be at"):
-            methods.get("gfror").recipe(symmetry_weight=weight)
-        with pytest.raises(ValueError, match=r"weight must be in \[0, 1\]"):
-            SymmetryLoss(weight)
-    with pytest.raises(ValueError, match="network must be one of"):
-        methods.get("gfror").recipe(network="vgg")
-
-
-def test_a_loss_that_is_no_number_ends_the_training(trained, digits, tmp_path):
-    classifier, _ = trained(tmp_path, epochs=1, auto_encoder_epochs=1)
-    training = augmented_inputs.AutoEncoderTraining(
-        parts_of(classifier, "gfror")
-    )
-    with training.learning():
-        training.compile(augmented_inputs.adam(1e-3))
-        for weight in training.trainable_variables:
-            weight.assign(np.nan * weight)
-        with pytest.raises(
-            FloatingPointError,
-            match="became nan .*Lower auto_enc",
-        ):
-            training.fit(*digits.train, verbose=0)

@@ -67,11 +67,19 @@ def autoencoder():
     )
 
 
-def run(checkpoint, callbacks, stages=None, monitor=None, rate=0.2):
+def run(
+    checkpoint,
+    callbacks=(),
+    stages=None,
+    make=autoencoder,
+    optimizer=None,
+    **options,
+):
     """An auto-encoder of noise, with so high a rate that it gets worse."""
     keras.utils.set_random_seed(1)
-    model = autoencoder()
-    model.compile(keras.optimizers.SGD(rate, momentum=0.9), "mse")
+    model = make()
+    optimizer = optimizer or keras.optimizers.SGD(0.2, momentum=0.9)
+    model.compile(optimizer, "mse")
     x = np.random.default_rng(0).standard_normal((40, 6)).astype("float32")
     record = fit_resumable(
         model,
@@ -82,7 +90,7 @@ def run(checkpoint, callbacks, stages=None, monitor=None, rate=0.2):
         seed=2,
         checkpoint=checkpoint,
         callbacks=callbacks,
-        monitor=monitor,
+        **options,
     )
     return model, record.history
 
@@ -212,7 +220,7 @@ def test_killed_at_any_moment(tmp_path):
     (tmp_path / "whole").mkdir()
     model, history = small_run(tmp_path / "whole" / "c.npz")
     path = tmp_path / "c.npz"
-    killed_and_gone_on("tests.training.callbacks_test", path, kills=5)
+    killed_and_gone_on("tests.training.callbacks_test", path, kills=10)
     resumed, resumed_history = small_run(path)
     assert resumed_history == history
     assert_same_weights(model, resumed)
@@ -225,20 +233,8 @@ def test_moving_averages_of_the_weights(tmp_path):
     """What `fit` does with the weights after the last epoch happens once."""
 
     def train(path, callbacks=()):
-        keras.utils.set_random_seed(1)
-        model = autoencoder()
-        model.compile(keras.optimizers.SGD(0.1, use_ema=True), "mse")
-        x = np.ones((20, 6), "float32") * np.arange(20)[:, None] / 20
-        fit_resumable(
-            model,
-            Examples(x, x),
-            stages=[Stage(3)],
-            batch_size=8,
-            seed=2,
-            checkpoint=path,
-            callbacks=callbacks,
-        )
-        return model
+        optimizer = keras.optimizers.SGD(0.1, use_ema=True)
+        return run(path, callbacks, [Stage(3)], optimizer=optimizer)[0]
 
     whole = train(tmp_path / "one.npz")
     average = whole.optimizer._model_variables_moving_average[0]
@@ -296,22 +292,10 @@ def test_averages_that_take_the_place_of_weights(tmp_path):
     """After each epoch; the next one begins with the weights themselves."""
 
     def train(path, callbacks=()):
-        keras.utils.set_random_seed(1)
-        model = autoencoder()
         optimizer = keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.8)
-        model.compile(optimizer, "mse")
-        x = np.ones((20, 6), "float32") * np.arange(20)[:, None] / 20
         swap = keras.callbacks.SwapEMAWeights(swap_on_epoch=True)
-        record = fit_resumable(
-            model,
-            Examples(x, x),
-            stages=[Stage(4)],
-            batch_size=8,
-            seed=2,
-            checkpoint=path,
-            callbacks=[swap, *callbacks],
-        )
-        return model, record.history
+        callbacks = [swap, *callbacks]
+        return run(path, callbacks, [Stage(4)], optimizer=optimizer)
 
     model, history = train(tmp_path / "one.npz")
     for epoch in (1, 2):
@@ -393,23 +377,12 @@ def test_changes_by_after_epoch_are_undone(tmp_path):
             weight.assign(weight * 0)
         return {"spoilt": 1.0}
 
-    def train(name, after_epoch):
-        keras.utils.set_random_seed(1)
-        model = autoencoder()
-        model.compile("sgd", "mse")
-        x = np.eye(6, dtype="float32")
-        record = fit_resumable(
-            model,
-            Examples(x, x),
-            stages=[Stage(3)],
-            batch_size=4,
-            seed=0,
-            checkpoint=tmp_path / name,
-            after_epoch=after_epoch,
-        )
-        return model, [logs["loss"] for logs in record.history]
-
-    one, two = train("one", None), train("two", spoil)
+    one, two = (
+        run(tmp_path / name, stages=[Stage(3)], after_epoch=after_epoch)
+        for name, after_epoch in (("one", None), ("two", spoil))
+    )
+    for logs in two[1]:
+        assert logs.pop("spoilt") == 1.0
     assert one[1] == two[1]
     assert_same_weights(one[0], two[0])
 
@@ -436,20 +409,7 @@ def test_a_subclassed_model_without_build(tmp_path):
         )
 
     def train(path, callbacks=()):
-        keras.utils.set_random_seed(1)
-        model = Net()
-        model.compile("adam", "mse")
-        x = np.eye(6)
-        fit_resumable(
-            model,
-            Examples(x, x),
-            stages=[Stage(4)],
-            batch_size=2,
-            seed=0,
-            checkpoint=path,
-            callbacks=callbacks,
-        )
-        return model
+        return run(path, callbacks, [Stage(4)], Net, "adam")[0]
 
     whole = train(tmp_path / "one.npz")
     assert len(whole.weights) == 4

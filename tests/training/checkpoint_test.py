@@ -113,8 +113,11 @@ def test_another_model_or_optimizer_by_name(tmp_path, other, message):
         np.testing.assert_array_equal(a, b)
 
 
-def test_of_an_earlier_version(tmp_path):
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_damaged_or_of_an_earlier_version(tmp_path, is_damaged):
     np.savez(tmp_path / "c.npz", record="{}", variable_0=np.zeros(3))
+    if is_damaged:
+        (tmp_path / "c.npz").write_bytes(b"PK nothing")
     with pytest.raises(ValueError, match="no checkpoint of this version") as e:
         Checkpoint(network(), tmp_path / "c.npz").restore()
     assert "overwrite" in str(e.value) and "--" not in str(e.value)

@@ -15,8 +15,7 @@ from scipy import special
 from cac_tf import losses
 from cac_tf import metrics
 from cac_tf import ops as fused_ops
-from cac_tf.losses import loss as output_losses
-from cac_tf.losses.cross_entropy import cross_entropy
+from cac_tf.layers.precision import dtype_policy
 from cac_tf.training import ClassifierTraining
 from tests import oracle
 from tests.conftest import ROOT
@@ -27,6 +26,7 @@ ON_TENSORFLOW = BACKEND == "tensorflow"
 needs_fused = pytest.mark.skipif(
     fused_ops.binding() is None, reason="the fused operations are not built"
 )
+LENGTH = 1.5
 REDUCTIONS = ("sum_over_batch_size", "sum", "mean_with_sample_weight")
 each_reduction = pytest.mark.parametrize("reduction", REDUCTIONS)
 weighted_or_not = pytest.mark.parametrize("weighted", [False, True])
@@ -38,33 +38,6 @@ def stock_cross_entropy(**options):
     )
 
 
-class Objectosphere(losses.Loss):
-    """Of known classes the cross-entropy, of negatives that of all classes.
-
-    Features of known classes are to be longer than `LENGTH`, those of
-    negatives short.
-    """
-
-    READS, TAKES_NEGATIVES = ("logits", "features"), True
-    LENGTH = 1.5
-
-    def __init__(self, weight=1.0, **kwargs):
-        super().__init__(**kwargs)
-        self.weight = weight
-
-    def call(self, y_true, y_pred):
-        labels = ops.reshape(y_true, (-1,))
-        is_known = output_losses.is_known(labels)
-        logits, features = y_pred["logits"], y_pred["features"]
-        own = cross_entropy(output_losses.known_labels(labels), logits)
-        even = ops.logsumexp(logits, axis=-1) - ops.mean(logits, axis=-1)
-        length = ops.sqrt(ops.sum(ops.square(features), axis=-1))
-        short = ops.square(ops.relu(self.LENGTH - length))
-        return self.weight * ops.where(
-            is_known, own + short, even + ops.square(length)
-        )
-
-
 def cross_entropy_oracle(labels, logits):
     logits = np.float64(logits)
     return (
@@ -72,16 +45,21 @@ def cross_entropy_oracle(labels, logits):
     )
 
 
-def objectosphere_oracle(labels, logits, features):
+def objectosphere(weight=1.0, **options):
+    return losses.ObjectosphereLoss(LENGTH, weight, **options)
+
+
+def objectosphere_oracle(labels, logits, features, weight=1.0):
     """One example at a time."""
     rows = []
     for y, z, f in zip(labels, logits, np.float64(features), strict=True):
         length = np.linalg.norm(f)
         if y == -1:
-            rows.append(special.logsumexp(z) - np.mean(z) + length**2)
+            of_length = length**2
+            rows.append(special.logsumexp(z) - np.mean(z) + weight * of_length)
         else:
-            short = max(0.0, Objectosphere.LENGTH - length) ** 2
-            rows.append(special.logsumexp(z) - z[y] + short)
+            short = max(0.0, LENGTH - length) ** 2
+            rows.append(special.logsumexp(z) - z[y] + weight * short)
     return np.array(rows)
 
 
@@ -182,7 +160,7 @@ def test_negatives_reach_only_the_loss_that_takes_them(
     w = np.ones(12) if weights is None else weights
     loss = [
         losses.CACLoss(anchor_weight=0.3, reduction=reduction),
-        Objectosphere(0.5, reduction=reduction),
+        objectosphere(0.5, reduction=reduction),
         {"logits": stock_cross_entropy(reduction=reduction)},
     ]
     logits, features = map(np.float64, (outputs["logits"], outputs["features"]))
@@ -192,7 +170,7 @@ def test_negatives_reach_only_the_loss_that_takes_them(
         w[known],
         reduction,
     )
-    rows = 0.5 * objectosphere_oracle(labels, logits, features)
+    rows = objectosphere_oracle(labels, logits, features, 0.5)
     of_all = weighted_mean(rows, w, reduction)
     found, _ = total_loss(loss, labels, outputs, weights)
     assert found == pytest.approx(of_known + of_all, rel=1e-5)
@@ -204,7 +182,7 @@ def test_negatives_reach_only_the_loss_that_takes_them(
 
 def test_a_batch_without_known_rows(rng):
     outputs, labels = any_outputs(rng), np.full(12, -1)
-    loss = [losses.CACLoss(), Objectosphere()]
+    loss = [losses.CACLoss(), objectosphere()]
     expected = objectosphere_oracle(
         labels, np.float64(outputs["logits"]), outputs["features"]
     ).mean()
@@ -221,29 +199,6 @@ def test_without_such_a_loss_a_negative_in_training_is_nan(rng):
 
 
 # ---- in fit ---------------------------------------------------------------
-
-
-@weighted_or_not
-def test_the_stock_cross_entropy_trains_as_ours_does(rng, weighted):
-    x, y = blobs(rng)
-    options = {"validation_data": (x, y)}
-    if weighted:
-        options["sample_weight"] = np.float32(rng.random(len(x)))
-    found = []
-    for loss in (
-        losses.CrossEntropyLoss(),
-        [{"logits": stock_cross_entropy()}],
-    ):
-        training = compiled(loss, [metrics.KnownAccuracy()])
-        history = training.fit(x, y, epochs=4, verbose=0, **options).history
-        found.append((history, weights_after(training)))
-    assert found[0][0]["loss"][-1] < 0.7 * found[0][0]["loss"][0]
-    (history, weights), (other, other_weights) = found
-    assert set(history) == set(other)
-    for name, values in history.items():
-        np.testing.assert_allclose(values, other[name], rtol=1e-5)
-    for one, two in zip(weights, other_weights, strict=True):
-        np.testing.assert_allclose(one, two, atol=1e-5)
 
 
 def test_one_loss_trains_as_plain_keras_does(rng):
@@ -277,12 +232,13 @@ def mixed_data(rng, rows=60):
     return x, y
 
 
-def test_negatives_in_fit(rng):
+@pytest.mark.parametrize("is_stock", [False, True])
+def test_negatives_in_fit(rng, is_stock):
     """The first step's loss is the equation's, and negatives get short."""
     x, y = mixed_data(rng)
     known = y >= 0
     training = compiled(
-        [losses.CACLoss(anchor_weight=0.2), Objectosphere()],
+        [losses.CACLoss(anchor_weight=0.2), objectosphere()],
         [metrics.KnownAccuracy()],
     )
     assert training.takes_negatives
@@ -292,7 +248,8 @@ def test_negatives_in_fit(rng):
         + objectosphere_oracle(y, out["logits"], out["features"]).mean()
         + penalty_of(training)
     )
-    history = training.fit(x, y, batch_size=60, verbose=0).history
+    with fused_ops.stock_operations() if is_stock else contextlib.nullcontext():
+        history = training.fit(x, y, batch_size=60, verbose=0).history
     assert history["loss"][0] == pytest.approx(expected, rel=1e-5)
     accuracy = (out["logits"].argmax(axis=1) == y)[known].mean()
     assert history["accuracy"][0] == pytest.approx(accuracy, rel=1e-5)
@@ -307,24 +264,6 @@ def test_negatives_in_fit(rng):
     assert length_of_negatives_to_known() < 0.8 * before
 
 
-@pytest.mark.parametrize("is_stock", [False, True])
-def test_cac_beside_a_loss_that_takes_negatives(rng, is_stock):
-    """Its own part of the loss is that of the known rows."""
-    x, y = mixed_data(rng)
-    known = y >= 0
-    training = compiled([losses.CACLoss(), losses.EntropicOpenSetLoss()])
-    z = outputs_of(training, x)["logits"]
-    targets = np.where(known[:, None], np.eye(3)[y], 1 / 3)
-    expected = (
-        cac_oracle(y[known], z[known]).mean()
-        - (targets * special.log_softmax(z, axis=1)).sum(axis=1).mean()
-        + penalty_of(training)
-    )
-    with fused_ops.stock_operations() if is_stock else contextlib.nullcontext():
-        history = training.fit(x, y, batch_size=60, verbose=0).history
-    assert history["loss"][0] == pytest.approx(expected, rel=1e-5)
-
-
 def test_negatives_change_no_other_loss(rng):
     """Trained with a weight of 0 for the loss that takes them."""
     x, y = mixed_data(rng)
@@ -332,7 +271,7 @@ def test_negatives_change_no_other_loss(rng):
     options = {"batch_size": 60, "epochs": 3, "verbose": 0}
     one = compiled(losses.CACLoss())
     one.fit(x[known], y[known], **options)
-    other = compiled([losses.CACLoss(), Objectosphere(weight=0.0)])
+    other = compiled([losses.CACLoss(), Nothing()])
     other.fit(x, y, **options)
     for a, b in zip(weights_after(one), weights_after(other), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5)
@@ -437,11 +376,8 @@ def test_unknown_validation_rows_whose_outputs_overflow(rng):
 def test_a_half_precision_network_in_a_float32_classifier(rng, policy):
     """Keras looks only at the outermost model; here the loss is scaled."""
     x, y = blobs(rng)
-    keras.config.set_dtype_policy(policy)
-    try:
+    with dtype_policy(policy):
         inner = keras.Sequential([keras.Input([5]), keras.layers.Dense(8)])
-    finally:
-        keras.config.set_dtype_policy("float32")
     classifier = keras.Sequential(
         [keras.Input([5]), inner, keras.layers.Dense(3)]
     )
@@ -553,6 +489,7 @@ two = [tf.config.LogicalDeviceConfiguration()] * 2
 tf.config.set_logical_device_configuration(cpu, two)
 
 from cac_tf import losses, metrics, ops
+from cac_tf.layers.batch_normalization import BatchNormalization
 from cac_tf.training import ClassifierTraining
 from tests.conftest import blobs
 

@@ -89,19 +89,12 @@ class DecoderTraining(ImageTraining):
         parts: `models.ImageParts` of the classifier.
         match_weight: alpha, in [0, 1].
         seed: seed of the choice of images of other classes.
-
-    Raises:
-        ValueError: match_weight out of range.
     """
 
     IF_NOT_FINITE = "Lower decoder_learning_rate."
 
     def __init__(self, parts, match_weight=0.9, seed=None):
         super().__init__(parts, "reconstruction", name="decoder_training")
-        if not 0.0 <= match_weight <= 1.0:
-            raise ValueError(
-                f"match_weight must be in [0, 1]; got {match_weight!r}."
-            )
         self._own.encoder = parts.network.get_layer("encoder")
         self.choice = keras.random.SeedGenerator(seed, name="choice")
         self._match_weight = match_weight

@@ -21,8 +21,6 @@ from cac_tf.methods.generated_unknowns.gradients import values_and_gradient
 from cac_tf.methods.generated_unknowns.gradients import with_frozen
 from cac_tf.methods.generated_unknowns.outputs import outputs_of
 
-PENALTY_NORMS = ("image", "pixel")
-
 
 def adversarial_losses(real, fake, reconstructed, weight):
     r"""The losses of discriminator and generator.
@@ -130,11 +128,6 @@ class AdversarialAutoEncoder(AdversarialTraining):
         seed=None,
     ):
         super().__init__(name="auto_encoder", dtype="float32")
-        if penalty_norm not in PENALTY_NORMS:
-            raise ValueError(
-                f"penalty_norm must be one of {', '.join(PENALTY_NORMS)}; got "
-                f"{penalty_norm!r}."
-            )
         seeds = np.random.SeedSequence(seed).generate_state(4) >> 1
         one, two, three, four = map(int, seeds)
         self.encoder = image_networks.encoder(image_shape, width, dropout, one)

@@ -84,12 +84,7 @@ class GeneratedUnknownsRecipe(PublishedRecipe):
     def published(cls) -> dict[str, Any]:
         return {
             **super().published(),
-            "gan_epochs": 30,
-            "gan_width": 64,
-            "gan_dropout": 0.2,
+            # The defaults of the other fields are those of that code too.
             "penalty_norm": "pixel",
-            "generated_unknowns": 3200,
             "generation_mode": "training",
-            "unknown_class_epochs": 3,
-            "unknown_class_learning_rate": 1e-5,
         }

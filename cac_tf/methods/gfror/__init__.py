@@ -32,6 +32,7 @@ from cac_tf.methods.recipe import field
 from cac_tf.methods.supervised import SupervisedMethod
 from cac_tf.training import Stage
 
+keras = lazy.module("keras")
 augmented = lazy.module("cac_tf.methods.gfror.augmented_inputs")
 reconstruction = lazy.module("cac_tf.methods.reconstruction.training")
 
@@ -119,7 +120,11 @@ class GFROR(SupervisedMethod):
             parts, dropout=0.2, seed=run.seed
         )
         with training.learning():
-            training.compile(augmented.adam(recipe.auto_encoder_learning_rate))
+            training.compile(
+                keras.optimizers.Adam(
+                    recipe.auto_encoder_learning_rate, beta_1=0.5
+                )
+            )
             run.fit(
                 training,
                 dataset.train,

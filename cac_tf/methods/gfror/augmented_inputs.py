@@ -75,11 +75,6 @@ def with_reconstruction_as_input(
     )
 
 
-def adam(learning_rate):
-    """The optimizer of the auto-encoder."""
-    return keras.optimizers.Adam(learning_rate, beta_1=0.5)
-
-
 class AutoEncoderTraining(ImageTraining):
     """Trains the auto-encoder of `with_reconstruction_as_input`.
 

@@ -9,8 +9,6 @@ from cac_tf.methods.generated_unknowns.gradients import with_frozen
 from cac_tf.methods.generated_unknowns.image_networks import CHUNK
 from cac_tf.methods.generated_unknowns.image_networks import UnitChunks
 
-DISTANCES = ("squared", "means")
-STEPS = ("image", "batch")
 # The released code projects latents to spheres of a quarter of their values.
 _QUARTERS = 4
 
@@ -39,7 +37,7 @@ def search_loss(
 
     >>> import numpy as np
     >>> z = np.float32([[1, 0]])
-    >>> for distance in DISTANCES:
+    >>> for distance in ("squared", "means"):
     ...     loss = search_loss(np.zeros((1, 3), "float32"), z, -z, 1, distance)
     ...     print(round(float(loss[0]), 4))
     5.3863
@@ -103,15 +101,6 @@ class CounterfactualSearch(keras.Model):
         in_training_mode=False,
     ):
         super().__init__(name="counterfactual_search", dtype="float32")
-        for name, value, allowed in (
-            ("distance", distance, DISTANCES),
-            ("step", step, STEPS),
-        ):
-            if value not in allowed:
-                raise ValueError(
-                    f"{name} must be one of {', '.join(allowed)}; got "
-                    f"{value!r}."
-                )
         self.encoder, self.generator = encoder, generator
         self.normalize, self.classifier = normalize, classifier
         width = encoder.output_shape[-1]
