@@ -23,11 +23,20 @@ from cac_tf.data.image_file import problem_of
 from cac_tf.decision import rule
 from cac_tf.labels import UNKNOWN
 from cac_tf.labels import UNKNOWN_NAME
+from cac_tf.models.raw_inputs import InputKind
+from cac_tf.models.raw_inputs import RawInputs
+from cac_tf.models.raw_inputs import numbers
 
 _SAVED_MODEL = "saved_model.pb"
 _FILES, _PIXELS, _ANY = "encoded_images", "uint8_images", "serving_default"
-_NOT_FINITE = "a value, or a distance from a class, is not finite"
+_NOT_FINITE = "a distance from a class is not finite"
 _NOT_ASKED = f"an image of more pixels than this model takes, or {_NOT_FINITE}"
+_INPUTS = {
+    "input_shape": "shape",
+    "input_dtype": "dtype",
+    "inputs_are_pixels": "are_pixels",
+    "input_ids": "num_ids",
+}
 
 
 class Answer(typing.NamedTuple):
@@ -50,7 +59,8 @@ class Classifier:
         signature: from the name of a signature of the SavedModel to its
             function, or None where the model has no such signature.
         description: what `assets/model.json` says: `class_names` and, of an
-            input without the axis of rows, `input_shape` and `input_dtype`.
+            input without the axis of rows, `input_shape`, `input_dtype`,
+            `inputs_are_pixels` and `input_ids`, see `InputKind`.
         path: of the model.
 
     Example:
@@ -75,8 +85,8 @@ class Classifier:
     ) -> None:
         self._signature, self._path = signature, pathlib.Path(path)
         self.class_names = tuple(description["class_names"])
-        self.input_shape = tuple(description["input_shape"])
-        self.input_dtype = description["input_dtype"]
+        kind = {own: description[name] for name, own in _INPUTS.items()}
+        self._kind = InputKind(**{**kind, "shape": tuple(kind["shape"])})
 
     @classmethod
     def load(cls, path: str) -> Self:
@@ -100,6 +110,11 @@ class Classifier:
         return cls(signature, description, path)
 
     @property
+    def input_shape(self) -> tuple[int | None, ...]:
+        """Shape of one input."""
+        return self._kind.shape
+
+    @property
     def takes_files(self) -> bool:
         """Whether inputs may be files of images."""
         return self._signature(_FILES) is not None
@@ -117,16 +132,16 @@ class Classifier:
         return digest.hexdigest()
 
     def rows(self, values: ArrayLike, what: str) -> np.ndarray:
-        """An array as the model takes it.
+        """An array in the shape that the model takes.
 
         Args:
             values: (B, ...) array; an axis of one channel may be left out.
             what: the array, for messages.
 
         Raises:
-            ValueError: another shape or kind of numbers than the model's.
+            ValueError: another shape than the model's, or no numbers.
         """
-        values, shape = np.asarray(values), self.input_shape
+        values, shape = numbers(values, what), self.input_shape
         if shape[-1:] == (1,) and values.ndim == len(shape):
             values = values[..., np.newaxis]
         fits = values.ndim == len(shape) + 1 and all(
@@ -137,11 +152,6 @@ class Classifier:
             raise ValueError(
                 f"{what} holds rows of shape {values.shape[1:]}; the model "
                 f"takes {shape}."
-            )
-        if not np.can_cast(values.dtype, self.input_dtype, "same_kind"):
-            raise ValueError(
-                f"{what} holds {values.dtype}; the model takes "
-                f"{self.input_dtype}."
             )
         return values
 
@@ -158,17 +168,45 @@ class Classifier:
             threshold: a number in place of the model's own.
 
         Returns:
-            List of `Answer`.
+            List of `Answer`. What is no image, what `predict_open_set` would
+            refuse, and what the network cannot compute has an error; the
+            others do not notice.
 
         Raises:
             ValueError: files, and the model takes no images of 1 or 3
                 channels.
         """
+        if isinstance(values, list):
+            if values and not self.takes_files:
+                raise ValueError(
+                    f"The model {self._path} does not take images of 1 or 3 "
+                    "channels."
+                )
+            return self._answers(values, threshold)
+        raw = RawInputs(self._kind)
+        good, rows, errors = raw.check_rows(values)
+        raw.finish()
+        found = dict(zip(good, self._answers(rows, threshold), strict=True))
+        return [
+            found[place] if place in found else Answer(error=errors[place])
+            for place in range(len(values))
+        ]
+
+    def _answers(self, values, threshold):
+        """As `classify`, of rows that the model takes."""
+        import tensorflow as tf
+
         if not len(values):
             return []
-        found = {
-            name: value.numpy() for name, value in self._asked(values).items()
-        }
+        try:
+            found = {n: x.numpy() for n, x in self._asked(values).items()}
+        except tf.errors.OpError as error:
+            if len(values) == 1:
+                return [Answer(error=f"the network fails: {_line_of(error)}")]
+            # By halves, one row among thousands is found in few steps.
+            middle = len(values) // 2
+            parts = (values[:middle], values[middle:])
+            return [one for x in parts for one in self._answers(x, threshold)]
         if threshold is not None:
             _decide_again(found, np.float32(threshold))
         class_ids = found["class_id"].tolist()
@@ -184,8 +222,6 @@ class Classifier:
             [""] * len(class_ids),
             found["probabilities"].tolist(),
         )
-        if found["is_valid"].all():
-            return list(answers)
         return [
             one if is_valid else Answer(error=_error_of(value))
             for one, is_valid, value in zip(
@@ -197,15 +233,10 @@ class Classifier:
         import tensorflow as tf
 
         if isinstance(values, list):
-            if not self.takes_files:
-                raise ValueError(
-                    f"The model {self._path} does not take images of 1 or 3 "
-                    "channels."
-                )
             return self._signature(_FILES)(images=tf.constant(values))
         if values.dtype == np.uint8 and len(self.input_shape) == 3:
             return self._signature(_PIXELS)(images=tf.constant(values))
-        values = tf.constant(values.astype(self.input_dtype))
+        values = tf.constant(values.astype(self._kind.dtype))
         return self._signature(_ANY)(images=values)
 
     def nearest(
@@ -232,6 +263,11 @@ def _error_of(value):
     if isinstance(value, bytes):
         return problem_of(value) or _NOT_ASKED
     return _NOT_FINITE
+
+
+def _line_of(error):
+    """What TensorFlow says, without where in the graph."""
+    return next(filter(None, map(str.strip, error.message.splitlines())), "")
 
 
 def _decide_again(found, threshold):
@@ -279,13 +315,16 @@ def _of_saved_model(path):
     import tensorflow as tf
 
     description = os.path.join(path, "assets", "model.json")
-    if not os.path.exists(description):
+    described = {}
+    if os.path.exists(description):
+        with open(description, "rb") as file:
+            described = json.load(file)
+    if not described.keys() >= {"class_names", *_INPUTS}:
         raise ValueError(
-            f"{path} was not exported by this version of cac_tf: it has no "
-            "assets/model.json. Export it again, or give the .keras file."
+            f"{path} was not exported by this version of cac_tf: its "
+            "assets/model.json does not say what the inputs are. Export it "
+            "again, or give the .keras file."
         )
-    with open(description, "rb") as file:
-        described = json.load(file)
     loaded = tf.saved_model.load(path)
 
     def signature(name):

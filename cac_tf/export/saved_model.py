@@ -142,6 +142,8 @@ def _description(model, answering):
         "score": model.score.name,
         "input_shape": list(model.inputs_taken.fixed_shape),
         "input_dtype": model.inputs_taken.dtype,
+        "inputs_are_pixels": model.inputs_taken.are_pixels,
+        "input_ids": model.inputs_taken.num_ids,
         "version": answering.version,
         "cac_tf": __version__,
     }

@@ -26,6 +26,7 @@ from cac_tf.labels import UNKNOWN
 from cac_tf.labels import UNKNOWN_NAME
 from cac_tf.layers.rejection_score import softmin
 from cac_tf.models.open_set_classifier import OpenSetClassifier
+from cac_tf.models.raw_inputs import BRIGHTEST
 
 # Stands for "infinitely far" where an answer must be finite.
 LARGEST = float(np.finfo("float32").max)
@@ -60,9 +61,10 @@ def scored(
 ) -> dict[str, Tensor]:
     """The values that an answer is made of, from raw inputs.
 
-    A row with a pixel, or a distance, that is not finite is as far from every
-    class as float32 allows. Its other numbers follow from that, so nothing has
-    to be corrected afterwards: at batch 1 every operation counts.
+    A row with a value that the model does not take, or a distance that is not
+    finite, is as far from every class as float32 allows. Its other numbers
+    follow from that, so nothing has to be corrected afterwards: at batch 1
+    every operation counts.
 
     Args:
         model: `OpenSetClassifier`.
@@ -78,16 +80,27 @@ def scored(
     """
     import tensorflow as tf
 
+    axes = list(range(1, images.shape.rank))
+    taken = model.inputs_taken
+    if taken.num_ids is not None:
+        # Some devices fail on another place in the table, for all rows.
+        is_id = (images >= 0) & (images < taken.num_ids)
+        images = tf.where(is_id, images, 0)
+        are_ids = tf.reduce_all(is_id, axis=axes)
+        is_allowed = are_ids if is_allowed is None else is_allowed & are_ids
     network_outputs = model.network(images)
     logits = network_outputs["logits"]
     distances = model.distances_of(logits, answering.direct)
     # Infinity and NaN show in a sum, in one pass. (So does a sum beyond 1e38;
-    # no network makes sense of such pixels.)
+    # no network makes sense of such numbers.)
     total = tf.reduce_sum(distances, axis=1)
-    if images.dtype.is_floating:
-        pixel_axes = list(range(1, images.shape.rank))
-        total = tf.reduce_sum(images, axis=pixel_axes) + total
+    if images.dtype.is_floating and not taken.are_pixels:
+        total = tf.reduce_sum(images, axis=axes) + total
     is_valid = tf.abs(total) <= LARGEST
+    if taken.are_pixels:
+        # (NaN is not between anything.)
+        are_pixels = (images >= 0) & (images <= BRIGHTEST)
+        is_valid &= tf.reduce_all(are_pixels, axis=axes)
     if is_allowed is not None:
         is_valid &= is_allowed
     distances = tf.where(is_valid[:, tf.newaxis], distances, LARGEST)
@@ -234,10 +247,14 @@ def signatures(
     def classify(inputs):
         inputs = _checked(inputs, ())
         if takes_encoded_images(shape):
-            rows = decoded(inputs, _file_of)
+            wanted, (rows, is_good) = IMAGE_FEATURE, decoded(inputs, _file_of)
         else:
-            rows = _vectors_of(inputs, shape, spec.dtype)
-        return _classification(ask(*rows), model.class_names)
+            wanted = VECTOR_FEATURE
+            rows, is_good = _vectors_of(inputs, shape, spec.dtype)
+        said = _require_feature(inputs, wanted, is_good)
+        with tf.control_dependencies([said]):
+            answers = ask(rows, is_good)
+        return _classification(answers, model.class_names)
 
     offered: dict[str, tuple[Callable[..., Any], list[Any]]] = {
         "serving_default": (serving_default, [spec])
@@ -294,7 +311,14 @@ def _vectors_of(examples, shape, dtype):
             parsed = tf.io.parse_single_example(
                 example, {VECTOR_FEATURE: feature}
             )
-            return tf.cast(parsed[VECTOR_FEATURE], dtype)
+            numbers = tf.cast(parsed[VECTOR_FEATURE], dtype)
+            if dtype.is_floating:
+                return numbers
+            # (Others would become numbers that fit.)
+            same = tf.cast(numbers, kind) == parsed[VECTOR_FEATURE]
+            fits = tf.debugging.Assert(tf.reduce_all(same), [example])
+            with tf.control_dependencies([fits]):
+                return tf.identity(numbers)
 
         return map_rows(parse, examples, shape, dtype)
 
@@ -304,6 +328,30 @@ def _vectors_of(examples, shape, dtype):
     numbers, are_numbers = parsed_as(tf.float32)
     # A row that is of one kind is 0 in the other.
     return numbers + integers, are_numbers | are_integers
+
+
+def _require_feature(examples, name, is_good):
+    """InvalidArgumentError with the name of a feature that no Example has.
+
+    Where one has it, others that lack it are rows that are not valid.
+    """
+    import tensorflow as tf
+
+    def lacks(example):
+        feature = {name: tf.io.VarLenFeature(tf.string)}
+        parsed = tf.io.parse_single_example(example, feature)
+        return tf.cast(tf.size(parsed[name].values) == 0, tf.int32)
+
+    def check():
+        # (Parsed as another kind, a feature that is there is an error.)
+        does_lack, _ = map_rows(lacks, examples, (), tf.int32)
+        message = (
+            f'No tf.Example of the request has the feature "{name}", which '
+            "this model reads."
+        )
+        return tf.debugging.Assert(tf.reduce_any(does_lack == 0), [message])
+
+    return tf.cond(tf.reduce_any(is_good), tf.no_op, check)
 
 
 def _checked(values, shape):

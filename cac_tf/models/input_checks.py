@@ -11,8 +11,8 @@ import keras
 import numpy as np
 
 from cac_tf.cores import map_ahead
+from cac_tf.models.raw_inputs import rows_not_finite
 
-_IMAGES_PER_CHUNK = 1024
 # Of a batch whose size nobody has chosen: 128 images of 32 x 32 pixels.
 _NUMBERS_PER_BATCH = 2**19
 _FEWEST_ROWS, _MOST_ROWS = 32, 4096
@@ -22,18 +22,12 @@ _INFINITE = -1
 
 def check_finite(values, what, where=""):
     """Raises ValueError if a row of `values` has a NaN or an infinity."""
-    values = np.asarray(values)
-    if values.dtype.kind not in "fV":
-        return
-    for start in range(0, len(values), _IMAGES_PER_CHUNK):
-        chunk = values[start : start + _IMAGES_PER_CHUNK].astype("float32")
-        is_finite = np.isfinite(chunk.reshape(len(chunk), -1)).all(axis=1)
-        if not is_finite.all():
-            rows = (start + np.flatnonzero(~is_finite))[:10].tolist()
-            raise ValueError(
-                f"{what} must be finite, but {where}position "
-                f"{', '.join(map(str, rows))} holds NaN or infinity."
-            )
+    rows = rows_not_finite(values)
+    if rows.size:
+        raise ValueError(
+            f"{what} must be finite, but {where}position "
+            f"{', '.join(map(str, rows[:10]))} holds NaN or infinity."
+        )
 
 
 class _ListOfBatches(keras.utils.PyDataset):

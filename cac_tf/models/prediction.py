@@ -11,7 +11,7 @@ from cac_tf.labels import UNKNOWN
 from cac_tf.labels import UNKNOWN_NAME
 from cac_tf.models import input_checks
 from cac_tf.models.computed_outputs import ComputedOutputs
-from cac_tf.models.inputs import RawInputs
+from cac_tf.models.raw_inputs import RawInputs
 
 # What must be finite wherever it is requested, and its name in messages.
 _CHECKED = {

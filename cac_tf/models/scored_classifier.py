@@ -29,8 +29,8 @@ from cac_tf.models import making
 from cac_tf.models import prediction
 from cac_tf.models.backbone_checks import check_class_names
 from cac_tf.models.copying import fingerprint
-from cac_tf.models.inputs import InputKind
 from cac_tf.models.network import Network
+from cac_tf.models.raw_inputs import InputKind
 from cac_tf.scores import Score
 from cac_tf.scores.score import OF_CENTERS
 from cac_tf.scores.score import Context

@@ -14,7 +14,6 @@ import pytest
 
 import cac_tf
 from cac_tf.batch import Classifier
-from cac_tf.batch.classifier import Answer
 from cac_tf.data.image_file import read_image
 from tests import image_files
 from tests.conftest import ROOT
@@ -229,30 +228,115 @@ def test_what_is_no_model(places, tmp_path):
 
 @pytest.mark.parametrize("form", ["file", "saved_model"])
 def test_arrays(places, trained_pictures, form):
-    """As whole numbers and as floats; a row that is not finite is an error."""
+    """As whole numbers and as floats."""
     model, pictures = trained_pictures
     expected = model.predict_open_set(pictures)
     classifier = Classifier.load(str(places[form]))
     for images in (pictures, pictures.astype("float64")):
         found = classifier.classify(classifier.rows(images, "x"))
         assert [one.class_id for one in found] == expected.class_id.tolist()
-    broken = pictures[:3].astype("float32")
-    broken[1, 0, 0, 0] = np.nan
-    found = classifier.classify(broken)
-    assert found[1] == Answer(
-        error="a value, or a distance from a class, is not finite"
-    )
-    assert [one.class_id for one in found[::2]] == expected.class_id[
-        [0, 2]
-    ].tolist()
     for images, message in (
         (pictures[:, :5], r"x holds rows of shape \(5, 10, 3\); the model ta"),
         (pictures[0], r"x holds rows of shape \(10, 3\); the model takes"),
-        (pictures.astype("complex64"), "x holds complex64; the model takes fl"),
-        (pictures.astype("U3"), "x holds <U3; the model takes float32"),
+        (pictures.astype("complex64"), "array of numbers; got the type comple"),
+        (pictures.astype("U3"), "x must be an array of numbers; got the type"),
     ):
         with pytest.raises(ValueError, match=message):
             classifier.rows(images, "x")
+
+
+@pytest.mark.parametrize("form", ["file", "saved_model"])
+@pytest.mark.parametrize(
+    ("value", "dtype", "held"),
+    [
+        *((np.nan, "float32", "NaN or infinity"), (1e300, "float64", "NaN or")),
+        *((-1, "int16", "-1"), (257 * 200, "uint16", "51400")),
+        *((255.5, "float32", "255.5"), (-128, "int8", "-128")),
+    ],
+)
+def test_a_row_is_refused_where_python_refuses_it(
+    places, trained_pictures, form, value, dtype, held
+):
+    """By its own error, in the same words; the others do not notice."""
+    model, pictures = trained_pictures
+    images = (pictures[:4] // 2).astype(dtype)
+    classifier = Classifier.load(str(places[form]))
+    expected = classifier.classify(images)
+    assert not any(one.error for one in expected)
+    images[2, 3, 1, 0] = value
+    rule = "finite" if held.startswith("NaN") else "pixels in 0...255"
+    with pytest.raises(ValueError, match=f"must be {rule}, but position 2 ho"):
+        model.predict_open_set(images)
+    found = classifier.classify(classifier.rows(images, "x"))
+    bad = found.pop(2)
+    assert bad.error.startswith(f"it holds {held}")
+    assert bad.error.endswith(f"; inputs must be {rule}")
+    for one, wanted in zip(found, [*expected[:2], expected[3]], strict=True):
+        assert one.label == wanted.label
+        assert one.unknown_score == pytest.approx(wanted.unknown_score, 1e-4)
+
+
+@pytest.mark.parametrize("form", ["file", "saved_model"])
+def test_pixels_in_0_to_1_are_warned_about(places, trained_pictures, form):
+    classifier = Classifier.load(str(places[form]))
+    with pytest.warns(UserWarning, match="Multiply them by 255"):
+        classifier.classify(trained_pictures[1][:2] / 255)
+
+
+@pytest.fixture(scope="module")
+def ids(tmp_path_factory):
+    """Products on five ids below 50, as files: plain, and behind a layer.
+
+    Of the second, nobody knows which ids its table has.
+    """
+    folder = tmp_path_factory.mktemp("ids")
+    x = np.random.default_rng(0).integers(0, 50, (60, 5))
+    for name, first in (("plain", []), ("hidden", [keras.layers.Identity()])):
+        network = keras.Sequential(
+            [
+                *(keras.Input([5], dtype="int32"), *first),
+                keras.layers.Embedding(50, 8),
+                *(keras.layers.Flatten(), keras.layers.Dense(3)),
+            ]
+        )
+        model = cac_tf.OpenSetClassifier(network, list("abc"), threshold=1e6)
+        model.save(folder / f"{name}.keras")
+        model.export(str(folder / name))
+    return folder, x
+
+
+@pytest.mark.parametrize("form", ["plain.keras", "plain"])
+def test_ids_that_are_in_no_table(ids, form):
+    """Not those that they become in 32 bits."""
+    folder, x = ids
+    classifier = Classifier.load(str(folder / form))
+    expected = [one.label for one in classifier.classify(x)]
+    assert set(expected) <= set("abc")
+    for place, value in ((3, 50), (7, -1), (11, x[11, 0] + 2**32)):
+        x = x.copy()
+        x[place, 0] = value
+        expected[place] = ""
+        found = classifier.classify(classifier.rows(x, "x"))
+        assert [one.label for one in found] == expected
+        assert found[place].error == (
+            f"it holds {value}; inputs must be whole numbers of 0 to 49 (int32)"
+        )
+        with pytest.raises(ValueError, match=r"whole numbers of 0 to 49 \(int"):
+            cac_tf.load_model(folder / "plain.keras").predict_open_set(x)
+
+
+@pytest.mark.parametrize("form", ["hidden.keras", "hidden"])
+def test_rows_that_the_network_cannot_compute(ids, form):
+    """Found among the others, which are answered."""
+    folder, x = ids
+    classifier = Classifier.load(str(folder / form))
+    expected = [one.label for one in classifier.classify(x)]
+    x = x.copy()
+    for place in (3, 4, 59):
+        x[place, 2], expected[place] = 50, ""
+    found = classifier.classify(x)
+    assert [one.label for one in found] == expected
+    assert {one.error[:19] for one in found} == {"", "the network fails: "}
 
 
 def test_grey_images_may_lack_their_channel(tmp_path):
