@@ -24,6 +24,7 @@ from cac_tf.export.saved_model import save_into
 from cac_tf.export.signatures import IMAGE_FEATURE
 from cac_tf.export.signatures import VECTOR_FEATURE
 from cac_tf.models.open_set_classifier import OpenSetClassifier
+from cac_tf.plain_text import for_markdown
 
 _README = os.path.join(os.path.dirname(__file__), "model_folder.md")
 # Where the server's image expects models.
@@ -289,19 +290,6 @@ def readme_template() -> string.Template:
         return string.Template(file.read())
 
 
-def _plain(name):
-    """A class name as Markdown that shows it as it is.
-
-    Example:
-
-    >>> print(_plain("traffic_light"), _plain("<b>*"))
-    traffic_light \\<b\\>\\*
-    """
-    # Underscores inside a word mean nothing in Markdown.
-    special = r"[\\`*\[\]<>&|~$]|(?<![^\W_])_|_(?![^\W_])"
-    return re.sub(special, r"\\\g<0>", name)
-
-
 def _rule(model):
     """When the model rejects an input, in a sentence."""
     threshold = model.threshold
@@ -314,7 +302,7 @@ def _rule(model):
     if np.ndim(threshold):
         own = zip(model.class_names, threshold, strict=True)
         of_classes = ", ".join(
-            f"{_plain(name)} {value:.6g}" for name, value in own
+            f"{for_markdown(name)} {value:.6g}" for name, value in own
         )
         limit = f"threshold of its predicted class: {of_classes}"
     else:
@@ -350,7 +338,7 @@ def _write_readme(
         name=name,
         version=version,
         rule=_rule(model),
-        classes=", ".join(map(_plain, model.class_names)),
+        classes=", ".join(map(for_markdown, model.class_names)),
         folder=f"{_MOUNTED_AT}/{name}",
         tensorflow=tf.__version__,
         server=f"{tf.__version__.rpartition('.')[0]}.0",

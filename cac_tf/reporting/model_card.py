@@ -6,6 +6,7 @@ from typing import Any
 
 from cac_tf import atomic_files
 from cac_tf.annotations import Path
+from cac_tf.plain_text import for_markdown
 from cac_tf.reporting.verdict import verdict
 
 _LOADING = """```python
@@ -49,7 +50,7 @@ def model_card(measures, config):
         ("How to load it", _LOADING),
         ("Licence", _LICENCE),
     ]
-    parts = [f"# Open-set classifier: {measures['dataset']}"]
+    parts = [f"# Open-set classifier: {_text(measures['dataset'])}"]
     parts += [f"## {title}\n\n{text}" for title, text in sections]
     return "\n\n".join(parts) + "\n"
 
@@ -137,5 +138,4 @@ def _limits(measures):
 
 
 def _text(value):
-    """A value as text that Markdown leaves as it is."""
-    return "".join(f"\\{c}" if c in "\\`*_{}[]<>#|" else c for c in str(value))
+    return for_markdown(str(value))

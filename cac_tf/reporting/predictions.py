@@ -13,6 +13,7 @@ from cac_tf import atomic_files
 from cac_tf.annotations import Path
 from cac_tf.decision import rule
 from cac_tf.labels import UNKNOWN_NAME
+from cac_tf.plain_text import for_spreadsheet
 
 if TYPE_CHECKING:
     from cac_tf.data.open_set_dataset import OpenSetDataset
@@ -69,14 +70,14 @@ def write_predictions(
             answer = dataset.class_names[evaluation.predicted_class_id[row]]
             writer.writerow(
                 (
-                    key,
-                    truth,
+                    for_spreadsheet(key),
+                    for_spreadsheet(truth),
                     bool(evaluation.is_known[row]),
-                    answer if accepted[row] else UNKNOWN_NAME,
+                    for_spreadsheet(answer) if accepted[row] else UNKNOWN_NAME,
                     not accepted[row],
                     evaluation.unknown_score[row],
                     thresholds[row],
-                    answer,
+                    for_spreadsheet(answer),
                 )
             )
 

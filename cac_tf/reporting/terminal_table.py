@@ -9,6 +9,8 @@ import rich.box
 import rich.console
 import rich.table
 
+from cac_tf.plain_text import for_terminal
+
 _PADDING = 2  # of each column
 
 
@@ -48,6 +50,7 @@ def print_table(
         "emoji": False,
     }
     console = rich.console.Console(**plain)
+    rows = [([*map(for_terminal, texts)], dim) for texts, dim in rows]
     columns = list(zip(*(texts for texts, _ in rows), strict=True))
     columns = columns or [()] * (len(names) + len(numbers))
     # Headers and names are broken between words.

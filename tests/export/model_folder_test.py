@@ -22,6 +22,7 @@ from tensorflow_serving.config import model_server_config_pb2
 import cac_tf
 from cac_tf.export import model_folder
 from cac_tf.export import write_model_folder
+from cac_tf.plain_text import for_markdown
 from tests.conftest import small_classifier
 
 SIGNATURES = (
@@ -163,7 +164,7 @@ def test_the_readme_says_how_to_start_and_to_ask(folder, trained_pictures):
 )
 def test_the_readme_shows_class_names_as_they_are(name):
     rendered = markdown_it.MarkdownIt("gfm-like", {"linkify": False}).render(
-        f"Version 1. Known classes: one, {model_folder._plain(name)}, two."
+        f"Version 1. Known classes: one, {for_markdown(name)}, two."
     )
     shown = re.fullmatch("<p>(.*)</p>\n", rendered).group(1)
     assert "<" not in shown

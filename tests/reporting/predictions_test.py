@@ -44,6 +44,17 @@ def test_each_test_image_has_a_row(rng, tmp_path):
         assert row["threshold"] == "0.5"
 
 
+def test_no_name_is_a_formula(rng, tmp_path):
+    evaluation, dataset = example(rng)
+    names = ("=1+1", *dataset.class_names[1:])
+    path = tmp_path / "predictions.csv"
+    write_predictions(
+        path, evaluation, dataclasses.replace(dataset, class_names=names)
+    )
+    found = {row["predicted_class"] for row in rows_of(path)}
+    assert found == {"'=1+1", *names[1:]}
+
+
 def test_thresholds_by_class_and_none(rng, tmp_path):
     evaluation, dataset = example(rng)
     path = tmp_path / "predictions.csv"

@@ -37,6 +37,11 @@ def test_every_number_is_whole_and_every_name_complete(width, monkeypatch):
         assert word in text or word[:10] in pieces
 
 
+def test_names_do_not_move_the_cursor(capsys):
+    print_table(["score"], ["AUROC"], [(["a\x1b[2J\u202eb", "1"], False)])
+    assert r"a\x1b[2J\u202eb" in capsys.readouterr().out
+
+
 def test_names_are_no_markup(capsys):
     print_table(["a [old]"], ["[/x]"], [(["[red]b :smile:", "1"], False)])
     shown = capsys.readouterr().out

@@ -101,6 +101,12 @@ def test_threshold_by_class():
     assert "(gamma, threshold from 0.5 to 2 by class)" in verdict(measures)[0]
 
 
+def test_a_model_card_shows_names_as_they_are():
+    data = {**CONFIG["data"], "class_names": ["<b>*", "a_b", "[x](y)"]}
+    card = model_card(MEASURES, {**CONFIG, "data": data})
+    assert r"Known classes: \<b\>\*, a_b, \[x\](y)" in card
+
+
 def test_a_model_card_says_what_is_needed():
     card = model_card(MEASURES, CONFIG)
     for part in (
@@ -108,10 +114,10 @@ def test_a_model_card_says_what_is_needed():
         "- Accepts 95 % [91-97] of 200 known test images and 25 % [21-29]",
         "| AUROC | 0.910 | 0.880 to 0.940 |",
         "| OSCR | 0.800 | - |",
-        r"- Known classes: cat, d\_o\*g",
+        r"- Known classes: cat, d_o\*g",
         "- Unknown classes in the test data: cow",
         "- Images: 1,000 train, 200 known test",
-        r"- Source: dataset folder, data\_dir /photos",
+        "- Source: dataset folder, data_dir /photos",
         "- epochs: 3",
         "- seed: 7",
         "- commit of cac_tf: 0123abc",
