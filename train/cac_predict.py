@@ -27,9 +27,13 @@ from absl import flags
 from cac_tf import batch
 from cac_tf import file_lock
 from cac_tf import lazy
+from cac_tf.plain_text import for_terminal
 from cac_tf.train import command_line
 from cac_tf.train import flag_kinds
 from cac_tf.train import quiet
+
+# Texts of an answer in which there may be names.
+_OF_DATA = ("label", "predicted_class", "error")
 
 
 def define_flags(values):
@@ -186,8 +190,12 @@ def main(values, inputs):
     if sum(work.counts) > 1 or values.output is not None:
         print(_summary(work.counts), file=sys.stderr)
     if work.first_error is not None:
-        print(f"cac-predict: not read: {work.first_error}", file=sys.stderr)
+        _complain(f"cac-predict: not read: {work.first_error}")
     return 1 if work.counts.failed or work.not_copied else 0
+
+
+def _complain(line):
+    print(for_terminal(line), file=sys.stderr)
 
 
 def _check_no_effect(values, names, why):
@@ -227,8 +235,7 @@ class _Work:
             batch.copy_by_answer(path, answer, self._copy_to)
         except OSError as error:
             self.not_copied += 1
-            why = error.strerror or error
-            print(f"{path} is not copied: {why}", file=sys.stderr)
+            _complain(f"{path} is not copied: {error.strerror or error}")
 
 
 def _write_parts(values, shard, blocks, classifier, work):
@@ -348,14 +355,22 @@ def _writer(output, blocks, classifier):
         return batch.rows_file(output)
     if [block.num_rows for block in blocks] == [1]:
         return contextlib.nullcontext(_in_words(classifier))
-    return contextlib.nullcontext(batch.csv_rows(sys.stdout))
+    write = batch.csv_rows(sys.stdout)
+    if not sys.stdout.isatty():
+        return contextlib.nullcontext(write)
+
+    def write_shown(key, answer):
+        texts = {n: for_terminal(getattr(answer, n)) for n in _OF_DATA}
+        write(for_terminal(key), answer._replace(**texts))
+
+    return contextlib.nullcontext(write_shown)
 
 
 def _in_words(classifier):
     def write(key, answer):
         if answer.error:
             return
-        print(f"{key}: {answer.label}")
+        print(for_terminal(f"{key}: {answer.label}"))
         sign = ">" if answer.is_unknown else "<="
         done = "rejected" if answer.is_unknown else "accepted"
         print(
@@ -365,7 +380,7 @@ def _in_words(classifier):
         nearest = ", ".join(
             f"{name} {share:.0%}" for name, share in classifier.nearest(answer)
         )
-        print(f"  nearest classes: {nearest}")
+        print(for_terminal(f"  nearest classes: {nearest}"))
 
     return write
 

@@ -19,6 +19,8 @@ from cac_tf import atomic_files
 from cac_tf import lazy
 from cac_tf.batch.classifier import Answer
 from cac_tf.batch.classifier import Classifier
+from cac_tf.batch.inputs import said_of
+from cac_tf.plain_text import for_spreadsheet
 
 arrow = lazy.module("pyarrow", extra="parquet")
 parquet = lazy.module("pyarrow.parquet", extra="parquet")
@@ -73,8 +75,9 @@ def answers_of(
             chunk = next(chunks)
         except StopIteration:
             return
-        except ValueError as error:
-            yield block.files[0], Answer(error=str(error))
+        # Readers of damaged files raise of any kind; other files come after.
+        except Exception as error:
+            yield block.files[0], Answer(error=said_of(error))
             return
         answers = answers_of_chunk(classifier, chunk, threshold)
         yield from zip(chunk.keys, answers, strict=True)
@@ -147,7 +150,7 @@ def open_rows(path: str) -> Iterator[Callable[[str, Answer], None]]:
 
 
 def csv_rows(file: TextIO) -> Callable[[str, Answer], None]:
-    """Writes the header of a CSV file.
+    """Writes the header of a CSV file, whose texts are `for_spreadsheet`.
 
     Args:
         file: open for text.
@@ -159,7 +162,10 @@ def csv_rows(file: TextIO) -> Callable[[str, Answer], None]:
     writer.writerow(COLUMNS)
 
     def write(key, answer):
-        writer.writerow((key, *answer[:-1]))
+        row = (key, *answer[:-1])
+        writer.writerow(
+            for_spreadsheet(one) if isinstance(one, str) else one for one in row
+        )
 
     return write
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import gzip
-import itertools
 import os
 import re
 import typing
@@ -33,8 +32,9 @@ arrow = lazy.module("pyarrow", extra="parquet")
 arrow_compute = lazy.module("pyarrow.compute", extra="parquet")
 parquet = lazy.module("pyarrow.parquet", extra="parquet")
 
-# Photos that are read at once.
-_FILES = 32
+# Photos that are read at once: so many, and of so many bytes if they are more
+# than one.
+_FILES, _BYTES = 32, 1 << 28
 # Rows of an array that are classified at once: as few as photos where a row is
 # large, more of small ones.
 _ROWS, _NUMBERS = 4096, 1 << 19
@@ -78,18 +78,44 @@ class Photos:
         Raises:
             ValueError: the rest of the block cannot be read.
         """
-        paths = iter(self.files)
-        while keys := list(itertools.islice(paths, _FILES)):
+        for group in in_groups(self.files, _size_of):
             values, errors = [], {}
-            for place, path in enumerate(keys):
+            for place, path in enumerate(group):
+                content = b""
                 try:
-                    values.append(_content_of_photo(path))
-                # A ValueError where the path holds a NUL.
-                except (OSError, ValueError) as error:
-                    values.append(b"")
-                    reason = getattr(error, "strerror", None)
-                    errors[place] = reason or str(error)
-            yield Chunk(keys, values, errors)
+                    content = _content_of_photo(path)
+                # (ValueError: also where the path holds a NUL.)
+                except Exception as error:
+                    errors[place] = said_of(error)
+                values.append(content)
+            yield Chunk(group, values, errors)
+
+
+def in_groups(items, size_of):
+    """Lists of items, in order, that are in memory at the same time.
+
+    Example:
+
+    >>> [len(group) for group in in_groups([1 << 27] * 3 + [1] * 33, int)]
+    [2, 32, 2]
+    """
+    group, size = [], 0
+    for item in items:
+        more = size_of(item)
+        if group and (len(group) == _FILES or size + more > _BYTES):
+            yield group
+            group, size = [], 0
+        group.append(item)
+        size += more
+    if group:
+        yield group
+
+
+def _size_of(path):
+    try:
+        return os.stat(path).st_size
+    except (OSError, ValueError):  # It has an error, and no content.
+        return 0
 
 
 def _content_of_photo(path):
@@ -98,6 +124,16 @@ def _content_of_photo(path):
         if size > _LARGEST_FILE:
             raise ValueError(f"a file of {size:,} bytes is too large")
         return file.read()
+
+
+def said_of(error):
+    """Why something cannot be read, in a line."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    line = str(error).split("\n", 1)[0]
+    if isinstance(error, (OSError, ValueError)) and line:
+        return line
+    return f"{type(error).__name__}: {line}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,21 +200,23 @@ class TFRecords(_Table):
     def chunks(self, classifier: Classifier) -> Iterator[Chunk]:
         import tensorflow as tf
 
-        try:
-            count, problem = whole_records(self.path, self._is_gzip)
-        except OSError as error:
-            raise ValueError(error.strerror) from error
+        count, problem = whole_records(self.path, self._is_gzip)
         records = tf.data.TFRecordDataset(
             self.path, "GZIP" if self._is_gzip else ""
         ).take(count)
         start, found = 0, []
-        try:
+        if classifier.takes_files:
+            batches = in_groups(records.as_numpy_iterator(), len)
+        else:
             # One at a time, the calls would take longer than the work.
-            for batch in records.batch(_inputs_at_once(classifier)):
+            batches = records.batch(_rows_at_once(classifier.input_shape))
+            batches = batches.as_numpy_iterator()
+        try:
+            for batch in batches:
                 keys = _keys(self.path, start, len(batch))
                 yield (
                     self._chunk_of_numbers(batch, keys, classifier)
-                    or self._chunk(batch.numpy().tolist(), keys, classifier)
+                    or self._chunk(list(batch), keys, classifier)
                 )
                 start += len(batch)
         except tf.errors.OpError as error:
@@ -188,7 +226,7 @@ class TFRecords(_Table):
             if found:
                 keys = _keys(self.path, start, len(found))
                 yield self._chunk(found, keys, classifier)
-            raise ValueError(_first_line(error.message)) from error
+            problem = error.message
         if problem:
             raise ValueError(problem)
 
@@ -206,8 +244,8 @@ class TFRecords(_Table):
                     # Its last bytes say how many they were.
                     file.seek(-4, os.SEEK_END)
                     size = int.from_bytes(file.read(4), "little")
-            content = gzip.open if self._is_gzip else open
-            with content(self.path, "rb") as file:
+            open_ = gzip.open if self._is_gzip else open
+            with open_(self.path, "rb") as file:
                 for count in range(_RECORDS_LOOKED_AT):
                     if len(length := file.read(8)) < 8:
                         return count
@@ -317,24 +355,21 @@ class ParquetRows(_Table):
     def chunks(self, classifier: Classifier) -> Iterator[Chunk]:
         image = self.image or _IMAGE_COLUMN
         columns = [image] if self.key is None else [image, self.key]
-        size = _inputs_at_once(classifier)
-        try:
-            with (
-                opened(self.path) as content,
-                parquet.ParquetFile(content, buffer_size=_COLUMN_BYTES) as file,
-            ):
-                names = file.schema_arrow.names
-                for name in columns:
-                    if name not in names:
-                        raise ValueError(
-                            f"no column {name}; it has {', '.join(names)}"
-                        )
-                start = 0
-                for batch in file.iter_batches(size, columns=columns):
-                    yield self._chunk(batch, start, image, classifier)
-                    start += batch.num_rows
-        except OSError as error:
-            raise ValueError(_first_line(str(error))) from error
+        with parquet.ParquetFile(self.path, buffer_size=_COLUMN_BYTES) as file:
+            names = file.schema_arrow.names
+            for name in columns:
+                if name not in names:
+                    raise ValueError(
+                        f"no column {name}; it has {', '.join(names)}"
+                    )
+            size = _rows_at_once(classifier.input_shape)
+            if classifier.takes_files:
+                # As large as they are on average.
+                size = min(_FILES, max(_BYTES // _bytes_of_row(file), 1))
+            start = 0
+            for batch in file.iter_batches(size, columns=columns):
+                yield self._chunk(batch, start, image, classifier)
+                start += batch.num_rows
 
     def _chunk(self, batch, start, image, classifier):
         keys = _keys(self.path, start, batch.num_rows)
@@ -362,6 +397,13 @@ class ParquetRows(_Table):
         if classifier.takes_files:
             return Chunk(keys, values, errors)
         return chunk_of_rows(keys, values, classifier, errors)
+
+
+def _bytes_of_row(file):
+    meta = file.metadata
+    groups = map(meta.row_group, range(meta.num_row_groups))
+    size = sum(group.total_byte_size for group in groups)
+    return size // max(meta.num_rows, 1) + 1
 
 
 def _equal_lists(column):
@@ -397,11 +439,10 @@ def chunk_of_rows(keys, values, classifier, errors):
         # All at once; if that fails, one by one, to find out which.
         with contextlib.suppress(TypeError, ValueError):
             rows = np.reshape(np.asarray(values), (len(values), *shape))
-            rows = classifier.rows(rows, "it").astype(classifier.input_dtype)
-            return Chunk(keys, rows, {})
+            return Chunk(keys, classifier.rows(rows, "it"), {})
     if shape is None:
         shape = tuple(size or 1 for size in classifier.input_shape)
-    rows = np.zeros((len(values), *shape), classifier.input_dtype)
+    rows = [np.zeros(shape, "uint8")] * len(values)
     for place, value in enumerate(values):
         if place in errors:
             continue
@@ -415,7 +456,7 @@ def chunk_of_rows(keys, values, classifier, errors):
             rows[place] = row
         except (TypeError, ValueError) as error:
             errors[place] = str(error)
-    return Chunk(keys, rows, errors)
+    return Chunk(keys, np.stack(rows), errors)
 
 
 def _as_row(value, classifier):
@@ -475,7 +516,8 @@ def blocks_of(
 
     for path in paths:
         match = _TABLES.search(path)
-        if match is None or os.path.isdir(path):
+        # A folder or a pipe is no table, whatever it is called.
+        if match is None or (os.path.exists(path) and not os.path.isfile(path)):
             photos.append(path)
             if len(photos) == block_size:
                 end_of_photos()
@@ -493,12 +535,6 @@ def blocks_of(
     return blocks
 
 
-def _inputs_at_once(classifier):
-    if classifier.takes_files:
-        return _FILES
-    return _rows_at_once(classifier.input_shape)
-
-
 def _rows_at_once(shape):
     numbers = int(np.prod([size or 1 for size in shape]))
     return min(max(_NUMBERS // max(numbers, 1), 1), _ROWS)
@@ -506,7 +542,3 @@ def _rows_at_once(shape):
 
 def _keys(path, start, count):
     return [f"{path}#{row}" for row in range(start, start + count)]
-
-
-def _first_line(text):
-    return text.split("\n", 1)[0]

@@ -22,7 +22,7 @@ from cac_tf.batch import answers
 from cac_tf.batch.classifier import Answer
 
 MANIFEST = "manifest.json"
-FORMAT = 1
+FORMAT = 2
 
 
 class Parts:
@@ -163,15 +163,20 @@ def writing(path: str) -> Iterator[Callable[[str, Answer], None]]:
 
 
 def _digest(blocks):
-    """SHA-256 of the paths and sizes of all inputs, block by block."""
+    """SHA-256 of what tells one list of inputs from another.
+
+    Of each file the path as it was given, which is a part of its answers' keys,
+    and where that leads, its size, and when it was changed.
+    """
     digest = hashlib.sha256()
     for block in blocks:
         # Of an array its name, which is no part of the file's path.
-        line = [getattr(block, "name", "")]
+        line: list[Any] = [getattr(block, "name", "")]
         for path in block.files:
-            try:
-                line.append([path, os.path.getsize(path)])
-            except (OSError, ValueError):  # ValueError: a NUL in the path.
-                line.append([path, None])
+            line.append([path, os.path.abspath(path)])
+            # ValueError: a NUL in the path.
+            with contextlib.suppress(OSError, ValueError):
+                status = os.stat(path)
+                line.append([status.st_size, status.st_mtime_ns])
         digest.update(json.dumps(line).encode())
     return digest.hexdigest()

@@ -132,6 +132,21 @@ def test_rows_as_csv(tmp_path):
     assert three["error"] == "no image" and three["class_id"] == ""
 
 
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", "'a'", "\t=1", "a"])
+def test_no_text_in_csv_is_a_formula(tmp_path, text):
+    """By a rule that can be undone; numbers are what they are."""
+    path = tmp_path / "x.csv"
+    answer = KNOWN._replace(label=text, predicted_class=text, class_id=-1)
+    with batch.rows_file(str(path)) as write:
+        write(text, answer)
+    with open(path, newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert row["class_id"] == "-1"
+    for name in ("key", "label", "predicted_class"):
+        assert row[name][0] not in "=+-@\t"
+        assert row[name].removeprefix("'") == text
+
+
 def test_rows_as_json(tmp_path):
     written(tmp_path / "x.jsonl")
     text = (tmp_path / "x.jsonl").read_text("utf-8")

@@ -14,6 +14,7 @@ from pyarrow import parquet
 import cac_tf
 from cac_tf import batch
 from cac_tf.batch import inputs as inputs_module
+from cac_tf.batch.classifier import Answer
 from cac_tf.batch.inputs import TFRecords
 from tests.batch.classifier_test import png
 from tests.conftest import small_classifier
@@ -296,6 +297,73 @@ def test_records_that_end_too_soon(images, tmp_path):
     assert "It is a pipe" in found.error
     keys, (found,) = answers(classifier, tmp_path / "none.tfrecord")
     assert "No such file" in found.error
+
+
+def test_a_record_that_claims_more_than_there_is(images, tmp_path):
+    """With a right checksum of its length, which TensorFlow would believe."""
+    classifier, _, files, expected = images
+    path = tmp_path / "a.tfrecord"
+    write_records(path, [example(image=files[0])])
+    claims = bytes.fromhex("0000000000010000 68e06f63") + b"abc"
+    path.write_bytes(path.read_bytes() + claims)
+    keys, (first, found) = answers(classifier, path)
+    assert_same([first], expected[:1])
+    assert keys == [f"{path}#0", str(path)]
+    assert "1,099,511,627,776 bytes" in found.error
+
+
+def test_a_reader_that_fails_in_any_way(images, tmp_path, monkeypatch):
+    classifier, _, files, expected = images
+    (tmp_path / "a.parquet").write_bytes(b"")
+    (tmp_path / "b.png").write_bytes(files[0])
+
+    def fail(*arguments, **named):
+        raise NotImplementedError("Unsupported kind\nof column")
+
+    monkeypatch.setattr(inputs_module.parquet, "ParquetFile", fail)
+    paths = [str(tmp_path / name) for name in ("a.parquet", "b.png")]
+    (_, table), (_, photo) = [
+        pair
+        for block in batch.blocks_of(paths)
+        for pair in batch.answers_of(classifier, block)
+    ]
+    assert table == Answer(error="NotImplementedError: Unsupported kind")
+    assert_same([photo], expected[:1])
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.npz", "a.tfrecord", "a.parquet"])
+def test_a_pipe_is_no_file(images, tmp_path, name):
+    """Nobody writes to it, and nobody waits for that."""
+    os.mkfifo(tmp_path / name)
+    keys, (found,) = answers(images[0], tmp_path / name)
+    assert keys == [str(tmp_path / name)]
+    assert found.error == "It is a pipe, not a file"
+
+
+@pytest.mark.parametrize("kind", ["files", "records", "table"])
+def test_few_bytes_are_in_memory_at_once(images, tmp_path, monkeypatch, kind):
+    classifier, _, files, expected = images
+    monkeypatch.setattr(inputs_module, "_BYTES", 3 * max(map(len, files)))
+    path = tmp_path / {"records": "a.tfrecord"}.get(kind, "a.parquet")
+    if kind == "files":
+        paths = [tmp_path / f"{i:02}.png" for i in range(len(files))]
+        for path, file in zip(paths, files, strict=True):
+            path.write_bytes(file)
+        (block,) = batch.blocks_of(map(str, paths))
+    else:
+        if kind == "records":
+            write_records(path, [example(image=file) for file in files])
+        else:
+            # (Compressed, equal files would be one.)
+            parquet.write_table(pa.table({"image": files}), path)
+        (block,) = batch.blocks_of([str(path)])
+    sizes = [len(one.keys) for one in block.chunks(classifier)]
+    assert sum(sizes) == 70 and max(sizes) < 32
+    if kind != "table":
+        assert max(sizes) in (2, 3)
+    assert_same(
+        [one for _, one in batch.answers_of(classifier, block)], expected
+    )
 
 
 def test_a_table_of_images(images, tmp_path):

@@ -12,6 +12,7 @@ from cac_tf import batch
 from cac_tf import file_lock
 from cac_tf.batch.classifier import Answer
 from cac_tf.batch.parts import Parts
+from cac_tf.batch.parts import _digest
 from cac_tf.batch.parts import writing
 
 ANSWER = Answer("cat", 0, False, 0.25, 1.5, "cat")
@@ -140,17 +141,29 @@ def test_a_folder_with_other_files_is_refused(tmp_path):
 def test_inputs_are_known_by_their_blocks(tmp_path):
     """The same files in other blocks, or another array, are other inputs."""
     files = [f"{tmp_path}/{i}" for i in range(4)]
-    digests = set()
-    for paths, size in (
+    made = [
         (files, 2),
         (files[::-1], 2),
         ([*files[:3], "d", "e"], 3),
         (["a.npz:x", "b.npz"], 2),
         (["a.npz:y", "b.npz"], 2),
-    ):
-        made = batch.blocks_of(paths, size)
-        folder = tmp_path / f"out{len(digests)}"
-        Parts(folder, made, "csv", SETTINGS)
-        with open(folder / "manifest.json") as file:
-            digests.add(json.load(file)["inputs"])
+    ]
+    digests = {_digest(batch.blocks_of(*one)) for one in made}
     assert len(digests) == 5
+
+
+def test_inputs_are_known_by_what_their_names_lead_to(tmp_path, monkeypatch):
+    """Not by names and sizes alone."""
+    digests = set()
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        for content in ("one", "two"):
+            with open("0.png", "w") as file:
+                file.write(content)
+            # A clock of a file system may be coarse.
+            os.utime("0.png", ns=(0, 10**9 * len(digests)))
+            digests.add(_digest(batch.blocks_of(["0.png"])))
+        assert _digest(batch.blocks_of(["0.png"])) in digests
+        digests.add(_digest(batch.blocks_of([os.path.abspath("0.png")])))
+    assert len(digests) == 6
