@@ -19,6 +19,7 @@ from cac_tf.demo.drawing import image_of_drawing
 from cac_tf.demo.drawing import ink_of_strokes
 from cac_tf.demo.drawing import takes_drawings
 from cac_tf.demo.inspection import evenly_spread
+from cac_tf.demo.own_origin import OwnOrigin
 from cac_tf.demo.photo import check_takes_photos
 from cac_tf.demo.photo import image_of_photo
 from cac_tf.demo.score_scale import ScoreScale
@@ -27,8 +28,11 @@ if TYPE_CHECKING:
     from cac_tf.demo.inspection import Inspector
 
 gradio = lazy.module("gradio", extra="demo")
+middleware = lazy.module("starlette.middleware", extra="demo")
 
 _NUM_EXAMPLES = 10
+# Of an upload, in bytes.
+_LARGEST_FILE = 1 << 26
 # Smaller images are shown larger, with visible pixels.
 _SMALLEST_SHOWN = 128
 _STEPS = 1000
@@ -98,6 +102,8 @@ def serve(page: Any, host: str, port: int, in_background: bool = False) -> str:
         prevent_thread_lock=True,
         ssr_mode=False,
         footer_links=[],
+        max_file_size=_LARGEST_FILE,
+        app_kwargs={"middleware": [middleware.Middleware(OwnOrigin, host)]},
         theme=theme,
         css=file_text("page.css"),
     )
@@ -144,6 +150,8 @@ def _inputs(inspector, shape):
             sources=["upload", "clipboard"],
             elem_id="photo",
         )
+    # Gradio would open the file, and say nothing of one that it does not.
+    photo.preprocess = lambda file: None if file is None else file.path
     sources.append(
         _Source(photo.input, [photo], lambda path: _image_of_file(path, shape))
     )

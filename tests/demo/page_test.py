@@ -2,17 +2,23 @@
 """What the page answers, without a browser."""
 
 import re
+import socket
+import urllib.error
+import urllib.request
 
 import numpy as np
 import PIL.Image
 import pytest
 
 import cac_tf
+from cac_tf.demo import page as page_module
 from cac_tf.demo.drawing import image_of_drawing
 from cac_tf.demo.drawing import ink_of_strokes
 from cac_tf.demo.inspection import Inspector
 from cac_tf.demo.page import build_page
+from cac_tf.demo.page import serve
 from tests.conftest import small_classifier
+from tests.serving import references
 
 gradio = pytest.importorskip("gradio", reason="needs the extra demo")
 
@@ -130,6 +136,48 @@ def test_photos(page, inspector, digits, tmp_path):
     (tmp_path / "b.png").write_text("<no image>")
     seen, text, *_ = answer(threshold, str(tmp_path / "b.png"))
     assert seen is None and "no JPEG, PNG, WebP or BMP image" in text
+    # What Gradio itself would open, and refuse without a word.
+    (tmp_path / "c.png").write_bytes(references.png_header(60_000, 60_000))
+    (photo,) = (b for b in page.blocks.values() if b.elem_id == "photo")
+    path = photo.preprocess(photo.data_model(path=str(tmp_path / "c.png")))
+    seen, text, *_ = answer(threshold, path)
+    assert seen is None and "an image of more than" in text
+
+
+def status_of(address, headers, data=None):
+    request = urllib.request.Request(address, data, headers)
+    try:
+        with urllib.request.urlopen(request) as response:
+            return response.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_only_the_page_itself_is_answered(page, monkeypatch):
+    """Not pages of other sites, also where they lead their name to this one."""
+    monkeypatch.setattr(page_module, "_LARGEST_FILE", 1000)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = serve(page, "127.0.0.1", port, in_background=True)
+    try:
+        for name in (f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}"):
+            own = {"Host": name, "Origin": f"http://{name}"}
+            assert status_of(address, {"Host": name}) == 200
+            assert status_of(address, own) == 200
+            foreign = {**own, "Origin": "http://evil.example"}
+            assert status_of(address, foreign) == 403
+        assert status_of(address, {"Host": f"evil.example:{port}"}) == 403
+        for size, status in ((900, 200), (2000, 413)):
+            body = (
+                b'--b\r\nContent-Disposition: form-data; name="files"; '
+                b'filename="a.png"\r\n\r\n%s\r\n--b--\r\n' % bytes(size)
+            )
+            kind = {"Content-Type": "multipart/form-data; boundary=b"}
+            found = status_of(f"{address}gradio_api/upload", kind, body)
+            assert found == status
+    finally:
+        page.close()
 
 
 def test_without_data_there_are_no_examples(trained_digits, strokes):
