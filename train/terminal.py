@@ -67,8 +67,9 @@ def _print_measures(measures):
         "threshold",
         "true_positive_rate",
         "false_positive_rate",
+        "macro_f1",
     ):
-        value = measures[name]
+        value = measures.get(name)
         if isinstance(value, list):
             shown = ", ".join(f"{one:.4g}" for one in value) + " (by class)"
         else:

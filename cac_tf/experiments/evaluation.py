@@ -18,6 +18,8 @@ import numpy as np
 from cac_tf import metrics
 from cac_tf import scores as score_rules
 from cac_tf.decision import rule
+from cac_tf.labels import UNKNOWN
+from cac_tf.labels import UNKNOWN_NAME
 
 if TYPE_CHECKING:
     from cac_tf.data.open_set_dataset import OpenSetDataset
@@ -170,6 +172,7 @@ def evaluate(
         **evaluation.metrics,
         **own,
         **({} if _has_own_centers(model) else {"bhattacharyya": None}),
+        **_decisions(evaluation, dataset.class_names),
         "intervals": _intervals(evaluation),
         "auroc_differences": _auroc_differences(model, by_score),
         "scores": _comparable(measured),
@@ -429,6 +432,31 @@ def _auroc_differences(model, by_score):
         ]
         for name, other in by_score.items()
         if other is not own
+    }
+
+
+def _decisions(evaluation, class_names):
+    """Measures of the decisions over the known classes and "unknown"."""
+    accepted = evaluation.is_accepted
+    if accepted is None:
+        return {"macro_f1": None, "by_class": None, "confusion": None}
+    decided = np.where(accepted, evaluation.predicted_class_id, UNKNOWN)
+    asked = (evaluation.labels, decided, len(class_names))
+    found = metrics.by_class(*asked)
+    return {
+        "macro_f1": metrics.macro_f1(*asked),
+        "by_class": {
+            name: dict(
+                zip(found._fields, (one.item() for one in row), strict=True)
+            )
+            for name, row in zip(
+                (*class_names, UNKNOWN_NAME),
+                zip(*found, strict=True),
+                strict=True,
+            )
+        },
+        # Rows: true classes, in the order above; columns: decisions.
+        "confusion": metrics.confusion_matrix(*asked).tolist(),
     }
 
 

@@ -25,6 +25,8 @@ MEANINGS = {
     "1 - sqrt(2 N / (2 N + U)) for N known and U unknown classes.",
     "known accepted": "Share of known images that the threshold accepts.",
     "unknown accepted": "Share of unknown images that the threshold accepts.",
+    "macro-F1": "Mean over the known classes and unknown of F1, the harmonic "
+    "mean of precision and recall of the decisions.",
 }
 
 
@@ -52,6 +54,7 @@ def rows_of(measures):
         ("openness", percent(measures["openness"])),
         ("known accepted", percent(measures["true_positive_rate"])),
         ("unknown accepted", percent(measures["false_positive_rate"])),
+        ("macro-F1", number(measures.get("macro_f1"))),
         *(
             (f"images: {name.replace('_', ' ')}", f"{count:,}")
             for name, count in counts.items()

@@ -28,6 +28,8 @@ from cac_tf.reporting.verdict import verdict
 
 _MOST_PICTURES = 24
 _PICTURE_SIZE = 72
+# So many other classes are named that a class was taken for.
+_MOST_TAKEN_FOR = 3
 
 
 def write_report(
@@ -67,7 +69,7 @@ def write_report(
         summary=html.escape(" ".join(verdict(measures))),
         classes=_classes(dataset),
         notes=_notes(dataset.notes),
-        numbers=_numbers(measures),
+        numbers=_numbers(measures) + _decisions(measures),
         thresholds=_thresholds(measures),
         scores=_scores(measures) + unknown_sets_section(measures),
         threshold=threshold_section(evaluation, pictures, model),
@@ -124,6 +126,37 @@ def _numbers(measures):
             "threshold.</p>"
         )
     return note + page.scrolled(table, "Numbers")
+
+
+def _decisions(measures):
+    """How each class was decided, and for which others it was taken."""
+    found = measures.get("by_class")
+    if not found:
+        return ""
+    names = [html.escape(name) for name in found]
+    rows = []
+    for name, own, counts in zip(
+        names, found.values(), measures["confusion"], strict=True
+    ):
+        others = sorted(
+            (
+                (count, other)
+                for count, other in zip(counts, names, strict=True)
+                if count and other != name
+            ),
+            key=lambda pair: -pair[0],
+        )
+        taken_for = ", ".join(f"{n} ({k})" for k, n in others[:_MOST_TAKEN_FOR])
+        shares = (own["precision"], own["recall"], own["f1"])
+        rows.append((name, own["support"], *map(number, shares), taken_for))
+    columns = ["class", "images", "precision", "recall", "F1", "taken for"]
+    table = page.scrolled(page.table(columns, rows), "Classes")
+    return (
+        f"<h2>Classes</h2>{table}<p>Of the decisions at the model's own "
+        "threshold. Precision: of the images decided for a class, those that "
+        "are of it. Recall: of the images of a class, those decided for "
+        "it.</p>"
+    )
 
 
 def _scores(measures):

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 import dataclasses
+import json
 
 import numpy as np
 import pytest
+import sklearn.metrics
 
 from cac_tf import metrics
 from cac_tf.data import Examples
@@ -70,6 +72,25 @@ def test_measures_are_those_of_the_scores(trained_blobs, rng):
     kept = unknown.unknown_score <= model.threshold
     assert measures["false_positive_rate"] == pytest.approx(kept.mean())
     assert measures["counts"]["unknown_test"] == 80
+    decided = np.r_[
+        model.decide(known).class_id, model.decide(unknown).class_id
+    ]
+    labels = np.r_[dataset.known_test.labels, np.full(80, -1)]
+    report = sklearn.metrics.classification_report(
+        labels, decided, labels=[0, 1, 2, -1], output_dict=True
+    )
+    assert measures["macro_f1"] == report["macro avg"]["f1-score"]
+    assert list(measures["by_class"]) == [*model.class_names, "unknown"]
+    by_class = dict(zip(report, measures["by_class"].values(), strict=False))
+    for name, own in by_class.items():
+        assert list(own.values()) == list(report[name].values())
+    assert (
+        measures["confusion"]
+        == sklearn.metrics.confusion_matrix(
+            labels, decided, labels=[0, 1, 2, -1]
+        ).tolist()
+    )
+    json.dumps(measures)
     assert measures["openness"] == metrics.openness(3, 1)
     assert evaluation.is_known.sum() == 240
 
