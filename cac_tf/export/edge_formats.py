@@ -269,7 +269,8 @@ def _select(context, node, name, args):
 def _write(path, content):
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     with (
-        atomic_files.replacing(path) as temporary,
+        # What a killed attempt left is written again by the next one.
+        atomic_files.replacing_alone(path) as temporary,
         open(temporary, "wb") as file,
     ):
         file.write(content)

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The folder that TF Serving polls: one sub-folder per version."""
 
+import contextlib
 import json
 import numbers
 import os
 import re
 import string
-import tempfile
 from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
 
 from cac_tf import atomic_files
+from cac_tf import file_lock
 from cac_tf import lazy
 from cac_tf.annotations import Path
 from cac_tf.data.image_formats import NAMES
@@ -51,7 +52,8 @@ def write_model_folder(
 
     A version is written under a temporary name and renamed, so a polling
     server never sees half a model (it looks only at folders whose name is a
-    number). An existing version is never overwritten.
+    number). An existing version is never overwritten. One process at a time
+    exports into a folder; others wait, and what a killed one left is removed.
 
     Every signature takes a batch of rows and answers, for each row,
     `class_id` (-1: unknown), `label` ("unknown" when rejected), `is_unknown`,
@@ -147,8 +149,10 @@ def write_model_folder(
         model, version, allow_uncalibrated, max_image_pixels
     )
     shape = cast("tuple[int, ...]", taken.fixed_shape)
-    _make_writable(directory)
-    with atomic_files.new_folder(target) as temporary:
+    with (
+        _alone_in(directory),
+        atomic_files.new_folder(target) as temporary,
+    ):
         signatures = save_into(temporary, model, answering)
         warm_up.write_warm_up_requests(
             temporary,
@@ -229,15 +233,26 @@ def _check_whole(value, what):
         )
 
 
-def _make_writable(directory):
-    """Makes the folder; raises OSError with its name if it is not writable."""
+@contextlib.contextmanager
+def _alone_in(directory):
+    """A context in which only this process exports into a folder.
+
+    So whatever lies there half written was left by a process that was killed.
+
+    Raises:
+        OSError: with the folder's name, also where its disk is full.
+    """
+    lock_file = os.path.join(directory, ".cac_tf-export.lock")
     try:
         os.makedirs(directory, exist_ok=True)
-        with tempfile.TemporaryFile(dir=directory):
-            pass
+        with file_lock.writing(directory, lock_file, waits=True):
+            atomic_files.remove_leftovers(directory)
+            yield
+    except FileExistsError:
+        raise
     except OSError as error:
         raise OSError(
-            f"{directory} cannot be written to: {error.strerror}."
+            f"{directory} cannot be written to: {error.strerror or error}."
         ) from error
 
 
@@ -334,7 +349,18 @@ def _write_readme(
         "float32, one for each row",
         "classify": f"Classify API: tf.Examples with the feature {example}",
     }
+    kind, allowed = model.inputs_taken, "it takes finite ones"
+    if kind.are_pixels:
+        allowed = "it takes 0...255"
+    elif kind.num_ids is not None:
+        allowed = f"it takes 0...{kind.num_ids - 1}"
+    untrusted = (
+        " Let clients that you do not trust use `encoded_images`, whose rows "
+        "have no size to get wrong."
+    )
     text = readme_template().substitute(
+        allowed=allowed,
+        untrusted=untrusted if takes_files else "",
         name=name,
         version=version,
         rule=_rule(model),

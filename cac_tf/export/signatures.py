@@ -346,8 +346,8 @@ def _require_feature(examples, name, is_good):
         # (Parsed as another kind, a feature that is there is an error.)
         does_lack, _ = map_rows(lacks, examples, (), tf.int32)
         message = (
-            f'No tf.Example of the request has the feature "{name}", which '
-            "this model reads."
+            f"No tf.Example of the request has the feature {name}, which this "
+            "model reads."
         )
         return tf.debugging.Assert(tf.reduce_any(does_lack == 0), [message])
 

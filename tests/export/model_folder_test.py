@@ -147,7 +147,10 @@ def test_the_readme_says_how_to_start_and_to_ask(folder, trained_pictures):
     assert "--model_config_file=/models/digits/models.config" in text
     assert "--batching_parameters_file=/models/digits/batching.config" in text
     assert "curl -d @requests/encoded_images.json" in text
-    assert "not run here" in text
+    assert (
+        "In this folder, with Docker:\n\n```\ndocker run --rm -p 8500" in text
+    )
+    assert "a number that the model does not take (it takes 0...255)" in text
     assert "zero, one, zwei ©" in text
     assert f"{trained_pictures[0].threshold:.6g}" in text
     for name in SIGNATURES:
@@ -244,11 +247,29 @@ def test_a_failed_export_leaves_no_version(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(tf.io, "TFRecordWriter", full)
-    with pytest.raises(OSError, match="No space left"):
+    message = f"{tmp_path}/m cannot be written to: No space left"
+    with pytest.raises(OSError, match=re.escape(message)):
         write_model_folder(model, tmp_path / "m", 2)
     names = {"1", "README.md", "models.config", "batching.config", "requests"}
     assert set(os.listdir(tmp_path / "m")) == names
     assert (tmp_path / "m" / "README.md").read_bytes() == before
+
+
+def test_what_a_killed_export_left_is_removed(
+    trained_blobs, tmp_path, monkeypatch
+):
+    model, *_ = trained_blobs
+    write_model_folder(model, tmp_path / "m", 1)
+    before = set(os.listdir(tmp_path / "m"))
+    if not (child := os.fork()):
+        monkeypatch.setattr(model_folder, "save_into", lambda *_: os._exit(9))
+        write_model_folder(model, tmp_path / "m", 2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    left = set(os.listdir(tmp_path / "m")) - before
+    # A server takes no such name for a version.
+    assert len(left) == 2 and not any(name.isdigit() for name in left)
+    write_model_folder(model, tmp_path / "m", 3)
+    assert set(os.listdir(tmp_path / "m")) == before | {"3"}
 
 
 @pytest.mark.parametrize("version", [0, -1, 1.5, 1.0, True, "1"])

@@ -285,6 +285,55 @@ def test_inputs_that_are_no_images(trained_blobs, exported_blobs):
     first = [value.decode() for value in out["classes"][:, 0].numpy()]
     assert first == [*decided, "unknown", "unknown", "unknown"]
     assert out["scores"][2:, 0].numpy().tolist() == [1.0, 1.0, 1.0]
+    # Where no row has the feature, its name is said.
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="the feature features"
+    ):
+        loaded.signatures["classify"](inputs=tf.constant(rows[-1:]))
+
+
+def test_ids_that_are_in_no_table(tmp_path, rng):
+    """In every runtime, a row that is not valid; its neighbours are."""
+    table = keras.Sequential(
+        [
+            keras.Input([5], dtype="int32"),
+            keras.layers.Embedding(50, 8),
+            *(keras.layers.Flatten(), keras.layers.Dense(3)),
+        ]
+    )
+    model = cac_tf.OpenSetClassifier(table, class_names(3), threshold=1e6)
+    ids = rng.integers(0, 50, (6, 5)).astype("int32")
+    expected = model.predict_open_set(ids).class_id
+    ids[2, 1], ids[4, 0] = 50, -1
+    for suffix in runtimes.LOAD:
+        answer = runtimes.exported(model, tmp_path / f"m{suffix}")(images=ids)
+        valid = [True, True, False, True, False, True]
+        assert answer["is_valid"].tolist() == valid
+        np.testing.assert_array_equal(
+            answer["class_id"], np.where(valid, expected, -1)
+        )
+    rows = []
+    for row in (ids[0], ids[2], ids[1] + np.int64(2**32)):
+        one = tf.train.Example()
+        one.features.feature["features"].int64_list.value.extend(row.tolist())
+        rows.append(one.SerializeToString())
+    ask = runtimes.asking(model, tmp_path / "saved", "classify")
+    found = ask(inputs=np.array(rows, object))
+    first = [value.decode() for value in found["classes"][:, 0]]
+    assert first == [model.class_names[expected[0]], "unknown", "unknown"]
+
+
+def test_numbers_that_are_no_pixels(trained_pictures, served_pictures):
+    """Rows that Python refuses."""
+    model, pictures = trained_pictures
+    ask = runtimes.load_saved_model(served_pictures / "3")
+    images = np.float32(pictures[:4])
+    for place, value in ((1, -1.0), (3, 255.5)):
+        images[place, 5, 5, 0] = value
+        with pytest.raises(ValueError, match=r"pixels in 0\.\.\.255"):
+            model.predict_open_set(images[[place]])
+    answer = ask(images=images)
+    assert answer["is_valid"].tolist() == [True, False, True, False]
 
 
 def test_images_of_any_size_are_asked_for_in_the_networks(tmp_path):
