@@ -231,12 +231,10 @@ def counts_in(path: str) -> Counts:
 
 
 def _counts(rows):
-    accepted = rejected = failed = 0
+    counts = Counts()
     for error, is_unknown in rows:
-        failed += bool(error)
-        rejected += not error and is_unknown
-        accepted += not error and not is_unknown
-    return Counts(accepted, rejected, failed)
+        counts = counts.and_one(Answer(error=error, is_unknown=is_unknown))
+    return counts
 
 
 # Of the second file of a name, in characters: no name becomes too long.

@@ -42,7 +42,7 @@ class Parts:
     Example:
 
     >>> import tempfile
-    >>> from cac_tf.batch import Answer, blocks_of
+    >>> from cac_tf.batch import blocks_of
     >>> blocks = blocks_of(["a.png", "b.png", "c.png"], block_size=2)
     >>> parts = Parts(tempfile.mkdtemp(), blocks, "csv", {"threshold": 0.5})
     >>> with writing(parts.path(1)) as write:
@@ -171,7 +171,7 @@ def _digest(blocks):
     digest = hashlib.sha256()
     for block in blocks:
         # Of an array its name, which is no part of the file's path.
-        line: list[Any] = [getattr(block, "name", "")]
+        line = [getattr(block, "name", "")]
         for path in block.files:
             line.append([path, os.path.abspath(path)])
             # ValueError: a NUL in the path.
