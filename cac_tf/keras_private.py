@@ -8,8 +8,6 @@ Replaced for the whole process, on JAX, while several devices or processes train
         a last batch that does not divide among the devices: devices_test.py
     distribution_lib.distribute_data_input
         batches that several processes read whole: processes_test.py
-    distribution_lib.distribute_tensor
-        weights that are NaN before they are set: processes_test.py
 
 Overridden, in a model's own class:
 
@@ -67,14 +65,11 @@ def placing_by_own_shape():
 
     Keras takes the layout of an epoch's first batch for all of them, and fails
     at the last one if it has fewer rows, which do not divide. With several
-    processes, it takes a batch for the share of one of them, and JAX compares
-    the values of all, where NaN differs from itself.
+    processes, it takes a batch for the share of one of them.
     """
     import jax
     from keras.src.backend.jax import distribution_lib
     from keras.src.backend.jax import trainer
-
-    tensor_by_keras = distribution_lib.distribute_tensor
 
     def batches(iterator, distribution):
         for batch in iterator.data_adapter.get_jax_iterator():
@@ -89,21 +84,11 @@ def placing_by_own_shape():
             lambda part: value[part],
         )
 
-    def place_tensor(value, layout):
-        if isinstance(value, jax.core.Tracer) or (
-            isinstance(value, jax.Array) and not value.is_fully_addressable
-        ):
-            return tensor_by_keras(value, layout)
-        return place(value, layout)
-
     with contextlib.ExitStack() as changes:
         iterator = trainer.JAXEpochIterator
         wanted = [(iterator, "_get_distributed_iterator", batches)]
         if jax.process_count() > 1:
-            wanted += [
-                (distribution_lib, "distribute_data_input", place),
-                (distribution_lib, "distribute_tensor", place_tensor),
-            ]
+            wanted.append((distribution_lib, "distribute_data_input", place))
         for change in wanted:
             changes.enter_context(_replaced(*change))
         yield

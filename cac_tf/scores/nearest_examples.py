@@ -44,8 +44,8 @@ class NearestExamplesScore(Score):
     """
 
     IS_FITTED_TO_DATA = True
-    # Of cosines, sums over many features, near 1.
-    RESOLUTION = 32 * float(np.finfo("float32").eps)
+    # Of cosines near 1.
+    RESOLUTION = 4 * float(np.finfo("float32").eps)
 
     def __init__(self, neighbours: int, bank_size: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)

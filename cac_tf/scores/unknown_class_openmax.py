@@ -1,20 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """OpenMax of a classifier with a class "unknown", of G-OpenMax (Ge et al.)."""
 
-from typing import Any
-
 import keras
 import numpy as np
 
-from cac_tf.annotations import Config
-from cac_tf.scores.openmax import OpenMax
+from cac_tf.scores.openmax_log_sum_exp import OpenMaxLogSumExp
 from cac_tf.scores.registry import register
 from cac_tf.scores.score import KnownBatch
 
 
 @register
 @keras.saving.register_keras_serializable(package="CacTf")
-class UnknownClassOpenMax(OpenMax):
+class UnknownClassOpenMax(OpenMaxLogSumExp):
     r"""Unknown score \\(\log p_{N+1} - \log(1 - p_{N+1})\\) by OpenMax.
 
     p is the softmax of the N logits, recalibrated as in `OpenMax`, and of the
@@ -29,7 +26,7 @@ class UnknownClassOpenMax(OpenMax):
     A logit of 0 stays 0 whatever it is scaled by, so the class "unknown" needs
     no mean and no Weibull tail. What is taken from the known classes is not
     added to it: it is a class like the others. Therefore the score equals
-    \\(-\log \sum_j e^{v_j}\\), which is `OpenMax(form="log_sum_exp")`, and with
+    \\(-\log \sum_j e^{v_j}\\), that of `OpenMaxLogSumExp`, and with
     `rank=None` that of Table 1 of the CAC paper, here with other examples to
     fit to, and of another training.
 
@@ -70,19 +67,5 @@ class UnknownClassOpenMax(OpenMax):
         "largest logit is above 0)"
     )
 
-    def __init__(
-        self,
-        tail_size: int = 20,
-        rank: int | None = None,
-        shift: float = 1.0,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(tail_size, rank, shift, "log_sum_exp", **kwargs)
-
     def is_correct(self, batch: KnownBatch) -> np.ndarray:
         return batch.is_correct & (batch["logits"].max(axis=-1) > 0.0)
-
-    def get_config(self) -> Config:
-        config = super().get_config()
-        del config["form"]
-        return config

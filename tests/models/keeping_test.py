@@ -28,17 +28,11 @@ tensorflow_only = pytest.mark.skipif(
     not ON_TENSORFLOW, reason="a file of TensorFlow"
 )
 # Names of scores, and whether there is a threshold for each class.
-KINDS = (
-    ("gamma", False),
-    ("gamma", True),
-    ("vim", True),
-    ("knn", False),
-    ("openmax", False),
-    ("class_z_score", False),
-)
+# (What a score keeps, files of it hold: classifier_scores_test.py.)
+KINDS = (("gamma", True), ("vim", True), ("knn", False))
 each_kind = pytest.mark.parametrize(
     "kind",
-    KINDS if ON_TENSORFLOW else KINDS[1:3],
+    KINDS if ON_TENSORFLOW else KINDS[:2],
     ids=lambda kind: "-".join([kind[0], *["by_class"] * kind[1]]),
 )
 
