@@ -159,9 +159,9 @@ def assert_interruptions_change_nothing(tmp_path, interrupts, **options):
     return history, of_whole, of_parts
 
 
-def test_one_stage_interrupted_in_every_epoch(tmp_path):
+def test_one_stage_interrupted_in_every_second_epoch(tmp_path):
     history, whole, parts = assert_interruptions_change_nothing(
-        tmp_path, lambda history: map(Interrupt, range(len(history)))
+        tmp_path, lambda history: map(Interrupt, range(0, len(history), 2))
     )
     values = [logs["val_loss"] for logs in history]
     # EarlyStopping's rule, and ReduceLROnPlateau's effects.
