@@ -16,6 +16,7 @@ from absl import flags
 
 from cac_tf import OpenSetClassifier
 from cac_tf import lazy
+from cac_tf.experiments.run_folder import FORMAT
 from cac_tf.train import cac_demo
 from tests.conftest import ROOT
 from tests.conftest import class_names
@@ -34,7 +35,6 @@ in_chromium = pytest.mark.skipif(
     reason="needs Chromium, Node.js and: npm install --no-save --prefix "
     "build/node puppeteer-core axe-core",
 )
-QUICK = ["--epochs=1", "--test_fraction=0.5"]
 
 
 def parsed(*arguments):
@@ -100,32 +100,20 @@ def test_a_model_without_its_data(saved, trained_pictures):
     assert f"# {folder.name}: known or unknown?" in texts_of(page)
 
 
-def test_a_run_whose_data_are_gone(tmp_path, digits_run_of_one_epoch):
+def test_a_run_whose_data_are_gone(saved, trained_pictures, tmp_path):
     pytest.importorskip("gradio", reason="needs the extra demo")
-    run = tmp_path / "run"
-    shutil.copytree(digits_run_of_one_epoch, run)
-    config = json.loads((run / "config.json").read_text())
-    config["settings"]["data"] = {"dataset": str(tmp_path / "gone.npz")}
-    for content in (config, {"of": "another tool"}):
-        (run / "config.json").write_text(json.dumps(content))
-        page = cac_demo.page_of(parsed(f"--model={run}"))
-        assert any(
-            str(text).startswith("The data of the run cannot be read: ")
-            for text in texts_of(page)
-        )
-
-
-@pytest.fixture(scope="module")
-def digits_run_of_one_epoch(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs") / "digits"
-    arguments = ("--dataset=digits", f"--output_dir={folder}", *QUICK)
-    subprocess.run(
-        program("cac_train", *arguments),
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-    )
-    return folder
+    folder = saved(trained_pictures[0])
+    gone = {"data": {"dataset": str(tmp_path / "gone.npz")}}
+    config = {"settings": gone, "data": {}, "environment": {}, "files": {}}
+    for content, said in (
+        ({"format": FORMAT, **config}, "gone.npz"),
+        ({"of": "another tool"}, "config.json"),
+    ):
+        (folder / "config.json").write_text(json.dumps(content))
+        page = cac_demo.page_of(parsed(f"--model={folder}"))
+        start = "The data of the run cannot be read: "
+        (text,) = [t for t in map(str, texts_of(page)) if t.startswith(start)]
+        assert said in text
 
 
 def free_port():
