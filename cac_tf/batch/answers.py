@@ -184,6 +184,7 @@ def _parquet_rows(path):
         "class_id": arrow.int32(),
         "is_unknown": arrow.bool_(),
         "unknown_score": arrow.float64(),
+        "p_value": arrow.float64(),
         "threshold": arrow.float64(),
     }
     schema = arrow.schema(

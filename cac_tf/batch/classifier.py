@@ -46,6 +46,7 @@ class Answer(typing.NamedTuple):
     class_id: int | None = None  # -1 for unknown
     is_unknown: bool | None = None
     unknown_score: float | None = None
+    p_value: float | None = None  # small: unusual among known inputs
     threshold: float | None = None
     predicted_class: str = ""  # before rejection
     error: str = ""
@@ -217,6 +218,7 @@ class Classifier:
             class_ids,
             [i == UNKNOWN for i in class_ids],
             found["unknown_score"].tolist(),
+            found["p_value"].tolist(),
             found["threshold"].tolist(),
             [names[i] for i in found["predicted_class_id"].tolist()],
             [""] * len(class_ids),

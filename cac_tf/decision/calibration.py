@@ -217,12 +217,11 @@ def thresholds_by_class(
             stacklevel=2,
         )
         common = rule(scores, rate, resolution)
-    return np.float32(
-        [
-            common if few else rule(scores[predicted == i], rate, resolution)
-            for i, few in enumerate(is_few)
-        ]
-    )
+    thresholds = [
+        common if few else rule(scores[predicted == i], rate, resolution)
+        for i, few in enumerate(is_few)
+    ]
+    return np.asarray(thresholds, "float32")
 
 
 def threshold_maximizing(

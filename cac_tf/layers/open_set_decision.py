@@ -94,8 +94,9 @@ class OpenSetDecision(keras.layers.Layer):
         kwargs["dtype"] = kwargs.get("dtype") or "float32"
         super().__init__(**kwargs)
         self.lowest = lowest
-        self._initial = self._threshold = None
-        self._read = np.float32(np.nan)
+        self._initial: np.ndarray | None = None
+        self._threshold: Any = None
+        self._read = np.full((), np.nan, "float32")
         self.threshold = threshold
 
     def build(self, input_shape: Shape) -> None:
@@ -132,16 +133,16 @@ class OpenSetDecision(keras.layers.Layer):
 
     @threshold.setter
     def threshold(self, value: ArrayLike | None) -> None:
-        num_classes = (
-            None if self._threshold is None else self._threshold.shape[0]
-        )
+        shape = () if self._threshold is None else self._threshold.shape
         if value is not None:
-            value = rule.check_threshold(value, num_classes, self.lowest)
+            value = rule.check_threshold(
+                value, shape[0] if shape else None, self.lowest
+            )
         if self._threshold is None:
             self._initial = value
             return
         value = np.float32(np.nan) if value is None else value
-        self._threshold.assign(np.broadcast_to(value, (num_classes,)))
+        self._threshold.assign(np.broadcast_to(value, shape))
 
     def load_own_variables(self, store: Any) -> None:
         # Of a layer that stands in a model twice, Keras tries the second place

@@ -18,8 +18,8 @@ from cac_tf.batch.answers import copy_by_answer
 from cac_tf.batch.answers import counts_in
 from cac_tf.batch.classifier import Answer
 
-KNOWN = Answer("cat", 0, False, 0.25, 1.5, "cat", "", [0.9, 0.1])
-UNKNOWN = Answer("unknown", -1, True, 2.5, 1.5, "dog", "", [0.2, 0.8])
+KNOWN = Answer("cat", 0, False, 0.25, 0.75, 1.5, "cat", "", [0.9, 0.1])
+UNKNOWN = Answer("unknown", -1, True, 2.5, 0.01, 1.5, "dog", "", [0.2, 0.8])
 
 
 class Recorder:
@@ -128,6 +128,7 @@ def test_rows_as_csv(tmp_path):
     assert (one["label"], one["class_id"]) == ("cat", "0")
     assert (one["is_unknown"], two["is_unknown"]) == ("False", "True")
     assert float(two["unknown_score"]) == 2.5
+    assert float(two["p_value"]) == 0.01
     assert two["predicted_class"] == "dog"
     assert three["error"] == "no image" and three["class_id"] == ""
 
@@ -166,7 +167,8 @@ def test_rows_as_parquet(tmp_path, monkeypatch):
     one, two, three = table.to_pylist()
     assert one["key"] == 'a "b", c\nd\\udcff.png'
     assert one["class_id"] == 0 and one["is_unknown"] is False
-    assert two["unknown_score"] == 2.5 and two["predicted_class"] == "dog"
+    assert (two["unknown_score"], two["p_value"]) == (2.5, 0.01)
+    assert two["predicted_class"] == "dog"
     assert three["error"] == "no image" and three["class_id"] is None
     # Also without a row.
     with batch.rows_file(str(tmp_path / "none.parquet")):

@@ -65,6 +65,7 @@ def test_every_form_answers_like_the_model_in_memory(
         assert one.unknown_score == pytest.approx(
             expected.unknown_score[row], rel=1e-4, abs=1e-5
         )
+        assert one.p_value == pytest.approx(expected.p_value[row])
         assert one.threshold == pytest.approx(model.threshold)
         predicted = expected.predicted_class_id[row]
         assert one.predicted_class == model.class_names[predicted]

@@ -15,7 +15,7 @@ from cac_tf.batch.parts import Parts
 from cac_tf.batch.parts import _digest
 from cac_tf.batch.parts import writing
 
-ANSWER = Answer("cat", 0, False, 0.25, 1.5, "cat")
+ANSWER = Answer("cat", 0, False, 0.25, 0.75, 1.5, "cat")
 SETTINGS = {"model": "abc", "threshold": None}
 
 
