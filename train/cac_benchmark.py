@@ -158,7 +158,7 @@ def _leave_out_what_was_not_released(values, decided):
         left_out = [one for one in values[name].value if one not in found]
         # Nothing at all, or what was asked for by name, is an error later.
         if name in decided and found and left_out:
-            print(
+            terminal.say(
                 f"Left out of --{name}, as {folder} has no weights of "
                 f"{'it' if len(left_out) == 1 else 'them'}: "
                 f"{', '.join(left_out)}."
@@ -313,7 +313,7 @@ def main(values):
         rows = experiments.read_results(results)
         own_rows = _rows_of(values.datasets, runs, rows)
         _show(values, folder, rows, own_rows, state.finished, _axis(sweep))
-        print(f"Results: {results}")
+        terminal.say(f"Results: {results}")
     if state.failed:
         lines = "\n".join(
             f"  {run.name}: {problem}" for run, problem in state.failed.items()
@@ -345,7 +345,7 @@ def _show(values, folder, rows, own_rows, finished, axis):
         reporting.print_paper_table(number, rows)
         path = folder.file(f"table_{number}.md")
         reporting.write_paper_table(path, number, rows)
-        print(f"Table: {path}")
+        terminal.say(f"Table: {path}")
     else:
         reporting.print_benchmark(rows)
     reporting.write_figure(folder.file("results.png"), rows)
@@ -407,7 +407,7 @@ def _figure(name, rows, first_trials):
 
 def _write_figure(path, figure):
     reporting.write_png(path, figure)
-    print(f"Figure: {path}")
+    terminal.say(f"Figure: {path}")
 
 
 def _print_plan(configs):
@@ -416,7 +416,7 @@ def _print_plan(configs):
     estimates = experiments.estimated_seconds(waiting)
     for run in configs:
         if run not in waiting:
-            print(f"{run.name}: {state.failed.get(run, 'finished')}")
+            terminal.say(f"{run.name}: {state.failed.get(run, 'finished')}")
             continue
         how = "trains"
         if run.shares_model_of is not None:
@@ -426,15 +426,15 @@ def _print_plan(configs):
         takes = "for an unknown time"
         if estimates[run] is not None:
             takes = f"about {terminal.duration(estimates[run])}"
-        print(f"{run.name}: {how}, {takes}; {run.path}")
+        terminal.say(f"{run.name}: {how}, {takes}; {run.path}")
     total = sum(seconds or 0.0 for seconds in estimates.values())
-    print(
+    terminal.say(
         f"{len(waiting)} of {len(configs)} runs to do, about "
         f"{terminal.duration(total)} if no stage ends early (from a few timed "
         "steps on this machine)."
     )
     if unknown := sum(seconds is None for seconds in estimates.values()):
-        print(f"Not counted: {unknown} of them, whose time is unknown.")
+        terminal.say(f"Not counted: {unknown} of them, whose time is unknown.")
 
 
 def run():

@@ -9,7 +9,6 @@ and model.keras, if the evaluated model is no longer the one in --model.
 """
 
 import os
-import shlex
 
 from absl import flags
 
@@ -110,11 +109,11 @@ def main(values):
     folder = evaluated.folder
     own = os.path.exists(folder.file("model.keras"))
     model = folder.path if own else values.model
-    export = ["cac-export", f"--model={model}", "--output_dir=serving"]
+    export = terminal.command(
+        "cac-export", f"--model={model}", "--output_dir=serving"
+    )
     terminal.print_results(
-        evaluated.evaluation.metrics,
-        folder,
-        {"Export this model": shlex.join(export)},
+        evaluated.evaluation.metrics, folder, {"Export this model": export}
     )
 
 

@@ -93,8 +93,10 @@ def main(values):
         overwrite=values.overwrite,
         tell=terminal.tell,
     )
-    print(f"Model ({method}): {path}")
-    print(f"Next: cac-evaluate --model={path} --recenter --output_dir=...")
+    evaluate = terminal.command("cac-evaluate", f"--model={path}", "--recenter")
+    terminal.say(
+        f"Model ({method}): {path}", f"Next: {evaluate} --output_dir=..."
+    )
 
 
 def run():

@@ -14,6 +14,7 @@ from cac_tf import experiments
 from cac_tf.train import command_line
 from cac_tf.train import flag_kinds
 from cac_tf.train import quiet
+from cac_tf.train import terminal
 
 
 def define_flags(values):
@@ -37,7 +38,7 @@ def main(values, others):
     """Reads the runs and writes the page."""
     quiet.load_keras()
     experiments.compare_runs([values.compare, *others], values.output)
-    print(f"Comparison: {values.output}")
+    terminal.say(f"Comparison: {values.output}")
     return 0
 
 

@@ -11,7 +11,6 @@ run's config.json> repeats that run.
 
 import json
 import os
-import shlex
 import sys
 
 from absl import flags
@@ -182,7 +181,7 @@ def _dump(values):
     for note in dataset.notes:
         terminal.tell("note", note)
     data.dump_arrays(values.dump_arrays, dataset)
-    print(f"{values.dump_arrays}: {dataset.counts}")
+    terminal.say(f"{values.dump_arrays}: {dataset.counts}")
 
 
 def _default_folder(config):
@@ -287,33 +286,34 @@ def main(values):
         tell=terminal.tell if processes.is_first else None,
     )
     if not processes.is_first:
-        print("This process is done; the first one has the results.")
+        terminal.say("This process is done; the first one has the results.")
         return
     folder = trained.folder
     if trained.evaluation is None:
-        print(f"{folder.path} holds this run, finished.")
-        print("To run it again: --overwrite.")
+        terminal.say(
+            f"{folder.path} holds this run, finished.",
+            "To run it again: --overwrite.",
+        )
         return
     if keras.backend.backend() != "tensorflow":
-        print(
-            "note: no SavedModel was written, because export needs "
-            "TensorFlow. There: cac-export --model="
-            f"{folder.file('model.keras')} --output_dir={folder.serving}",
-            file=sys.stderr,
+        terminal.tell(
+            "note",
+            "no SavedModel was written, because export needs TensorFlow. "
+            f"There: cac-export --model={folder.file('model.keras')} "
+            f"--output_dir={folder.serving}",
         )
     following = {}
     if os.path.exists(folder.serving):
         following["How to serve it"] = folder.file("serving", "README.md")
-    following["Ask it"] = shlex.join(
-        ["cac-predict", f"--model={folder.path}", "photo.jpg"]
-    )
-    again = f"{os.path.normpath(folder.path)}_scores"
-    following["Compare all scores"] = shlex.join(
-        [
-            *("cac-evaluate", f"--model={folder.path}"),
-            *("--scores=all", f"--output_dir={again}"),
-        ]
-    )
+    model = f"--model={folder.path}"
+    again = f"--output_dir={os.path.normpath(folder.path)}_scores"
+    following |= {
+        "Try it in a browser": terminal.command("cac-demo", model),
+        "Ask it": terminal.command("cac-predict", model, "photo.jpg"),
+        "Compare all scores": terminal.command(
+            "cac-evaluate", model, "--scores=all", again
+        ),
+    }
     terminal.print_results(trained.evaluation.metrics, folder, following)
 
 
@@ -321,9 +321,9 @@ def _say_where(processes):
     what = f"Process {processes.process_id} of {processes.num_processes}"
     where = f"at {processes.coordinator}"
     if processes.is_first:
-        print(f"{what} waits for the others {where}.", flush=True)
+        terminal.say(f"{what} waits for the others {where}.")
     else:
-        print(f"{what} looks for the first {where}.", flush=True)
+        terminal.say(f"{what} looks for the first {where}.")
 
 
 def run():

@@ -22,6 +22,7 @@ from cac_tf.experiments.config import AUTO
 from cac_tf.registry import did_you_mean
 from cac_tf.train import flag_kinds
 from cac_tf.train import quiet
+from cac_tf.train import terminal
 from cac_tf.version import __version__
 
 
@@ -103,9 +104,10 @@ def _run(program, define_flags, main, doc, takes_inputs):
 
 
 def _fail(program, message, status):
-    print(f"{program}: error: {message}", file=sys.stderr)
+    lines = f"{program}: error: {message}".splitlines()
     if status == 2:
-        print(f"{program} --help lists the flags.", file=sys.stderr)
+        lines.append(f"{program} --help lists the flags.")
+    terminal.say(*lines, file=sys.stderr)
     sys.exit(status)
 
 
@@ -202,8 +204,12 @@ def define_data_flags(values):
         if choices is not None:
             flag_kinds.define_choice(values, one.name, default, choices, text)
             continue
-        define = _DEFINE[one.metadata["kind"]]
-        define(one.name, default, text, flag_values=values)
+        kind = one.metadata["kind"]
+        if kind is tuple:
+            text += (
+                ' By commas; in double quotes, a name may hold one: "a, b",c.'
+            )
+        _DEFINE[kind](one.name, default, text, flag_values=values)
 
 
 DATA_FLAGS = tuple(one.name for one in dataclasses.fields(DataOptions))

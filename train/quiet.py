@@ -11,9 +11,9 @@ import warnings
 
 from absl import logging as absl_logging
 
-# The user's, if it is set: then TensorFlow prints what that says.
+from cac_tf.train import terminal
+
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-_is_set_by_the_user = _LEVEL in os.environ
 
 # What is said where the package of the backend is missing.
 _WITHOUT = {
@@ -23,6 +23,11 @@ _WITHOUT = {
     "jax": "KERAS_BACKEND is jax, and JAX is not installed: pip install "
     "'cac-tf[jax]'.",
 }
+
+
+def _is_wanted():
+    """Whether the user asks TensorFlow for its lines: 3 asks for none."""
+    return os.environ.get(_LEVEL, "3") in ("0", "1", "2")
 
 
 def say_little():
@@ -60,7 +65,7 @@ def load(name):
     Libraries of TensorFlow print before they read any setting, about devices
     that are not there for example.
     """
-    if name in sys.modules or _is_set_by_the_user:
+    if name in sys.modules or _is_wanted():
         return
     sys.stderr.flush()
     own = os.dup(2)
@@ -84,7 +89,7 @@ def without_lines_of_libraries():
     libjpeg tells of damaged files which are answered anyway, without their
     names, and no setting of TensorFlow reaches it.
     """
-    if _is_set_by_the_user:
+    if _is_wanted():
         yield
         return
     sys.stderr.flush()
@@ -108,7 +113,8 @@ def without_lines_of_libraries():
 
 def _show(message, category, filename, lineno, file=None, line=None):
     """A warning without the place in the code, unless it is about code."""
-    text = f"note: {message}"
+    lines = [f"note: {message}"]
     if not issubclass(category, UserWarning):
         text = warnings.formatwarning(message, category, filename, lineno, line)
-    print(text.rstrip(), file=file or sys.stderr)
+        lines = text.splitlines()
+    terminal.say(*lines, file=file or sys.stderr)

@@ -2,28 +2,65 @@
 """What a person reads on the terminal while a binary works, and afterwards."""
 
 import os
+import shlex
+import shutil
 import sys
 
 from cac_tf import reporting
+from cac_tf.plain_text import for_terminal
+
+
+def say(*lines, file=None):
+    r"""Prints lines, in which names of users' data are nothing but text.
+
+    Every program's lines for a person go through here.
+
+    Args:
+        *lines: texts. The end of a line inside of one is shown as `\\n`.
+        file: standard output by default.
+
+    Example:
+
+    >>> say("unknown classes: cat\\x1b[2J, dog")
+    unknown classes: cat\\x1b[2J, dog
+    """
+    for line in lines:
+        print(for_terminal(line), file=file, flush=True)
+
+
+def command(program, *arguments):
+    """A command line of one of the programs that can be pasted.
+
+    A program that is not on the path is named as the running one was, which
+    lies beside it; or, without any such file, as a module of Python.
+    """
+    beside = os.path.join(os.path.dirname(sys.argv[0]), program)
+    module = f"cac_tf.train.{program.replace('-', '_')}"
+    for words in ([program], [beside]):
+        if shutil.which(*words):
+            break
+    else:
+        words = [sys.executable, "-m", module]
+    return shlex.join([*words, *arguments])
 
 
 def tell(kind, *values):
     """Prints what a run reports while it is running."""
     if kind == "note":
-        print(f"note: {values[0]}", file=sys.stderr)
+        say(f"note: {values[0]}", file=sys.stderr)
     elif kind == "chosen":
         name, separations = values
         for one, value in sorted(separations.items(), key=lambda x: -x[1]):
-            print(f"{one:>25}  {value:.4f} from composites of known images")
-        print(f"--score=auto chose {name}", flush=True)
+            say(f"{one:>25}  {value:.4f} from composites of known images")
+        say(f"--score=auto chose {name}")
     elif kind == "callbacks":
         name, epochs, steps = values
         return [reporting.TrainingProgress(epochs, steps)]
     elif kind == "begins":
         place, folder = values
-        print(f"{place}: {folder}", flush=True)
+        say(f"{place}: {folder}")
     elif kind == "ended":
-        print(f"{values[0]}: {_ending(*values[1:])}", flush=True)
+        say(f"{values[0]}: {_ending(*values[1:])}")
     return None
 
 
@@ -43,7 +80,7 @@ def duration(seconds):
     return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"
 
 
-def print_results(measures, folder, following=None):
+def print_results(measures, folder, following):
     """Prints the main results of an evaluation, and where all files are.
 
     Args:
@@ -53,10 +90,8 @@ def print_results(measures, folder, following=None):
     """
     _print_measures(measures)
     _print_places(folder)
-    for sentence in reporting.verdict(measures):
-        print(sentence)
-    for what, how in (following or {}).items():
-        print(f"{what}: {how}")
+    say(*reporting.verdict(measures))
+    say(*(f"{what}: {how}" for what, how in following.items()))
 
 
 def _print_measures(measures):
@@ -74,11 +109,11 @@ def _print_measures(measures):
             shown = ", ".join(f"{one:.4g}" for one in value) + " (by class)"
         else:
             shown = "-" if value is None else f"{value:.4g}"
-        print(f"{name.replace('_', ' '):>20}  {shown}")
+        say(f"{name.replace('_', ' '):>20}  {shown}")
     if measures["split_family"] == "custom":
         # No published split names them: they belong to the result.
         names = ", ".join(measures["unknown_class_names"])
-        print(f"{'unknown classes':>20}  {names}")
+        say(f"{'unknown classes':>20}  {names}")
     if len(measures["scores"]) > 1 and measures["auroc"] is not None:
         _print_scores(measures)
     _print_unknown_data(measures)
@@ -156,4 +191,4 @@ def _print_places(folder):
     }
     for name, path in places.items():
         if os.path.exists(path):
-            print(f"{name + ':':<16}{path}")
+            say(f"{name + ':':<16}{path}")

@@ -50,6 +50,7 @@ def print_table(
         "emoji": False,
     }
     console = rich.console.Console(**plain)
+    names, numbers = ([*map(for_terminal, texts)] for texts in (names, numbers))
     rows = [([*map(for_terminal, texts)], dim) for texts, dim in rows]
     columns = list(zip(*(texts for texts, _ in rows), strict=True))
     columns = columns or [()] * (len(names) + len(numbers))

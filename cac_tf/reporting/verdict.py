@@ -8,6 +8,10 @@ from cac_tf import lazy
 
 stats = lazy.module("scipy.stats")
 
+# A smaller difference of AUROC is no reason to choose another score: the next
+# training moves it by as much.
+_MATTERS = 0.005
+
 
 def verdict(measures: Mapping[str, Any]) -> list[str]:
     """What was measured, as a list of sentences.
@@ -82,12 +86,13 @@ def _threshold(threshold):
 def _comparison(measures):
     own, scores = measures["score"], measures["scores"]
     best = max(scores, key=lambda name: scores[name]["auroc"])
-    if best == own or scores[best]["auroc"] <= measures["auroc"]:
+    better, auroc = scores[best]["auroc"], measures["auroc"]
+    if better - auroc < _MATTERS:
         return (
             f"By AUROC on these test images, none of the {len(scores)} scores "
-            f"compared is better than {own} ({measures['auroc']:.3f})."
+            f"compared is better than {own} ({auroc:.3f}) by {_MATTERS} or "
+            "more."
         )
-    better, auroc = scores[best]["auroc"], measures["auroc"]
     # Runs of earlier versions have none.
     interval = (measures.get("auroc_differences") or {}).get(best)
     said, difference = "would have been better", ""

@@ -662,13 +662,26 @@ def test_page_without_a_threshold(rng, tmp_path):
 
 
 def test_class_names_are_text_and_not_markup(rng, tmp_path):
-    evaluation, dataset = example(
-        rng, names=("<script>alert(1)</script>", "a&b", "_$x^$")
+    hostile = "</script><script>\"'&"
+    evaluation, dataset = example(rng, names=(hostile, "a&b", "_$x^$"))
+    known = dataset.known_test
+    dataset = dataclasses.replace(
+        dataset,
+        name=hostile,
+        unknown_class_names=(hostile,),
+        notes=(hostile,),
+        known_test=Examples(known.images, known.labels, [hostile] * 60),
     )
-    page = page_of(tmp_path, evaluation, dataset)
+    path = tmp_path / "report.html"
+    config = {"settings": {hostile: hostile}, "environment": {}}
+    history = [{"training": name, "loss": 1.0} for name in (hostile, "b")]
+    write_report(
+        path, evaluation, dataset, config, np.eye(3), history, model=hostile
+    )
+    page = path.read_text()
     assert "<script>" not in page
     assert "\\u003cscript>" in page  # In the JSON of the threshold.
-    assert "&lt;script&gt;" in page
+    assert "&lt;script&gt;&quot;&#x27;&amp;" in page
     assert "a&amp;b" in page
 
 

@@ -64,12 +64,13 @@ def test_intervals_are_those_of_wilson(right, count):
     assert share(p, count) == expected
 
 
-def test_the_score_in_use_is_the_best():
+@pytest.mark.parametrize("other", [0.9, 0.9149])
+def test_a_difference_that_does_not_matter_is_not_called_better(other):
     measures = copy.deepcopy(MEASURES)
-    measures["scores"]["knn"]["auroc"] = 0.9
+    measures["scores"]["knn"]["auroc"] = other
     assert verdict(measures)[-1] == (
         "By AUROC on these test images, none of the 2 scores compared is "
-        "better than gamma (0.910)."
+        "better than gamma (0.910) by 0.005 or more."
     )
 
 

@@ -39,6 +39,7 @@ from cac_tf.train import cac_benchmark
 from cac_tf.train import cac_evaluate
 from cac_tf.train import cac_export
 from cac_tf.train import cac_train
+from cac_tf.train import command_line
 from tests.conftest import ROOT
 
 METRICS = {
@@ -253,8 +254,13 @@ def test_unknown_data_from_elsewhere(finished, tmp_path, capsys, rng):
     assert not (tmp_path / "other").exists()
 
 
-def test_the_last_lines_of_a_run(tmp_path, capsys):
+def test_the_last_lines_of_a_run(tmp_path, capsys, monkeypatch):
     """Where everything is, what was measured, and what may come next."""
+    # Of the programs, one lies beside the running one, and none on the path.
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "cac-train")])
+    (tmp_path / "cac-predict").touch(0o755)
+    python = f"{sys.executable} -m"
     # A served model must be called something else.
     out = tmp_path / ".run"
     run(
@@ -275,16 +281,18 @@ def test_the_last_lines_of_a_run(tmp_path, capsys):
     ):
         assert lines[name].strip() == str(out / file)
         assert (out / file).exists()
-    assert lines["Ask it"] == f"cac-predict --model={out} photo.jpg"
+    assert lines["Ask it"] == f"{tmp_path}/cac-predict --model={out} photo.jpg"
     assert lines["Compare all scores"] == (
-        f"cac-evaluate --model={out} --scores=all --output_dir={out}_scores"
+        f"{python} cac_tf.train.cac_evaluate --model={out} --scores=all "
+        f"--output_dir={out}_scores"
     )
     run(cac_evaluate, f"--model={out}", f"--output_dir={tmp_path / 'again'}")
     text = capsys.readouterr().out
     metrics = read_metrics(out)
     for sentence in reporting.verdict(metrics):
         assert f"\n{sentence}\n" in text
-    assert f"cac-export --model={out} --output_dir=serving" in text
+    export = f"{python} cac_tf.train.cac_export"
+    assert f"{export} --model={out} --output_dir=serving" in text
 
 
 @pytest.mark.slow
@@ -561,6 +569,14 @@ def test_bad_command_lines_are_one_sentence(tmp_path, arguments, message):
     assert not (tmp_path / "r" / "checkpoints").exists()
 
 
+def test_names_of_classes_may_hold_commas():
+    values = flags.FlagValues()
+    cac_train.define_flags(values)
+    values(["cac-train", '--known_classes="salt, pepper",cat'])
+    settings = command_line.data_settings(values)
+    assert settings["known_classes"] == ["salt, pepper", "cat"]
+
+
 def test_a_folder_that_is_no_run(tmp_path):
     (tmp_path / "letters.txt").write_text("mine")
     with pytest.raises(ValueError, match="holds no run"):
@@ -625,6 +641,7 @@ WITHOUT_TENSORFLOW = """
     sys.meta_path.insert(0, Refuse())
     import cac_tf
     from cac_tf.train import cac_train
+from cac_tf.train import command_line
     sys.argv[0] = "cac-train"
     cac_train.run()
 """
@@ -1638,6 +1655,7 @@ def test_a_disk_that_fills(tmp_path):
         import resource, sys
         resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
         from cac_tf.train import cac_train
+from cac_tf.train import command_line
         sys.argv[0] = "cac-train"
         cac_train.run()
     """

@@ -21,7 +21,7 @@ LOADS = """
 from cac_tf.train import quiet
 quiet.say_little()
 import warnings
-warnings.warn("one of ours")
+warnings.warn("one of ours: \\x1b[2J\\ncat")
 import logging
 logging.getLogger("tensorflow").warning("of TensorFlow's Python")
 quiet.load_keras()
@@ -50,9 +50,11 @@ def load(tmp_path):
     return run
 
 
-def test_lines_of_tensorflow_are_kept_back(load):
-    result = load()
-    assert result.stderr == "note: one of ours\n"
+@pytest.mark.parametrize("asked", [{}, {"TF_CPP_MIN_LOG_LEVEL": "3"}])
+def test_lines_of_tensorflow_are_kept_back(load, asked):
+    """Also where a process that was told so has started this one."""
+    result = load(**asked)
+    assert result.stderr == r"note: one of ours: \x1b[2J\ncat" + "\n"
     assert result.stdout == "3\n"
 
 
