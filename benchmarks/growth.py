@@ -207,7 +207,7 @@ _EPOCH = """
 import sys, time
 import numpy as np, keras
 from cac_tf import OpenSetClassifier, losses
-from cac_tf.training import Runtime
+from cac_tf.training.runtime import Runtime
 devices = int(sys.argv[1])
 rng = np.random.default_rng(0)
 x = rng.standard_normal((64 * 128, 256)).astype("float32")

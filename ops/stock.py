@@ -73,7 +73,7 @@ def anchor_loss(labels: Tensor, distances: Tensor) -> Tensor:
     Example:
 
     >>> import numpy as np
-    >>> from cac_tf.losses import anchor_loss
+    >>> from cac_tf.ops.stock import anchor_loss
     >>> np.asarray(anchor_loss([1], [[3.0, 4.0]]))
     array([4.], dtype=float32)
     """
@@ -98,7 +98,7 @@ def tuplet_loss(labels: Tensor, distances: Tensor) -> Tensor:
     Example:
 
     >>> import numpy as np
-    >>> from cac_tf.losses import tuplet_loss
+    >>> from cac_tf.ops.stock import tuplet_loss
     >>> np.round(np.asarray(tuplet_loss([0, 0], [[3.0, 4.0], [1e6, 0.0]])), 4)
     array([3.133e-01, 1.000e+06], dtype=float32)
     """

@@ -309,8 +309,8 @@ def define_score_flags(values, default_score, default_tta):
         None,
         (*scores.names(), AUTO),
         "The rule that gives the unknown score. auto: the one that separates "
-        "known validation images best from composites of two; a guess, see "
-        f"cac_tf.experiments.choose_score. Default: {default_score}.",
+        "known validation images best from composites of two; a guess. "
+        f"Default: {default_score}.",
     )
     flag_kinds.define_choice(
         values,

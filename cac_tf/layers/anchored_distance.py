@@ -83,7 +83,7 @@ def anchored_distances(logits: Tensor, magnitude: float = MAGNITUDE) -> Tensor:
     Example:
 
     >>> import numpy as np
-    >>> from cac_tf.layers import anchored_distances
+    >>> from cac_tf.layers.anchored_distance import anchored_distances
     >>> np.round(np.asarray(anchored_distances([[10.0, 0.0], [3.0, 4.0]])), 4)
     array([[ 0.    , 14.1421],
            [ 8.0623,  6.7082]], dtype=float32)
@@ -142,7 +142,7 @@ def dense_distances(logits: Tensor, centers: Tensor) -> Tensor:
     Example:
 
     >>> import numpy as np
-    >>> from cac_tf.layers import dense_distances
+    >>> from cac_tf.layers.anchored_distance import dense_distances
     >>> centers = [[3.0, 4.0], [0.0, 0.0], [0.0, 1.0]]
     >>> np.round(np.asarray(dense_distances([[0.0, 0.0]], centers)), 4)
     array([[5., 0., 1.]], dtype=float32)

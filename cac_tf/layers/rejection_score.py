@@ -23,7 +23,7 @@ def softmin(distances: Tensor) -> Tensor:
     Example:
 
     >>> import numpy as np
-    >>> from cac_tf.layers import softmin
+    >>> from cac_tf.layers.rejection_score import softmin
     >>> np.round(np.asarray(softmin([[0.0, 1.0, 100.0]])), 4)
     array([[0.7311, 0.2689, 0.    ]], dtype=float32)
     """
@@ -65,7 +65,7 @@ def rejection_scores(distances: Tensor) -> Tensor:
     Example:
 
     >>> import numpy as np
-    >>> from cac_tf.layers import rejection_scores
+    >>> from cac_tf.layers.rejection_score import rejection_scores
     >>> np.round(np.asarray(rejection_scores([[1.0, 2.0]])), 4)
     array([[0.2689, 1.4621]], dtype=float32)
     """

@@ -44,7 +44,7 @@ def cac_loss(
     Example:
 
     >>> import numpy as np
-    >>> from cac_tf.losses import cac_loss
+    >>> from cac_tf.losses.cac import cac_loss
     >>> np.round(np.asarray(cac_loss([0], [[3.0, 4.0]])), 4)
     array([0.6133], dtype=float32)
     """
@@ -88,7 +88,7 @@ def cac_loss_from_logits(
     Example:
 
     >>> import numpy as np
-    >>> from cac_tf.losses import cac_loss_from_logits
+    >>> from cac_tf.losses.cac import cac_loss_from_logits
     >>> np.round(np.asarray(cac_loss_from_logits([0], [[8.0, 0.0]])), 4)
     array([0.2], dtype=float32)
     """

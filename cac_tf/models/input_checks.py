@@ -77,9 +77,9 @@ def require_end(data):
         is_endless = callable(cardinality) and int(cardinality()) == _INFINITE
     if is_endless:
         raise ValueError(
-            f"The data set has no end: {data!r}. Leave its .repeat() out, or "
-            "take as many batches as there should be: data.take(n); of a "
-            "PyDataset, num_batches must be a number."
+            f"The data set ({type(data).__name__}) has no end. Leave its "
+            ".repeat() out, or take as many batches as there should be: "
+            "data.take(n); of a PyDataset, num_batches must be a number."
         )
 
 

@@ -43,14 +43,12 @@ def threshold_from(
     if maximize is not None and by_class:
         raise ValueError("maximize sets one threshold: leave by_class out.")
     names, resolution = model.class_names, model.score.RESOLUTION
-    empty = (np.empty(0, "int64"), np.empty(0, "float32"), np.empty(0, "int32"))
-    parts = [empty]
-    if false_positive_rate is None and known is not None:
-        parts.append(
-            _examples(model, known, y, batch_size, maximize is not None)
-        )
-    if true_positive_rate is None and unknown is not None:
-        _, *outputs = _examples(model, unknown, None, batch_size, False)
+    parts = []
+    if false_positive_rate is None:
+        needed_by = None if maximize is None else "maximize"
+        parts.append(_examples(model, known, y, batch_size, needed_by))
+    if true_positive_rate is None:
+        _, *outputs = _examples(model, unknown, None, batch_size, None, True)
         parts.append((np.full(len(outputs[0]), UNKNOWN), *outputs))
     labels, scores, class_ids = map(np.concatenate, zip(*parts, strict=True))
     is_known = labels != UNKNOWN
@@ -81,30 +79,39 @@ def threshold_from(
     return threshold, None if true_positive_rate is None else scores
 
 
-def _examples(model, x, y, batch_size, needs_labels):
-    """Labels, unknown scores and predicted classes; a label is 0 without y."""
-    parts = []
-    for outputs, labels, _, place in model.iterate_outputs(
-        x, y, batch_size, names=_OF_SCORE
-    ):
+def _examples(model, x, y, batch_size, needed_by, are_unknown=False):
+    """Labels, unknown scores and predicted classes; without x, none.
+
+    Args:
+        needed_by: what needs labels, for the message; None: without labels,
+            each is 0.
+        are_unknown: whether labels, if there are any, do not matter.
+    """
+    parts = [
+        (np.empty(0, "int64"), np.empty(0, "float32"), np.empty(0, "int32"))
+    ]
+    batches = ()
+    if x is not None:
+        batches = model.iterate_outputs(x, y, batch_size, names=_OF_SCORE)
+    for outputs, labels, _, place in batches:
         scores, class_ids = (outputs[name] for name in _OF_SCORE)
-        if labels is None:
-            if needs_labels:
-                raise ValueError("Labels are needed: pass y.")
+        if labels is None and needed_by is not None:
+            raise ValueError(f"{needed_by} needs labels: pass y.")
+        if labels is None or are_unknown:
             labels = np.zeros(len(scores), "int64")
         labels = check_labels(
             labels, len(model.class_names), allow_unknown=True, where=place
         )
         parts.append((labels, scores, class_ids))
-    if not parts:
-        raise ValueError("There are no inputs.")
     return tuple(map(np.concatenate, zip(*parts, strict=True)))
 
 
 def measures_of(model, x, y, batch_size):
     """What `OpenSetClassifier.evaluate` returns; see there."""
     num_classes = len(model.class_names)
-    labels, scores, class_ids = _examples(model, x, y, batch_size, True)
+    labels, scores, class_ids = _examples(model, x, y, batch_size, "evaluate")
+    if not len(labels):
+        raise ValueError("There are no inputs to evaluate.")
     is_known = labels != UNKNOWN
     found = {}
     if is_known.any():

@@ -155,7 +155,7 @@ def test_a_model_is_calibrated_with_known_and_unknown_inputs(
         ({"maximize": "macro_f1", "true_positive_rate": 0.9}, "exactly one of"),
         ({"true_positive_rate": 0.9, "unknown_share": 0.1}, "goes with"),
         ({"maximize": "macro_f1", "by_class": True}, "leave by_class out"),
-        ({"maximize": "macro_f1"}, "Labels are needed"),
+        ({"maximize": "macro_f1"}, "maximize needs labels"),
     ],
 )
 def test_what_calibrate_refuses(trained_blobs, arguments, message):

@@ -134,7 +134,7 @@ def test_from_a_classifier_to_decisions_and_back_from_disk(rng, tmp_path):
     assert np.sum(score <= threshold) == np.ceil(0.9 * 241)
 
     outputs = model.predict(x, verbose=0)
-    own = {"unknown_score", "predicted_class_id", "class_id"}
+    own = {"unknown_score", "predicted_class_id", "class_id", "p_value"}
     assert set(outputs) == {*expected, *own}
     for name, value in expected.items():
         np.testing.assert_allclose(outputs[name], value, rtol=2e-4, atol=1e-4)

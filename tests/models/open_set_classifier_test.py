@@ -112,6 +112,9 @@ def test_measures_are_those_of_scikit_learn(model_with_unknown, threshold):
         expected["true_positive_rate"] = accepted[: len(x)].mean()
         expected["false_positive_rate"] = accepted[len(x) :].mean()
         assert 0 < expected["false_positive_rate"] < 1
+        expected["macro_f1"] = sklearn.metrics.f1_score(
+            labels, np.where(accepted, predicted, -1), average="macro"
+        )
     assert expected["accuracy"] < 1
     found = model.evaluate(inputs, labels, batch_size=64)
     assert found == pytest.approx(expected, rel=1e-6)
@@ -119,7 +122,7 @@ def test_measures_are_those_of_scikit_learn(model_with_unknown, threshold):
     only = set(model.evaluate(x, y))
     assert only == set(expected) - {"auroc", "false_positive_rate"}
     only = set(model.evaluate(unknown, labels[len(x) :]))
-    assert only == {"false_positive_rate"} & set(expected)
+    assert only == {"false_positive_rate", "macro_f1"} & set(expected)
 
 
 def test_evaluate_bad_input(trained_blobs):

@@ -26,7 +26,7 @@ def test_the_same_numbers_again():
 # Prints what TensorFlow says of determinism, and the threads.
 CODE = """
 import sys
-from cac_tf.training import Runtime
+from cac_tf.training.runtime import Runtime
 runtime = Runtime(0, deterministic=sys.argv[1] == "yes")
 runtime.start()
 import keras
