@@ -99,7 +99,7 @@ class Options:
     """
 
     def __post_init__(self) -> None:
-        for one in dataclasses.fields(self):
+        for one in fields_of(self):
             value = getattr(self, one.name)
             if value is not None or one.default is not None:
                 object.__setattr__(self, one.name, _checked(one, value))
@@ -127,9 +127,14 @@ def described(cls: type[Options]) -> str:
             subsequent_indent=" " * 8,
             width=76,
         )
-        for one in dataclasses.fields(cls)
+        for one in fields_of(cls)
     ]
     return "\n".join([inspect.cleandoc(cls.__doc__ or ""), "", "Args:", *lines])
+
+
+def fields_of(cls: type[Options] | Options) -> list[dataclasses.Field]:
+    """The fields that `field` made; a class may have others."""
+    return [one for one in dataclasses.fields(cls) if "kind" in one.metadata]
 
 
 def _checked(one, value):
@@ -138,12 +143,6 @@ def _checked(one, value):
     Raises:
         ValueError: it is not allowed.
     """
-    choices = choices_of(one)
-    if choices is not None and value not in choices:
-        raise ValueError(
-            f"{one.name} must be one of {', '.join(map(str, choices))}; got "
-            f"{value!r}."
-        )
     plain, words = _KINDS[one.metadata["kind"]]
     try:
         value = plain(value)
@@ -151,6 +150,13 @@ def _checked(one, value):
         raise ValueError(
             f"{one.name} must be {words}; got {value!r}."
         ) from None
+    choices = choices_of(one)
+    for given in value if isinstance(value, tuple) else (value,):
+        if choices is not None and given not in choices:
+            raise ValueError(
+                f"{one.name} must be one of {', '.join(map(str, choices))}; "
+                f"got {given!r}."
+            )
     for limit, is_kept in _LIMITS.items():
         bound = one.metadata[limit]
         if bound is not None and not is_kept(value, bound):

@@ -29,37 +29,7 @@ def define_flags(values):
         None,
         "Folder for the results.",
     )
-    flags.DEFINE_bool(
-        "recenter",
-        False,
-        "Use the class means of the training images as centers, as after "
-        "training.",
-        flag_values=values,
-    )
-    command_line.define_score_flags(values, *["the model's own"] * 2)
-    flag_kinds.define_number(
-        values,
-        "true_positive_rate",
-        None,
-        "Calibrate the threshold again on the known validation images. "
-        "Default: the model's own; 0.95 if it has none, or if --recenter, "
-        "another --score or another --tta made it invalid.",
-        above=0,
-        below=1,
-    )
-    flag_kinds.define_number(
-        values,
-        "threshold",
-        None,
-        "The threshold, instead of --true_positive_rate.",
-    )
-    flags.DEFINE_list(
-        "unknown_data",
-        [],
-        "Further unknown test images, each set measured by itself: "
-        "tfds:<name>, folder:<path> of image files, or npz:<path>.",
-        flag_values=values,
-    )
+    command_line.define_options(values, experiments.EvaluationConfig)
     flags.DEFINE_bool(
         "overwrite",
         False,
@@ -80,24 +50,12 @@ def _data(values):
     return None
 
 
-def _tta(values):
-    if values.tta is None:
-        return experiments.SAME
-    return command_line.tta(values.tta)
-
-
 def main(values):
     """Loads model and data, evaluates, reports."""
     config = experiments.EvaluationConfig(
         command_line.model_file(values),
         data=_data(values),
-        recenter=values.recenter,
-        score=values.score,
-        tta=_tta(values),
-        scores=values.scores,
-        true_positive_rate=values.true_positive_rate,
-        threshold=values.threshold,
-        unknown_data=tuple(values.unknown_data),
+        **command_line.given_options(values, experiments.EvaluationConfig),
     )
     quiet.load_keras()
     evaluated = experiments.evaluate_saved(

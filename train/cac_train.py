@@ -18,9 +18,7 @@ from absl import flags
 from cac_tf import data
 from cac_tf import experiments
 from cac_tf import lazy
-from cac_tf import methods
 from cac_tf import training
-from cac_tf.experiments.config import PRECISIONS
 from cac_tf.train import command_line
 from cac_tf.train import flag_kinds
 from cac_tf.train import quiet
@@ -38,14 +36,7 @@ _WITH_CONFIG = (
 def define_flags(values):
     """Defines the flags of `cac-train`."""
     command_line.define_data_flags(values)
-    flag_kinds.define_choice(
-        values,
-        "method",
-        "cac",
-        methods.names(),
-        "The method: how the model is trained.",
-    )
-    command_line.define_score_flags(values, "the method's own", "none")
+    command_line.define_options(values, experiments.ExperimentConfig)
     flag_kinds.define_text(
         values,
         "config",
@@ -67,40 +58,6 @@ def define_flags(values):
         "Write the data to this .npz file instead of training; "
         "--dataset=<that file> then gives the same experiment on a machine "
         "without TensorFlow or the data set.",
-    )
-    flags.DEFINE_integer(
-        "seed",
-        0,
-        "Seed of everything random; the same seed gives the same weights, "
-        "with the same number of threads.",
-        lower_bound=0,
-        upper_bound=2**32 - 1,
-        flag_values=values,
-    )
-    flags.DEFINE_integer(
-        "evaluate_every",
-        0,
-        "Evaluate on the test data every N epochs, around anchors, for "
-        "a learning curve in history.json and the report; nothing is chosen "
-        "by this. 0: only at the end.",
-        lower_bound=0,
-        upper_bound=10**6,
-        flag_values=values,
-    )
-    flag_kinds.define_number(
-        values,
-        "true_positive_rate",
-        0.95,
-        "The threshold accepts this share of the known validation images.",
-        above=0,
-        below=1,
-    )
-    flag_kinds.define_choice(
-        values,
-        "precision",
-        "float32",
-        PRECISIONS,
-        "Keras dtype policy of the backbone.",
     )
     flags.DEFINE_integer(
         "devices",
@@ -219,23 +176,15 @@ def configure(values):
         )
     if not values.dataset:
         raise ValueError("--dataset must name a data set (or pass --config).")
-    return experiments.ExperimentConfig(
-        method=values.method, **settings_of(values)
-    )
+    return experiments.ExperimentConfig(**settings_of(values))
 
 
 def settings_of(values):
-    """Arguments of `ExperimentConfig` that flags decide, without the method."""
+    """Arguments of `ExperimentConfig` that flags decide."""
     return {
         "data": command_line.data_settings(values),
         "recipe": command_line.given_recipe(values),
-        "score": values.score,
-        "tta": command_line.tta(values.tta),
-        "scores": values.scores,
-        "seed": values.seed,
-        "evaluate_every": values.evaluate_every,
-        "true_positive_rate": values.true_positive_rate,
-        "precision": values.precision,
+        **command_line.given_options(values, experiments.ExperimentConfig),
     }
 
 

@@ -2,6 +2,7 @@
 """What all binaries share: how they start, how they fail, their flags."""
 
 import dataclasses
+import itertools
 import os
 import re
 import signal
@@ -18,7 +19,6 @@ from cac_tf import scores
 from cac_tf.data import DataOptions
 from cac_tf.data import sources as data_sources
 from cac_tf.experiments.config import ALL
-from cac_tf.experiments.config import AUTO
 from cac_tf.registry import did_you_mean
 from cac_tf.train import flag_kinds
 from cac_tf.train import quiet
@@ -193,31 +193,54 @@ _DEFINE = {
 }
 
 
-def define_data_flags(values):
-    """One flag for each field of `DataOptions`, which checks their values."""
-    for one in dataclasses.fields(DataOptions):
-        text = one.metadata["help"]
-        if one.name == "dataset":
-            text = f"{data_sources.what_is_taken()}."
+def define_options(values, cls, **texts):
+    """One flag for each option of a class, which checks their values.
+
+    Args:
+        values: `absl.flags.FlagValues`.
+        cls: of `options.Options`.
+        **texts: helps, by name, in the place of the options' own.
+    """
+    for one in options.fields_of(cls):
+        text = texts.get(one.name, one.metadata["help"])
         default = None if one.default is dataclasses.MISSING else one.default
-        choices = options.choices_of(one)
-        if choices is not None:
-            flag_kinds.define_choice(values, one.name, default, choices, text)
-            continue
-        kind = one.metadata["kind"]
-        if kind is tuple:
-            text += (
-                ' By commas; in double quotes, a name may hold one: "a, b",c.'
-            )
-        _DEFINE[kind](one.name, default, text, flag_values=values)
+        kind, choices = one.metadata["kind"], options.choices_of(one)
+        if kind is tuple and choices is None:
+            text += ' By commas; "a, b",c are two names.'
+        _define(values, one.name, kind, default, choices, text)
+
+
+def _define(values, name, kind, default, choices, text):
+    if choices is None:
+        _DEFINE[kind](name, default, text, flag_values=values)
+    elif kind is tuple:
+        flag_kinds.define_choices(values, name, default, choices, text)
+    else:
+        flag_kinds.define_choice(values, name, default, choices, text)
+
+
+def given_options(values, cls):
+    """The options of a class that were given as flags, as a dict."""
+    return {
+        one.name: values[one.name].value
+        for one in options.fields_of(cls)
+        if values[one.name].present
+    }
+
+
+def define_data_flags(values):
+    """One flag for each field of `DataOptions`."""
+    define_options(
+        values, DataOptions, dataset=f"{data_sources.what_is_taken()}."
+    )
 
 
 DATA_FLAGS = tuple(one.name for one in dataclasses.fields(DataOptions))
 
 
 def data_settings(values):
-    """The data flags as a dict of fields of `DataOptions`."""
-    return {name: values[name].value for name in DATA_FLAGS}
+    """The data flags that were given, as a dict of fields of `DataOptions`."""
+    return given_options(values, DataOptions)
 
 
 def define_model_flag(values):
@@ -267,15 +290,13 @@ def define_recipe_flags(values):
             text += f" Of the methods {', '.join(methods_of)}."
         if name != "preset":
             text += " Default: as --preset says."
-        choices = [options.choices_of(field) for field in fields]
-        if all(choices):
-            allowed = list(dict.fromkeys(c for some in choices for c in some))
-            flag_kinds.define_choice(values, name, None, allowed, text)
-            continue
+        choices = [options.choices_of(field) or () for field in fields]
+        allowed = list(dict.fromkeys(itertools.chain(*choices)))
         kinds = {type(field.default) for field in fields}
         # Each method's recipe checks its own limits.
         kind = float if kinds == {int, float} else min(kinds, key=str)
-        _DEFINE[kind](name, None, text, flag_values=values)
+        allowed = allowed if all(choices) else None
+        _define(values, name, kind, None, allowed, text)
 
 
 def recipe_fields():
@@ -296,34 +317,6 @@ def given_recipe(values):
     }
 
 
-def define_score_flags(values, default_score, default_tta):
-    """The flags `--score`, `--tta` and `--scores`.
-
-    Args:
-        values: `absl.flags.FlagValues`.
-        default_score, default_tta: what an absent flag means.
-    """
-    flag_kinds.define_choice(
-        values,
-        "score",
-        None,
-        (*scores.names(), AUTO),
-        "The rule that gives the unknown score. auto: the one that separates "
-        "known validation images best from composites of two; a guess. "
-        f"Default: {default_score}.",
-    )
-    flag_kinds.define_choice(
-        values,
-        "tta",
-        None,
-        ["none", "flip"],
-        "Test-time augmentation. flip: logits and features are means over an "
-        "image and its mirror image, at twice the cost. Default: "
-        f"{default_tta}.",
-    )
-    define_scores_flag(values, "Default: those of the method.")
-
-
 def define_scores_flag(values, default):
     """The flag `--scores`."""
     flag_kinds.define_choices(
@@ -333,8 +326,3 @@ def define_scores_flag(values, default):
         (ALL, *scores.names()),
         f"Scores to compare on the test data. {default}",
     )
-
-
-def tta(text):
-    """The argument `tta` for the value of `--tta`."""
-    return None if text == "none" else text

@@ -5,10 +5,9 @@ from .benchmark import state_of as state_of
 from .benchmark_plan import configurations as configurations
 from .benchmark_plan import plan as plan
 from .compare import compare_runs as compare_runs
+from .config import EvaluationConfig as EvaluationConfig
 from .config import ExperimentConfig as ExperimentConfig
 from .config import scores_named as scores_named
-from .evaluate_saved import SAME as SAME
-from .evaluate_saved import EvaluationConfig as EvaluationConfig
 from .evaluate_saved import evaluate_saved as evaluate_saved
 from .evaluation import evaluate as evaluate
 from .released_weights import (

@@ -17,8 +17,8 @@ from cac_tf import methods
 from cac_tf.annotations import Path
 from cac_tf.data import DataOptions
 from cac_tf.experiments import own_process
+from cac_tf.experiments.config import EvaluationConfig
 from cac_tf.experiments.config import compared_scores
-from cac_tf.experiments.evaluate_saved import EvaluationConfig
 from cac_tf.experiments.evaluate_saved import evaluate_saved
 from cac_tf.experiments.evaluate_saved import file_sha256
 from cac_tf.experiments.released_weights import import_weights
@@ -266,7 +266,7 @@ def _evaluate_released(run, config, tell):
     evaluation = EvaluationConfig(
         run.evaluated_model,
         recenter=True,
-        tta=config.tta,
+        tta=config.tta or "none",
         scores=config.scores,
         true_positive_rate=config.true_positive_rate,
     )

@@ -2,6 +2,7 @@
 """What makes up an experiment: data, method, recipe, score, seed."""
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -10,8 +11,12 @@ from typing import Self
 from cac_tf import lazy
 from cac_tf import methods
 from cac_tf import scores as score_rules
+from cac_tf.annotations import Path
 from cac_tf.data import DataOptions
 from cac_tf.data.sources.npz_arrays import origin_of
+from cac_tf.options import Options
+from cac_tf.options import described
+from cac_tf.options import field
 from cac_tf.registry import did_you_mean
 
 # Wrong settings are found before Keras is loaded.
@@ -19,30 +24,46 @@ keras = lazy.module("keras")
 
 # As `score`: the one chosen on known data. As `scores`: all of them.
 AUTO, ALL = "auto", "all"
-PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+
+
+def _score(otherwise):
+    return field(
+        None,
+        "The rule that gives the unknown score. auto: the one that separates "
+        "known validation images best from composites of two; a guess, see "
+        f"cac_tf.experiments.choose_score. Default: {otherwise}.",
+        kind=str,
+        choices=lambda: (*score_rules.names(), AUTO),
+    )
+
+
+def _scores():
+    return field(
+        None,
+        "Scores to compare on the test data. Default: those of the method.",
+        kind=tuple,
+        choices=lambda: (ALL, *score_rules.names()),
+    )
+
+
+def _tta(otherwise):
+    return field(
+        None,
+        "Test-time augmentation. flip: logits and features are means over an "
+        "image and its mirror image, at twice the cost. Default: "
+        f"{otherwise}.",
+        kind=str,
+        choices=("none", "flip"),
+    )
 
 
 @dataclasses.dataclass(frozen=True)
-class ExperimentConfig:
+class ExperimentConfig(Options):
     """Everything that decides the result of a training run.
 
-    Args:
-        data: `data.DataOptions`, or a dict of its fields.
-        method: name of the method.
-        recipe: values of the method's recipe that replace those of the data
-            set's preset.
-        score: name of the score that decides; "auto" for one that is chosen
-            on known data; None for the method's own.
-        tta: test-time augmentation: None or "flip".
-        scores: names of scores to compare on the test data; "all" for all;
-            None for those of the method.
-        seed: seed of everything random, in 0...2^32 - 1.
-        evaluate_every: number of epochs between evaluations on the test data,
-            for a learning curve; nothing is chosen by them. 0: only at the
-            end.
-        true_positive_rate: share of the known validation images that the
-            threshold accepts.
-        precision: Keras dtype policy of the networks.
+    `data` is a `data.DataOptions` or a dict of its fields; `recipe` has the
+    values of the method's recipe that replace those of the data set's preset;
+    `scores` may be "all".
 
     Raises:
         ValueError: a value that is not allowed, or that has no effect with
@@ -58,31 +79,52 @@ class ExperimentConfig:
     """
 
     data: DataOptions
-    method: str = "cac"
+    method: str = field(
+        "cac", "The method: how the model is trained.", choices=methods.names
+    )
     recipe: dict = dataclasses.field(default_factory=dict)
-    score: str | None = None
-    tta: str | None = None
-    scores: str | tuple | None = None
-    seed: int = 0
-    evaluate_every: int = 0
-    true_positive_rate: float = 0.95
-    precision: str = "float32"
+    score: str | None = _score("the method's own")
+    tta: str | None = _tta("none")
+    scores: str | tuple | None = _scores()
+    seed: int = field(
+        0,
+        "Seed of everything random; the same seed gives the same weights, "
+        "with the same number of threads.",
+        at_least=0,
+        at_most=2**32 - 1,
+    )
+    evaluate_every: int = field(
+        0,
+        "Evaluate on the test data every N epochs, around anchors, for "
+        "a learning curve in history.json and the report; nothing is chosen "
+        "by this. 0: only at the end.",
+        at_least=0,
+        at_most=10**6,
+    )
+    true_positive_rate: float = field(
+        0.95,
+        "The threshold accepts this share of the known validation images.",
+        above=0,
+        below=1,
+    )
+    precision: str = field(
+        "float32",
+        "Keras dtype policy of the backbone.",
+        choices=("float32", "mixed_bfloat16", "mixed_float16"),
+    )
 
     def __post_init__(self):
         object.__setattr__(self, "data", DataOptions.of(self.data))
         method = methods.get(self.method)
         recipe = self._recipe(method)
         object.__setattr__(self, "score", self.score or method.scores[0])
+        object.__setattr__(self, "tta", plain_tta(self.tta))
         method.check(recipe, self.dataset_name, self.tta, self.score)
         scores = compared_scores(self.scores, method)
         object.__setattr__(self, "scores", scores)
         if self.score != AUTO:
             score_rules.check(self.score)
-        if not _is_whole(self.evaluate_every) or self.evaluate_every < 0:
-            raise ValueError(
-                "evaluate_every must be a whole number of at least 0; got "
-                f"{self.evaluate_every!r}."
-            )
+        super().__post_init__()
         if self.evaluate_every and (
             self.score == AUTO or score_rules.find(self.score).IS_FITTED_TO_DATA
         ):
@@ -90,23 +132,6 @@ class ExperimentConfig:
                 f"evaluate_every={self.evaluate_every} has no effect with "
                 f"score={self.score}, which is fitted after the training; "
                 "leave it out."
-            )
-        if self.tta not in (None, "flip"):
-            raise ValueError(f'tta must be None or "flip"; got {self.tta!r}.')
-        if not 0.0 < self.true_positive_rate < 1.0:
-            raise ValueError(
-                "true_positive_rate must be in (0, 1); got "
-                f"{self.true_positive_rate}."
-            )
-        if self.precision not in PRECISIONS:
-            raise ValueError(
-                f"precision must be one of {', '.join(PRECISIONS)}; got "
-                f"{self.precision!r}."
-            )
-        if not _is_whole(self.seed) or not 0 <= self.seed < 2**32:
-            raise ValueError(
-                f"seed must be a whole number in 0...{2**32 - 1}; got "
-                f"{self.seed!r}."
             )
 
     @property
@@ -194,8 +219,76 @@ class ExperimentConfig:
     __hash__ = None  # type: ignore[assignment]
 
 
-def _is_whole(value):
-    return isinstance(value, int) and not isinstance(value, bool)
+ExperimentConfig.__doc__ = described(ExperimentConfig)
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationConfig(Options):
+    """What to evaluate a saved model on, and how.
+
+    `model` is the path of the .keras file; `data` a `data.DataOptions`, or a
+    dict of its fields; None: those of the run that the model belongs to. Every
+    set of `unknown_data`, a
+    source of `data.load_unknown_images`, is measured by itself against the
+    known test images, and nothing is chosen by them.
+
+    Raises:
+        ValueError: both a rate and a threshold, a rate out of range, or a name
+            that is not a score.
+    """
+
+    model: Path
+    data: DataOptions | None = None
+    recenter: bool = field(
+        False,
+        "Use the class means of the training images as centers, as after "
+        "training.",
+    )
+    score: str | None = _score("the model's own")
+    tta: str | None = _tta("the model's own")
+    scores: str | tuple | None = _scores()
+    true_positive_rate: float | None = field(
+        None,
+        "Calibrate the threshold again on the known validation images. "
+        "Default: the model's own; 0.95 if it has none, or if recentering, "
+        "another score or another tta made it invalid.",
+        kind=float,
+        above=0,
+        below=1,
+    )
+    threshold: float | None = field(
+        None,
+        "The threshold, instead of a true-positive rate.",
+        kind=float,
+    )
+    unknown_data: tuple = field(
+        (),
+        "Further unknown test images, each set measured by itself: "
+        "tfds:<name>, folder:<path> of image files, or npz:<path>.",
+    )
+
+    def __post_init__(self):
+        object.__setattr__(self, "model", os.fspath(self.model))
+        if self.data is not None:
+            object.__setattr__(self, "data", DataOptions.of(self.data))
+        if self.scores is not None:
+            scores_named(self.scores)
+            object.__setattr__(self, "scores", _listed(self.scores))
+        if self.score not in (None, AUTO):
+            score_rules.check(self.score)
+        super().__post_init__()
+        if self.true_positive_rate is not None and self.threshold is not None:
+            raise ValueError(
+                "Give true_positive_rate=... or threshold=..., not both."
+            )
+
+
+EvaluationConfig.__doc__ = described(EvaluationConfig)
+
+
+def plain_tta(tta: str | None) -> str | None:
+    """The `tta` of a model for that of a configuration."""
+    return None if tta == "none" else tta
 
 
 def compared_scores(

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Evaluates a saved model, on its own data or others, by any scores."""
 
-import dataclasses
 import hashlib
 import os
 import pathlib
@@ -18,8 +17,9 @@ from cac_tf.data import load_open_set_dataset
 from cac_tf.data.sources.source import source_of
 from cac_tf.data.unknown_data import load_unknown_images
 from cac_tf.experiments.config import AUTO
+from cac_tf.experiments.config import EvaluationConfig
 from cac_tf.experiments.config import compared_scores
-from cac_tf.experiments.config import scores_named
+from cac_tf.experiments.config import plain_tta
 from cac_tf.experiments.evaluation import Evaluation
 from cac_tf.experiments.evaluation import evaluate
 from cac_tf.experiments.results import write_results
@@ -36,63 +36,6 @@ from cac_tf.models.saving import load_model
 
 # If neither the model nor the user says which threshold to use.
 _TRUE_POSITIVE_RATE = 0.95
-# As `tta`: as in the model.
-SAME = "same"
-
-
-@dataclasses.dataclass(frozen=True)
-class EvaluationConfig:
-    """What to evaluate a saved model on, and how.
-
-    Args:
-        model: path of the .keras file.
-        data: `data.DataOptions`, or a dict of its fields; None: those of the
-            run that the model belongs to.
-        recenter: whether class means of the training images become the
-            centers, as after training.
-        score: name of a score, or "auto"; None: the model's own.
-        tta: None, "flip", or "same": as the model has it.
-        scores: names of scores to compare; "all" for all; None: those of the
-            method.
-        true_positive_rate: calibrate the threshold anew on the known validation
-            images. None: the model's own threshold; 0.95 where it has none.
-        threshold: instead of a rate.
-        unknown_data: further unknown test images, each a source of
-            `data.load_unknown_images`. Every set is measured by itself against
-            the known test images, and nothing is chosen by them.
-
-    Raises:
-        ValueError: both a rate and a threshold, a rate out of range, or a name
-            that is not a score.
-    """
-
-    model: Path
-    data: DataOptions | None = None
-    recenter: bool = False
-    score: str | None = None
-    tta: str | None = SAME
-    scores: str | tuple | None = None
-    true_positive_rate: float | None = None
-    threshold: float | None = None
-    unknown_data: tuple = ()
-
-    def __post_init__(self):
-        object.__setattr__(self, "model", os.fspath(self.model))
-        if self.data is not None:
-            object.__setattr__(self, "data", DataOptions.of(self.data))
-        rate = self.true_positive_rate
-        if rate is not None and self.threshold is not None:
-            raise ValueError(
-                "Give true_positive_rate=... or threshold=..., not both."
-            )
-        if rate is not None and not 0.0 < rate < 1.0:
-            raise ValueError(
-                f"true_positive_rate must be in (0, 1); got {rate!r}."
-            )
-        if self.scores is not None:
-            scores_named(self.scores)
-        if self.score not in (None, AUTO):
-            score_rules.check(self.score)
 
 
 class Evaluated(typing.NamedTuple):
@@ -164,7 +107,7 @@ def evaluate_saved(
         )
         for note in notes:
             tell("note", f"{name}: {note}")
-    if config.tta != SAME:
+    if config.tta == "flip":
         # It is unknown how a model without our augmentation was trained.
         mirrored = share_of_mirrored(model.classifier)
         methods.check_tta(config.tta, dataset.name, mirrored)
@@ -205,7 +148,7 @@ def _tfds_folder(options):
 def _prepared(config, model, dataset, tell):
     """The model with the wanted score, tta, centers and threshold."""
     before = model
-    tta = model.tta if config.tta == SAME else config.tta
+    tta = model.tta if config.tta is None else plain_tta(config.tta)
     score = model.score
     if config.score == AUTO:
         # The choice follows; until then, one that needs no fit.

@@ -202,7 +202,7 @@ def test_a_configuration_does_not_change_with_its_arguments():
         ({"score": "gama"}, "There is no score 'gama'; did you mean 'gamma'"),
         ({"scores": ["gamma", "all"]}, "scores must be all, or names of"),
         ({"scores": "surprise"}, "scores must be all, or names.*'surprise'"),
-        ({"evaluate_every": -1}, "evaluate_every must be a whole number"),
+        ({"evaluate_every": -1}, "evaluate_every must be at least 0"),
         ({"evaluate_every": 0.5}, "evaluate_every must be a whole number"),
         (
             {"score": "vim", "evaluate_every": 2},
@@ -212,7 +212,7 @@ def test_a_configuration_does_not_change_with_its_arguments():
             {"score": "auto", "evaluate_every": 2},
             "evaluate_every=2 has no effect with score=auto",
         ),
-        ({"tta": "both"}, "tta must be None or \"flip\"; got 'both'"),
+        ({"tta": "both"}, "tta must be one of none, flip; got 'both'"),
         ({"tta": "flip"}, "digits change their classes"),
         (
             {
@@ -222,11 +222,11 @@ def test_a_configuration_does_not_change_with_its_arguments():
             },
             "with flip=0 they are not",
         ),
-        ({"true_positive_rate": 0.0}, r"must be in \(0, 1\); got 0.0"),
-        ({"true_positive_rate": 1.0}, r"must be in \(0, 1\); got 1.0"),
+        ({"true_positive_rate": 0.0}, "rate must be above 0; got 0.0"),
+        ({"true_positive_rate": 1.0}, "rate must be below 1; got 1.0"),
         ({"precision": "float64"}, "precision must be one of float32, mixed"),
-        ({"seed": -1}, r"seed must be a whole number in 0...4294967295"),
-        ({"seed": 2**32}, "seed must be a whole number"),
+        ({"seed": -1}, "seed must be at least 0"),
+        ({"seed": 2**32}, "seed must be at most 4294967295"),
         ({"seed": 1.0}, "seed must be a whole number.*got 1.0"),
         ({"seed": True}, "seed must be a whole number.*got True"),
     ],
@@ -254,7 +254,7 @@ def test_settings_that_are_no_training(settings, message):
 def test_what_an_evaluation_refuses():
     with pytest.raises(ValueError, match="threshold=..., not both"):
         EvaluationConfig("m.keras", true_positive_rate=0.9, threshold=1.0)
-    with pytest.raises(ValueError, match=r"must be in \(0, 1\); got 1.5"):
+    with pytest.raises(ValueError, match="rate must be below 1; got 1.5"):
         EvaluationConfig("m.keras", true_positive_rate=1.5)
     with pytest.raises(ValueError, match="scores must be all"):
         EvaluationConfig("m.keras", scores=["none"])

@@ -535,8 +535,7 @@ def test_ctrl_c(tmp_path):
         (["--dataset=digits", "extra"], "unexpected argument 'extra'"),
         (
             ["--dataset=digits", "--true_positive_rate=1"],
-            "--true_positive_rate=1.0: it must be a finite number above 0 and "
-            "below 1.",
+            "--true_positive_rate must be below 1; got 1.0.",
         ),
         (
             ["--dataset=digits", "--scores=gamma,hop,vim"],
