@@ -19,7 +19,7 @@ from cac_tf.reporting.benchmark_table import NOTHING
 from cac_tf.reporting.benchmark_table import as_published
 from cac_tf.reporting.benchmark_table import mean_of_trials
 from cac_tf.reporting.paper import TABLES as PAPER_TABLES
-from cac_tf.reporting.published import published_bhattacharyya
+from cac_tf.reporting.published import published
 
 ROOT = pathlib.Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -229,10 +229,10 @@ def trained_here_table():
         lines.append(f"| {label}, {measure} | {' | '.join(shown)} |")
     for number, row in ((1, "CAC"), (2, "CAC"), (2, "Cross-entropy")):
         table = PAPER_TABLES[number]
-        published = [as_published(table.published(n)[row][0]) for n in minutes]
+        theirs = [as_published(table.published(n)[row][0]) for n in minutes]
         lines.append(
             f"| published, Table {number} ({table.split_family}): {row} "
-            f"| {' | '.join(published)} |"
+            f"| {' | '.join(theirs)} |"
         )
     spent = [
         f"{np.median(values):.0f}" if values else NOTHING
@@ -479,7 +479,7 @@ def overlap_table():
             by_bins = found.setdefault((run["training"], column), {})
             for bins, value in measured["bhattacharyya"].items():
                 by_bins.setdefault(int(bins), []).append(value)
-    published = published_bhattacharyya()
+    references = published("bhattacharyya")
     lines = [
         "| training, test set | published | "
         + " | ".join(f"{bins} bins" for bins in _OVERLAP_BINS)
@@ -488,7 +488,7 @@ def overlap_table():
     ]
     away = {bins: [] for bins in _OVERLAP_BINS}
     for training, name in _OVERLAP_ROWS.items():
-        for dataset, reference in published[name].items():
+        for dataset, (reference, _) in references[name].items():
             by_bins = found.get((training, dataset))
             if by_bins is None:
                 continue

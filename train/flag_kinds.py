@@ -19,17 +19,13 @@ def define_text(values, name, default, help):
     )
 
 
-def define_number(values, name, default, help, *, above=None, below=None):
-    """A flag for a number; absl's bounds allow themselves and NaN."""
-    bounds = [("above", above), ("below", below)]
-    words = " and ".join(f"{w} {x}" for w, x in bounds if x is not None)
-    low = -math.inf if above is None else above
-    high = math.inf if below is None else below
+def define_number(values, name, default, help):
+    """A flag for a finite number; absl takes NaN."""
     flags.DEFINE_float(name, default, help, flag_values=values)
     flags.register_validator(
         name,
-        lambda number: number is None or low < number < high,
-        f"it must be a finite number {words}".rstrip() + ".",
+        lambda number: number is None or math.isfinite(number),
+        "it must be a finite number.",
         values,
     )
 

@@ -8,6 +8,8 @@ import sys
 
 from cac_tf import reporting
 from cac_tf.plain_text import for_terminal
+from cac_tf.reporting.measures import score_rows
+from cac_tf.reporting.measures import unknown_set_rows
 
 
 def say(*lines, file=None):
@@ -114,72 +116,18 @@ def _print_measures(measures):
         # No published split names them: they belong to the result.
         names = ", ".join(measures["unknown_class_names"])
         say(f"{'unknown classes':>20}  {names}")
-    if len(measures["scores"]) > 1 and measures["auroc"] is not None:
-        _print_scores(measures)
-    _print_unknown_data(measures)
-
-
-def _print_scores(measures):
-    """Prints the results of each score, and its cost."""
-    times = measures["microseconds_per_image"]
-    reporting.print_table(
-        ["score"],
-        [
-            "AUROC",
-            "FPR@95%",
-            "AUPR known",
-            "AUPR unknown",
-            *(f"CCR@{float(rate):.0%}" for rate in measures["ccr"]),
-            "OSCR",
-            "accuracy",
-            "us/image",
-        ],
-        [
-            (
-                [
-                    name,
-                    f"{one['auroc']:.4f}",
-                    f"{one['fpr_at_95_tpr']:.4f}",
-                    f"{one['aupr_known']:.4f}",
-                    f"{one['aupr_unknown']:.4f}",
-                    *(f"{value:.4f}" for value in one["ccr"].values()),
-                    f"{one['oscr']:.4f}",
-                    f"{one['accuracy']:.4f}",
-                    f"{times[name]:.2f}",
-                ],
-                False,
-            )
-            for name, one in measures["scores"].items()
-        ],
-        caption=f"us/image: after the network's {times['network']:.0f}",
-    )
-
-
-def _print_unknown_data(measures):
-    """Prints AUROC on each set of unknown images, by score."""
-    sets = measures.get("unknown_data")
-    if not sets:
-        return
-    own = {"of the data set": measures} if measures["auroc"] is not None else {}
-    columns = {**own, **sets}
-    lines = [
-        (
-            [
-                name,
-                *(
-                    f"{one['scores'][name]['auroc']:.4f}"
-                    for one in columns.values()
-                ),
-            ],
-            False,
+    if compared := score_rows(measures):
+        network = measures["microseconds_per_image"]["network"]
+        _print_table(
+            *compared, caption=f"µs: after the network's {network:.0f}"
         )
-        for name in measures["scores"]
-    ]
-    accepted = [f"{one['false_positive_rate']:.0%}" for one in columns.values()]
-    lines.append((["accepted at the threshold", *accepted], True))
-    reporting.print_table(
-        ["score"], list(columns), lines, title="AUROC by unknown test images"
-    )
+    if sets := unknown_set_rows(measures):
+        _print_table(*sets, title="AUROC by unknown test images")
+
+
+def _print_table(titles, rows, **texts):
+    rows = [(row, False) for row in rows]
+    reporting.print_table(["score"], titles, rows, **texts)
 
 
 def _print_places(folder):

@@ -61,15 +61,23 @@ class Evaluation:
         return self.predicted_class_id == self.labels
 
     @property
-    def is_accepted(self) -> np.ndarray | None:
-        """(n,) bool: which examples are accepted; None without a threshold."""
+    def thresholds(self) -> np.ndarray | None:
+        """(n,) float32: each example's threshold; None where there is none."""
         threshold = self.metrics["threshold"]
         if threshold is None:
             return None
-        threshold = rule.threshold_of_rows(
+        own = rule.threshold_of_rows(
             np.float32(threshold), self.predicted_class_id
         )
-        return rule.accepts(self.unknown_score, np.asarray(threshold))
+        return np.broadcast_to(own, self.labels.shape)
+
+    @property
+    def is_accepted(self) -> np.ndarray | None:
+        """(n,) bool: which examples are accepted; None without a threshold."""
+        thresholds = self.thresholds
+        if thresholds is None:
+            return None
+        return rule.accepts(self.unknown_score, thresholds)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays by name, as `scores.npz` holds them."""

@@ -42,7 +42,8 @@ def _text(name):
     return (" " if name.startswith("_") else "") + name.replace("$", r"\$")
 
 
-def _figure(width=4.6, height=3.6):
+def new_figure(width=4.6, height=3.6):
+    """A figure and its axes, whose lines differ in color and in kind."""
     figure = matplotlib_figure.Figure(
         figsize=(width, height), layout="constrained"
     )
@@ -59,7 +60,7 @@ def _figure(width=4.6, height=3.6):
 def roc_figure(evaluation):
     """ROC curves of all scores, with the point that the threshold chose."""
     is_known = evaluation.is_known
-    figure, axes = _figure()
+    figure, axes = new_figure()
     for name, scores in evaluation.other_scores.items():
         auroc = evaluation.metrics["scores"][name]["auroc"]
         axes.plot(
@@ -94,7 +95,7 @@ def roc_figure(evaluation):
 
 def roc_curves_figure(runs):
     """The ROC curve of each `ComparedRun`, by its own score."""
-    figure, axes = _figure()
+    figure, axes = new_figure()
     for run in runs:
         is_known = run.labels >= 0
         axes.plot(
@@ -113,7 +114,7 @@ def roc_curves_figure(runs):
 
 def learning_curves_figure(runs, name):
     """One number of each epoch, of each `ComparedRun`."""
-    figure, axes = _figure()
+    figure, axes = new_figure()
     for run in runs:
         points = [
             (epoch, logs[name])
@@ -142,7 +143,7 @@ def _mark_threshold(axes, evaluation, height):
 def oscr_figure(evaluation):
     """OSCR curve, with the point that the threshold chose."""
     is_known = evaluation.is_known
-    figure, axes = _figure()
+    figure, axes = new_figure()
     axes.plot(
         *metrics.oscr_curve(
             evaluation.unknown_score[is_known],
@@ -180,7 +181,7 @@ def score_histogram(evaluation):
     Its horizontal axis ends where the scores do, as the page reads its scale
     off for the threshold that one can drag.
     """
-    figure, axes = _figure()
+    figure, axes = new_figure()
     # Gamma of inputs close to a center is tiny: a linear axis would put most
     # known inputs and the threshold into its first bin.
     is_logarithmic = evaluation.unknown_score.min() >= 0.0
@@ -263,7 +264,7 @@ def _points(epochs, history, name):
 
 def training_figure(history):
     """Loss and accuracy over the epochs, and AUROC where it was taken."""
-    figure, axes = _figure()
+    figure, axes = new_figure()
     epochs = range(1, len(history) + 1)
     for name, style in (("loss", "-"), ("val_loss", "--")):
         points = _points(epochs, history, name)

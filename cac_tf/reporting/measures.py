@@ -63,6 +63,60 @@ def rows_of(measures):
     return [row for row in rows if row[1] != NOT_MEASURED]
 
 
+# What scores are compared by: titles, and names in `metrics.json`.
+_COMPARED = {
+    "AUROC": "auroc",
+    "FPR at TPR 95 %": "fpr_at_95_tpr",
+    "AUPR, known positive": "aupr_known",
+    "AUPR, unknown positive": "aupr_unknown",
+    "accuracy": "accuracy",
+    "OSCR": "oscr",
+}
+
+
+def score_rows(measures):
+    """Titles of columns, and a row for each score: its name and its numbers.
+
+    None where there is nothing to compare.
+    """
+    if len(measures["scores"]) < 2 or measures["auroc"] is None:
+        return None
+    titles = [
+        *_COMPARED,
+        *(f"CCR at FPR {float(rate):.0%}" for rate in measures["ccr"]),
+        "µs an image",
+    ]
+    rows = [
+        [
+            name,
+            *(number(values[one]) for one in _COMPARED.values()),
+            *map(number, values["ccr"].values()),
+            f"{measures['microseconds_per_image'][name]:.2f}",
+        ]
+        for name, values in measures["scores"].items()
+    ]
+    return titles, rows
+
+
+def unknown_set_rows(measures):
+    """Names of the sets of unknown images, and a row for each score's AUROCs.
+
+    The last row has the shares that the threshold accepts. None where no
+    further unknown images were evaluated.
+    """
+    sets = measures.get("unknown_data")
+    if not sets:
+        return None
+    own = {"of the data set": measures} if measures["auroc"] is not None else {}
+    sets = {**own, **sets}
+    rows = [
+        [name, *(number(o["scores"][name]["auroc"]) for o in sets.values())]
+        for name in measures["scores"]
+    ]
+    accepted = [number(one["false_positive_rate"]) for one in sets.values()]
+    return list(sets), [*rows, ["accepted at the threshold", *accepted]]
+
+
 # Stands for a number that there is not.
 NOT_MEASURED = "–"
 

@@ -5,7 +5,6 @@ import dataclasses
 import typing
 
 from cac_tf.reporting.published import published
-from cac_tf.reporting.published import published_bhattacharyya
 from cac_tf.reporting.published import published_ccr
 
 _SETS = ("mnist", "svhn", "cifar10", "cifar+10", "cifar+50", "tinyimagenet")
@@ -22,12 +21,26 @@ class PaperTable:
     rows: dict
     # From a column's title to the column of results.csv.
     measures: dict
-    # From a data set to what was published: by row, the mean and spread of
-    # each measure.
-    published: typing.Callable
+    # Of published.json; by default, what it has of the split family.
+    source: str | None = None
     datasets: tuple = _SETS
     # Whether rows of methods that are not here are shown too.
     shows_others: bool = False
+
+    def published(self, dataset):
+        """By row, the mean and spread of each measure on a data set."""
+        if self.source == "ccr":
+            return {
+                name: [(value, None) for value in values]
+                for name, values in published_ccr(dataset).items()
+            }
+        return {
+            name: [values[dataset]]
+            for name, values in published(
+                self.source or self.split_family
+            ).items()
+            if dataset in values
+        }
 
     @property
     def split_families(self):
@@ -38,32 +51,6 @@ class PaperTable:
     def methods(self):
         """Names of the methods that have to be trained."""
         return tuple(dict.fromkeys(method for method, _ in self.rows.values()))
-
-
-def _published_auroc(split_family):
-    def of(dataset):
-        return {
-            name: [values[dataset]]
-            for name, values in published(split_family).items()
-            if dataset in values
-        }
-
-    return of
-
-
-def _published_coefficient(dataset):
-    return {
-        name: [(by_set[dataset], None)]
-        for name, by_set in published_bhattacharyya().items()
-        if dataset in by_set
-    }
-
-
-def _published_ccr(dataset):
-    return {
-        name: [(value, None) for value in values]
-        for name, values in published_ccr(dataset).items()
-    }
 
 
 TABLES = {
@@ -88,7 +75,6 @@ TABLES = {
             "CAC": ("cac", "gamma"),
         },
         {"AUROC": "auroc"},
-        _published_auroc("neal"),
         shows_others=True,
     ),
     2: PaperTable(
@@ -100,7 +86,7 @@ TABLES = {
             "CAC": ("cac", "gamma"),
         },
         {"coefficient": "bhattacharyya"},
-        _published_coefficient,
+        "bhattacharyya",
     ),
     3: PaperTable(
         "Table 3: correct classification rate by false-positive rate",
@@ -112,7 +98,7 @@ TABLES = {
             "CAC": ("cac", "gamma"),
         },
         {"1 %": "ccr@1%", "5 %": "ccr@5%", "10 %": "ccr@10%"},
-        _published_ccr,
+        "ccr",
         ("cifar10_vs_svhn", "cifar10_vs_cifar100"),
     ),
     4: PaperTable(
@@ -125,7 +111,6 @@ TABLES = {
             "CAC": ("cac", "gamma"),
         },
         {"AUROC": "auroc"},
-        _published_auroc("miller2020"),
     ),
     5: PaperTable(
         "Table 5: AUROC with anchored and with learnt centers",
@@ -137,7 +122,6 @@ TABLES = {
             f"CAC, {_LEARNT}": ("cac_learnt", "gamma"),
         },
         {"AUROC": "auroc"},
-        _published_auroc("miller2020"),
     ),
 }
 

@@ -16,6 +16,7 @@ from cac_tf.annotations import Rows
 from cac_tf.reporting.figures import draw_logit_space
 from cac_tf.reporting.figures import draw_shares
 from cac_tf.reporting.figures import histogram_edges
+from cac_tf.reporting.figures import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -124,67 +125,80 @@ def logit_spaces_figure(evaluations: Mapping[str, Mapping[str, Any]]) -> Figure:
     return figure
 
 
+def _by_trial(rows, place_of, measure="auroc"):
+    """Values by line, by place and by trial.
+
+    Args:
+        rows: dicts of `results.csv`; of several scores of a run the first one
+            counts.
+        place_of: takes a row and gives its line and its place there, or None
+            for one that is left out.
+        measure: name of a column.
+    """
+    found = {}
+    for row in rows:
+        where = None if row[measure] is None else place_of(row)
+        if where is not None:
+            line, place = where
+            by_trial = found.setdefault(line, {}).setdefault(place, {})
+            by_trial.setdefault(row["trial"], row[measure])
+    return found
+
+
 def class_count_figure(rows: Rows) -> Figure:
     """AUROC over the number of known classes, as many as unknown ones.
 
-    Args:
-        rows: dicts of `results.csv`; those of split families `random<n>`
-            count, of several scores of a run the first one.
-
-    Returns:
-        `matplotlib.figure.Figure`: a line for each data set and method, means
-        over the trials with their standard deviation.
+    A line for each data set and method, means over the trials with their
+    standard deviation, of the rows of split families `random<n>`.
 
     Raises:
         ValueError: no row has such a split family.
     """
-    lines: dict[str, dict] = {}
-    for row in rows:
+
+    def place_of(row):
         size = re.fullmatch(r"random(\d+)", row["split_family"])
-        if size and row["auroc"] is not None and not row["variant"]:
-            line = lines.setdefault(f"{row['dataset']}, {row['method']}", {})
-            by_trial = line.setdefault(float(size[1]), {})
-            by_trial.setdefault(row["trial"], row["auroc"])
+        if size and not row["variant"]:
+            return f"{row['dataset']}, {row['method']}", float(size[1])
+        return None
+
+    lines = _by_trial(rows, place_of)
     if not lines:
         raise ValueError("There are no results of split families random<n>.")
-    return lines_figure(lines, "known classes; as many are unknown")
+    return _lines_figure(lines, "known classes; as many are unknown")
 
 
 def bars_figure(rows: Rows, measure: str) -> Figure:
     """A measure of each method on each data set: Figure 3 by the accuracy.
 
-    Args:
-        rows: dicts of `results.csv`, of one split family; of several scores of
-            a run the first counts.
-        measure: "accuracy", or "epochs" until training had converged.
+    Bars for the means over the trials, and their standard deviation.
 
-    Returns:
-        `matplotlib.figure.Figure`: bars for the means over the trials, and
-        their standard deviation.
+    Args:
+        rows: dicts of `results.csv`, of one split family.
+        measure: "accuracy", or "epochs" until training had converged.
 
     Raises:
         ValueError: there are no such numbers.
     """
-    values: dict[tuple, dict] = {}
-    for row in rows:
-        if row[measure] is not None and not row["variant"]:
-            by_trial = values.setdefault((row["dataset"], row["method"]), {})
-            by_trial.setdefault(row["trial"], row[measure])
+
+    def place_of(row):
+        return None if row["variant"] else (row["method"], row["dataset"])
+
+    values = _by_trial(rows, place_of, measure)
     if not values:
         raise ValueError(f"There are no results with {measure}.")
-    datasets = list(dict.fromkeys(dataset for dataset, _ in values))
-    methods = list(dict.fromkeys(method for _, method in values))
-    figure = matplotlib_figure.Figure(
-        figsize=(2.4 + 1.3 * len(datasets), 3.4), layout="constrained"
+    methods = list(values)
+    datasets = list(
+        dict.fromkeys(row["dataset"] for row in rows if place_of(row))
     )
-    axes = figure.add_subplot()
-    axes.spines[["top", "right"]].set_visible(False)
+    figure, axes = new_figure(2.4 + 1.3 * len(datasets), 3.4)
     width = 0.8 / len(methods)
     for k, method in enumerate(methods):
-        there = [d for d in datasets if (d, method) in values]
-        found = [list(values[d, method].values()) for d in there]
+        found = [list(v.values()) for v in values[method].values()]
         axes.bar(
-            [datasets.index(d) + (k + 0.5) * width - 0.4 for d in there],
+            [
+                datasets.index(d) + (k + 0.5) * width - 0.4
+                for d in values[method]
+            ],
             [np.mean(v) for v in found],
             width,
             yerr=[_spread(v) for v in found],
@@ -195,7 +209,7 @@ def bars_figure(rows: Rows, measure: str) -> Figure:
     axes.set_ylabel(_MEASURES[measure])
     if measure == "accuracy":
         # The differences are small; the axis says where it begins.
-        lowest = min(min(v.values()) for v in values.values())
+        lowest = min(bar.get_height() for bar in axes.patches)
         axes.set_ylim(max(0.0, np.floor(20 * lowest - 1) / 20), 1.0)
     axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure
@@ -214,61 +228,47 @@ def _spread(values):
 def sweep_figure(rows: Rows, field: str) -> Figure:
     """AUROC by each run's first score, over the values of a field.
 
+    A line for each data set, method and further field; means over the trials
+    with their standard deviation.
+
     Args:
         rows: dicts of `results.csv`, of one sweep; those whose variant lacks
             the field are left out.
         field: name of a field of the recipe, whose values are numbers.
 
-    Returns:
-        `matplotlib.figure.Figure`: a line for each data set, method and
-        further field; means over the trials with their standard deviation.
-
     Raises:
         ValueError: no row has a value of the field, or one that is no number.
     """
-    lines: dict[str, dict] = {}
-    for row in rows:
+
+    def place_of(row):
         parts = row["variant"].split(",") if row["variant"] else []
         values = dict(part.split("=", 1) for part in parts)
-        if field not in values or row["auroc"] is None:
-            continue
+        if field not in values:
+            return None
         place = values.pop(field)
         others = [f"{name}={value}" for name, value in values.items()]
-        line = ", ".join([row["dataset"], row["method"], *others])
-        points = lines.setdefault(line, {})
         try:
-            by_trial = points.setdefault(float(place), {})
+            place = float(place)
         except ValueError:
             raise ValueError(
                 f"A sweep over {field} has no axis of numbers."
             ) from None
-        by_trial.setdefault(row["trial"], row["auroc"])
+        return ", ".join([row["dataset"], row["method"], *others]), place
+
+    lines = _by_trial(rows, place_of)
     if not lines:
         raise ValueError(f"There are no results of a sweep over {field}.")
-    return lines_figure(lines, field)
+    return _lines_figure(lines, field)
 
 
-def lines_figure(
-    lines: Mapping[str, Mapping[float, Mapping[int, float]]], title: str
-) -> Figure:
+def _lines_figure(lines, title):
     """Lines of mean AUROCs with their spread.
 
     Args:
-        lines: dict from a name to a dict from a place to AUROCs by trial.
+        lines: of `_by_trial`; the places are numbers.
         title: of the horizontal axis.
-
-    Returns:
-        `matplotlib.figure.Figure`.
-
-    Example:
-
-    >>> figure = lines_figure({"cac": {5.0: {0: 0.7, 1: 0.9}}}, "epochs")
-    >>> figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()
-    ('epochs', 'AUROC')
     """
-    figure = matplotlib_figure.Figure(figsize=(6.4, 3.6), layout="constrained")
-    axes = figure.add_subplot()
-    axes.spines[["top", "right"]].set_visible(False)
+    figure, axes = new_figure(6.4, 3.6)
     for name, points in lines.items():
         places = sorted(points)
         found = [list(points[place].values()) for place in places]

@@ -11,7 +11,6 @@ import numpy as np
 
 from cac_tf import atomic_files
 from cac_tf.annotations import Path
-from cac_tf.decision import rule
 from cac_tf.labels import UNKNOWN_NAME
 from cac_tf.plain_text import for_spreadsheet
 
@@ -41,17 +40,9 @@ def write_predictions(
         evaluation: `Evaluation`.
         dataset: the `OpenSetDataset` that was evaluated on.
     """
-    accepted = evaluation.is_accepted
-    threshold = evaluation.metrics["threshold"]
-    thresholds = np.full(len(evaluation.labels), "", object)
-    if threshold is not None:
-        thresholds = np.asarray(
-            rule.threshold_of_rows(
-                np.float32(threshold), evaluation.predicted_class_id
-            )
-        )
-        thresholds = np.broadcast_to(thresholds, evaluation.labels.shape)
-    else:
+    accepted, thresholds = evaluation.is_accepted, evaluation.thresholds
+    if thresholds is None:
+        thresholds = np.full(len(evaluation.labels), "")
         accepted = np.full(len(evaluation.labels), True)
     with (
         atomic_files.replacing(path) as temporary,

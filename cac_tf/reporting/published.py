@@ -10,25 +10,6 @@ def _content():
     return json.loads(text.read_text(encoding="utf-8"))
 
 
-def published_bhattacharyya():
-    """Published Bhattacharyya coefficients (Table 2).
-
-    Returns:
-        Dict from the training's name to a dict from a data set's name to the
-        coefficient of the distances to the closest center.
-
-    Example:
-
-    >>> published_bhattacharyya()["CAC"]["mnist"]
-    0.324
-    """
-    content = _content()
-    return {
-        name: dict(zip(content["datasets"], values, strict=True))
-        for name, values in content["bhattacharyya"].items()
-    }
-
-
 def published_ccr(dataset):
     """Published CCR at false-positive rates of 1, 5 and 10 % (Table 3).
 
@@ -44,8 +25,12 @@ def published_ccr(dataset):
     return _content()["ccr"].get(dataset, {})
 
 
-def published(split_family):
-    """AUROCs of the literature on one split family.
+def published(what):
+    """Numbers of the literature on the benchmark's data sets.
+
+    Args:
+        what: a split family, for AUROCs; or "bhattacharyya", for the
+            coefficients of the distances to the closest center (Table 2).
 
     Returns:
         Dict from a method's name to a dict from a data set's name to mean
@@ -55,12 +40,12 @@ def published(split_family):
 
     >>> published("neal")["CAC"]["cifar10"]
     (0.801, 0.03)
-    >>> published("miller2020")["CAC"]["mnist"]
-    (0.987, None)
+    >>> published("bhattacharyya")["CAC"]["mnist"]
+    (0.324, None)
     """
     content = _content()
     found = {}
-    for method, (means, *deviations) in content.get(split_family, {}).items():
+    for method, (means, *deviations) in content.get(what, {}).items():
         spreads = deviations[0] if deviations else [None] * len(means)
         found[method] = {
             dataset: (mean, spread)

@@ -16,8 +16,8 @@ from cac_tf.reporting import figures
 from cac_tf.reporting import page
 from cac_tf.reporting.measures import explained
 from cac_tf.reporting.measures import meaning
-from cac_tf.reporting.measures import number
 from cac_tf.reporting.measures import rows_of
+from cac_tf.reporting.measures import score_rows
 from cac_tf.reporting.measures import significant
 from cac_tf.reporting.sheets import Sheet
 from cac_tf.reporting.sheets import as_picture
@@ -161,35 +161,21 @@ def _decisions(measures):
 
 def _scores(measures):
     """What other scores give on the same images."""
-    compared = measures["scores"]
-    if len(compared) < 2 or measures["auroc"] is None:
+    compared = score_rows(measures)
+    if compared is None:
         return ""
-    rates = list(measures["ccr"])
-    times = measures["microseconds_per_image"]
-    columns = [
-        "score",
-        *map(explained, ("AUROC", "FPR at TPR 95 %", "AUPR, unknown positive")),
-        *map(explained, ("accuracy", "OSCR")),
-        *(explained(f"CCR at FPR {float(rate):.0%}") for rate in rates),
-        "µs an image",
-    ]
-    rows = []
-    for name, values in compared.items():
-        numbers = [
-            *(values["auroc"], values["fpr_at_95_tpr"]),
-            *(values["aupr_unknown"], values["accuracy"], values["oscr"]),
-            *(values["ccr"][rate] for rate in rates),
-        ]
-        cells = [html.escape(name), *map(number, numbers), f"{times[name]:.1f}"]
-        if name == measures["score"]:
+    titles, rows = compared
+    for cells in rows:
+        if cells[0] == measures["score"]:
             cells[0] += " (in use)"
-            cells = [f"<strong>{cell}</strong>" for cell in cells]
-        rows.append(cells)
+            cells[:] = [f"<strong>{cell}</strong>" for cell in cells]
+    columns = ["score", *map(explained, titles)]
     table = page.scrolled(page.table(columns, rows), "Scores")
     return (
         f"<h2>Scores</h2>{table}<p>All are of the same network and the same "
         "images. Times come after the network, which takes "
-        f"{times['network']:.0f} µs an image here.</p>"
+        f"{measures['microseconds_per_image']['network']:.0f} µs an image "
+        "here.</p>"
     )
 
 
@@ -238,41 +224,34 @@ class Pictures:
 
     def __init__(self, evaluation, dataset):
         self._evaluation, self._dataset = evaluation, dataset
-        self._num_known = dataset.known_test.size
+        self.unknown_class_names = dataset.unknown_class_names
+
+    def _place(self, row):
+        """The part of the data, the row there, and the class's name."""
+        dataset, known = self._dataset, self._dataset.known_test
+        if row < known.size:
+            label = self._evaluation.labels[row]
+            return known, row, dataset.class_names[label]
+        label = self._evaluation.unknown_labels[row]
+        name = dataset.unknown_class_names[label]
+        return dataset.unknown_test, row - known.size, name
 
     def pixels(self, row):
         """The example's image, a `PIL.Image`, not larger than it is shown."""
-        known, unknown = self._dataset.known_test, self._dataset.unknown_test
-        if row < self._num_known:
-            image = known.images[row]
-        else:
-            image = unknown.images[row - self._num_known]
-        picture = as_picture(image)
+        examples, place, _ = self._place(row)
+        picture = as_picture(examples.images[place])
         if max(picture.size) > 2 * _PICTURE_SIZE:
             picture.thumbnail((2 * _PICTURE_SIZE, 2 * _PICTURE_SIZE))
         return picture
 
-    @property
-    def unknown_class_names(self):
-        """Names of the unknown classes."""
-        return self._dataset.unknown_class_names
-
     def name(self, row):
         """The name of the example's file, or "" where the data have none."""
-        known, unknown = self._dataset.known_test, self._dataset.unknown_test
-        is_known = row < self._num_known
-        examples = known if is_known else unknown
-        if examples.names is None:
-            return ""
-        name = examples.names[row if is_known else row - self._num_known]
-        return str(name)
+        examples, place, _ = self._place(row)
+        return "" if examples.names is None else str(examples.names[place])
 
     def truth(self, row):
         """The name of the example's own class."""
-        if row < self._num_known:
-            return self._dataset.class_names[self._evaluation.labels[row]]
-        label = self._evaluation.unknown_labels[row]
-        return self._dataset.unknown_class_names[label]
+        return self._place(row)[-1]
 
     def answer(self, row):
         """The name of the predicted class."""
@@ -304,17 +283,12 @@ def _pictures(evaluation, pictures):
 
 
 def _picture_section(name, rows, evaluation, pictures):
-    threshold = evaluation.metrics["threshold"]
     scores = evaluation.unknown_score[rows]
-    if threshold is None:
+    if evaluation.thresholds is None:
         order, first = np.argsort(scores), "with the smallest scores"
     else:
-        if isinstance(threshold, list):
-            threshold = np.array(threshold)[evaluation.predicted_class_id[rows]]
-        order, first = (
-            np.argsort(np.abs(scores - threshold)),
-            "nearest to the threshold",
-        )
+        margins = np.abs(scores - evaluation.thresholds[rows])
+        order, first = np.argsort(margins), "nearest to the threshold"
     rows = rows[order]
     shown = rows[:_MOST_PICTURES]
     cells = "".join(

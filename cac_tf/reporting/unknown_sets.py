@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cac_tf.reporting import page
-from cac_tf.reporting.measures import number
+from cac_tf.reporting.measures import unknown_set_rows
 
 
 def unknown_sets_section(measures: Mapping[str, Any]) -> str:
@@ -30,23 +30,11 @@ def unknown_sets_section(measures: Mapping[str, Any]) -> str:
     >>> unknown_sets_section({"auroc": 0.9, "scores": {}})
     ''
     """
-    sets = measures.get("unknown_data")
-    if not sets:
+    found = unknown_set_rows(measures)
+    if found is None:
         return ""
-    own = {"of the data set": measures} if measures["auroc"] is not None else {}
-    sets = {**own, **sets}
-    rows = [
-        [
-            html.escape(name),
-            *(number(one["scores"][name]["auroc"]) for one in sets.values()),
-        ]
-        for name in measures["scores"]
-    ]
-    rows.append(
-        [
-            "accepted at the threshold",
-            *(number(one["false_positive_rate"]) for one in sets.values()),
-        ]
-    )
+    sets, rows = found
+    for cells in rows:
+        cells[0] = html.escape(cells[0])
     table = page.table(["AUROC", *map(html.escape, sets)], rows)
     return f"<h2>Unknown images by set</h2>{page.scrolled(table, 'Sets')}"
