@@ -257,25 +257,6 @@ def test_a_training_whose_folder_is_deleted(tmp_path):
     assert experiments.train(config, run).folder.is_finished
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:These classes keep")
-def test_other_threads_are_told_when_a_run_goes_on(tmp_path):
-    config = experiments.ExperimentConfig(
-        {"dataset": "digits", "test_fraction": 0.8}, recipe={"epochs": 1}
-    )
-    run, notes = tmp_path / "run", []
-    experiments.train(config, run)
-    (run / "metrics.json").unlink()
-    written = json.loads((run / "config.json").read_text())
-    written["environment"]["intra_op_threads"] = 77
-    (run / "config.json").write_text(json.dumps(written))
-    experiments.train(
-        config, run, tell=lambda kind, *v: notes.append(v) if v else None
-    )
-    (note,) = [v[0] for v in notes if "intra_op_threads" in str(v[0])]
-    assert "77 there" in note and "may differ" in note
-
-
 def holding(folder, then="time.sleep(600)"):
     """A process that holds a folder's lock, once it says so."""
     code = f"""

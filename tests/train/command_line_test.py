@@ -42,27 +42,6 @@ from cac_tf.train import cac_train
 from cac_tf.train import command_line
 from tests.conftest import ROOT
 
-METRICS = {
-    "auroc",
-    "fpr_at_95_tpr",
-    "aupr_known",
-    "aupr_unknown",
-    "intervals",
-    "auroc_differences",
-    "accuracy",
-    "ccr",
-    "oscr",
-    "bhattacharyya",
-    "openness",
-    "threshold",
-    "true_positive_rate",
-    "false_positive_rate",
-    "counts",
-    "dataset",
-    "split_family",
-    "trial",
-    "method",
-}
 QUICK = ["--dataset=digits", "--epochs=3", "--test_fraction=0.5"]
 
 pytestmark = pytest.mark.filterwarnings("ignore:These classes keep")
@@ -114,7 +93,6 @@ def test_a_run_leaves_everything(finished):
         "serving",
     }
     metrics = json.loads((finished / "metrics.json").read_text())
-    assert set(metrics) >= METRICS
     assert metrics["dataset"] == "digits"
     assert metrics["method"] == "cac"
     config = json.loads((finished / "config.json").read_text())
@@ -126,6 +104,9 @@ def test_a_run_leaves_everything(finished):
     assert [path.name for path in checkpoints] == ["classifier.npz"]
     assert config["environment"]["backend"] == "tensorflow"
     assert config["environment"]["versions"]["cac_tf"] == cac_tf.__version__
+    page = (finished / "report.html").read_text()
+    assert "digits: 6 known classes, trial 0 of neal" in page
+    assert "http" not in page.replace("http://www.w3.org", "")
     scores = np.load(finished / "scores.npz")
     known = scores["labels"] >= 0
     assert known.sum() == metrics["counts"]["known_test"]
@@ -147,23 +128,6 @@ def test_a_run_leaves_everything(finished):
     expected = model.predict_open_set(images)
     np.testing.assert_array_equal(out["class_id"], expected.class_id)
     np.testing.assert_allclose(out["gamma"], expected.gamma, rtol=1e-5)
-
-
-def test_the_report_needs_no_other_file(finished):
-    page = (finished / "report.html").read_text()
-    for text in (
-        "digits: 6 known classes, trial 0 of neal",
-        "ROC curve",
-        "Unknown scores",
-        "OSCR curve",
-        "Table of answers",
-        "Unknown, accepted as known",
-        "learning_rate",
-    ):
-        assert text in page
-    assert "data:image/svg+xml;base64," in page
-    assert "data:image/png;base64," in page
-    assert "http" not in page.replace("http://www.w3.org", "")
 
 
 def test_a_finished_run_is_left_alone(finished, capsys):
@@ -354,6 +318,10 @@ def test_evaluate_bad_input(finished, tmp_path):
         )
     with pytest.raises(ValueError, match="The model itself lies in"):
         run(cac_evaluate, model, f"--output_dir={finished}", "--overwrite")
+    (tmp_path / "empty").mkdir()
+    for binary in (cac_evaluate, cac_export):
+        with pytest.raises(ValueError, match=r"a folder without model\.keras"):
+            run(binary, f"--model={tmp_path / 'empty'}", out)
     inside = finished / "scores" / "model.keras"
     inside.parent.mkdir()
     inside.write_bytes(alone.read_bytes())
@@ -400,88 +368,46 @@ def test_a_model_whose_training_is_not_known(finished, tmp_path):
     assert {"gamma", "vim"} <= set(metrics["scores"])
 
 
-def test_export(finished, tmp_path):
-    arguments = (
-        f"--model={finished / 'model.keras'}",
-        f"--output_dir={tmp_path / 'serving'}",
-        "--version=7",
-    )
-    run(cac_export, *arguments)
-    assert (tmp_path / "serving" / "7" / "saved_model.pb").exists()
-    with pytest.raises(FileExistsError, match="never overwritten"):
-        run(cac_export, *arguments)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "file"),
-    [
-        (["--format=litert"], "model.tflite"),
-        (["--format=litert", "--quantize=dynamic_range"], "model.tflite"),
-        (["--format=onnx"], "model.onnx"),
-    ],
-)
-def test_export_of_files(finished, tmp_path, capsys, arguments, file):
-    if file == "model.onnx":
-        pytest.importorskip("tf2onnx")
-    arguments = [
-        f"--model={finished / 'model.keras'}",
-        f"--output_dir={tmp_path}",
-        "--version=2",
-        *arguments,
-    ]
-    run(cac_export, *arguments)
-    path = tmp_path / "2" / file
-    assert f"Written: {path} ({path.stat().st_size:,} bytes)" in (
-        capsys.readouterr().out
-    )
-    with pytest.raises(FileExistsError, match="never overwritten"):
-        run(cac_export, *arguments)
-
-
-def test_options_of_the_export(finished, tmp_path):
+def test_export(finished, tmp_path, capsys):
+    model = f"--model={finished / 'model.keras'}"
     folder = tmp_path / "my models"
-    arguments = [f"--model={finished / 'model.keras'}"]
-    run(
-        cac_export,
-        *arguments,
-        f"--output_dir={folder}",
-        "--name=digits",
-        "--batch_sizes=1,16",
-    )
-    assert "max_batch_size { value: 16 }" in (
-        (folder / "batching.config").read_text()
-    )
+    out = f"--output_dir={folder}"
+    run(cac_export, model, out, "--name=digits", "--batch_sizes=1,16")
+    assert (folder / "1" / "saved_model.pb").exists()
+    batching = (folder / "batching.config").read_text()
+    assert "max_batch_size { value: 16 }" in batching
     assert 'name: "digits"' in (folder / "models.config").read_text()
+    files = tmp_path / "files"
+    given = [model, f"--output_dir={files}", "--format=litert", "--version=2"]
+    run(cac_export, *given, "--quantize=dynamic_range")
+    path = files / "2" / "model.tflite"
+    said = f"Written: {path} ({path.stat().st_size:,} bytes)"
+    assert said in capsys.readouterr().out
+    none = tmp_path / "no folder"
+    target = f"--output_dir={none}"
     for wrong, message in (
-        (["--version=0"], "--version=0: 0 is not an integer in the range"),
-        (["--version=99999999999999999999"], "not an integer in the range"),
-        (["--batch_sizes=1,x"], "--batch_sizes must be whole numbers"),
-        (["--batch_sizes=8,1"], "must be ascending"),
-        (["--quantize=dynamic_range"], "no effect with --format=tf_serving"),
-        (["--name=x", "--format=onnx"], "no effect with --format=onnx"),
-        ([], "Choose another one with name="),
+        ([out, "--name=digits"], "never overwritten"),
+        (given, "never overwritten"),
+        ([out, "--format=litert"], "Choose another --output_dir"),
+        ([target, "--version=0"], "--version=0: 0 is not an integer in the ra"),
+        ([target, f"--version={10**20}"], "not an integer in the range"),
+        ([target, "--batch_sizes=1,x"], "--batch_sizes must be whole numbers"),
+        ([target, "--batch_sizes=8,1"], "must be ascending"),
+        (
+            [target, "--quantize=dynamic_range"],
+            "no effect with --format=tf_serving",
+        ),
+        ([target, "--name=x", "--format=onnx"], "no effect with --format=onnx"),
+        ([target], "Choose another one with name="),
     ):
-        target = tmp_path / "other models"
-        with pytest.raises((ValueError, flags.Error), match=message):
-            run(cac_export, *arguments, f"--output_dir={target}", *wrong)
-        assert not target.exists()
-    with pytest.raises(ValueError, match="Choose another --output_dir"):
-        run(
-            cac_export,
-            *(*arguments, f"--output_dir={folder}", "--format=litert"),
-        )
-
-
-def test_export_of_a_model_without_a_threshold(finished, tmp_path):
-    model = cac_tf.load_model(finished / "model.keras").with_score("gamma")
-    model.save(tmp_path / "model.keras")
-    arguments = [
-        f"--model={tmp_path / 'model.keras'}",
-        f"--output_dir={tmp_path / 'digits'}",
-    ]
+        with pytest.raises((ValueError, OSError, flags.Error), match=message):
+            run(cac_export, model, *wrong)
+    without = cac_tf.load_model(finished / "model.keras").with_score("gamma")
+    without.save(tmp_path / "model.keras")
+    arguments = [f"--model={tmp_path}", f"--output_dir={tmp_path / 'digits'}"]
     with pytest.raises(ValueError, match="has no threshold"):
         run(cac_export, *arguments)
-    assert not (tmp_path / "digits").exists()
+    assert not (tmp_path / "digits").exists() and not none.exists()
     run(cac_export, *arguments, "--allow_uncalibrated")
     assert "not calibrated" in (tmp_path / "digits" / "README.md").read_text()
 
@@ -526,46 +452,6 @@ def test_ctrl_c(tmp_path):
     assert "The same command goes on" in "".join(said)
     assert "Traceback" not in "".join(said)
     assert "s left" in "".join(said)
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (["--dataset=digits", "--epoch=3"], "--epoch; did you mean 'epochs'?"),
-        (["--dataset=digits", "extra"], "unexpected argument 'extra'"),
-        (
-            ["--dataset=digits", "--true_positive_rate=1"],
-            "--true_positive_rate must be below 1; got 1.0.",
-        ),
-        (
-            ["--dataset=digits", "--scores=gamma,hop,vim"],
-            "--scores=gamma,hop,vim: there is no 'hop'. There are: all, ",
-        ),
-        (
-            ["--dataset=digits", "--devices=two"],
-            "--devices=two: it must be a whole number.",
-        ),
-        (
-            ["--dataset=digits", "--epochs=0"],
-            "--epochs must be at least 1; got 0",
-        ),
-        (
-            ["--dataset=digits", "--learning_rate=x"],
-            "--learning_rate=x: it must be a number.",
-        ),
-        (["--dataset=digits", "--scale=2"], "--scale must be at most 1; got 2"),
-        (["--dataset=digits", "--data_dir=x"], "data_dir has no effect"),
-        (["--dataset=none.npz", "--known_classes=a,b"], "There is no file"),
-        ([], "--dataset"),
-    ],
-)
-def test_bad_command_lines_are_one_sentence(tmp_path, arguments, message):
-    process = start("cac_train", *arguments, f"--output_dir={tmp_path / 'r'}")
-    output, _ = process.communicate()
-    assert process.returncode == 2
-    assert message in output
-    assert "Traceback" not in output
-    assert not (tmp_path / "r" / "checkpoints").exists()
 
 
 def test_names_of_classes_may_hold_commas():
@@ -692,61 +578,62 @@ def test_jax_without_tensorflow(tmp_path):
     np.testing.assert_allclose(logits, scores["logits"][known], atol=0.3)
 
 
-def test_dumped_arrays_are_the_same_experiment(tmp_path):
+def test_dumped_arrays_are_the_same_experiment(tmp_path, capsys):
+    load = cac_tf.data.load_open_set_dataset
     path = tmp_path / "digits.npz"
     run(
         cac_train,
-        "--dataset=digits",
-        "--split_family=miller2020",
-        "--trial=3",
-        "--split_seed=5",
-        f"--dump_arrays={path}",
+        *("--dataset=digits", "--split_family=miller2020", "--trial=3"),
+        *("--split_seed=5", f"--dump_arrays={path}"),
     )
-    one = cac_tf.data.load_open_set_dataset(
-        "digits", split_family="miller2020", trial=3, split_seed=5
-    )
-    two = cac_tf.data.load_open_set_dataset(str(path))
+    one = load("digits", split_family="miller2020", trial=3, split_seed=5)
+    two = load(str(path))
     for part in ("train", "validation", "known_test", "unknown_test"):
         for a, b in zip(getattr(one, part), getattr(two, part), strict=True):
             np.testing.assert_array_equal(a, b)
     for name in (
-        "name",
-        "class_names",
-        "class_ids",
-        "unknown_class_names",
-        "unknown_class_ids",
-        "split_family",
-        "trial",
-        "digests",
+        *("name", "split_family", "trial", "digests", "class_names"),
+        *("class_ids", "unknown_class_names", "unknown_class_ids"),
     ):
         assert getattr(one, name) == getattr(two, name), name
+    # Other classes make a split of their own.
+    run(
+        cac_train,
+        *("--dataset=digits", "--negative_classes=3,6"),
+        f"--dump_arrays={path}",
+    )
+    expected = np.sum(np.isin(load_digits()[0].labels, [3, 6]))
+    assert f"'negatives': {expected}" in capsys.readouterr().out
+    dataset = load(str(path))
+    assert dataset.negatives.size == expected
+    assert dataset.unknown_class_names == ("7", "8")
+    dataset = load("digits", unknown_classes=["3", "8"])
+    assert dataset.unknown_class_names == ("3", "8")
+    assert (dataset.split_family, dataset.trial) == ("custom", None)
+    again = load(str(path), unknown_classes=["7"])
+    assert again.unknown_class_names == ("7",)
+    assert len(again.unknown_class_ids) == 1
+    with pytest.raises(ValueError, match="listed twice"):
+        load("digits", unknown_classes=["3", "3"])
+    with pytest.raises(ValueError, match="split_seed has no effect"):
+        load(str(path), split_seed=1)
+    with pytest.raises(ValueError, match="arrays: there is no folder .*no"):
+        run(
+            cac_train,
+            *("--dataset=digits", f"--dump_arrays={tmp_path / 'no' / 'a.npz'}"),
+        )
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--patience=3"], "patience=3 has no effect"),
         (["--second_stage_epochs=3"], "second_stage_epochs=3 has no effect"),
-        (
-            ["--method=cross_entropy", "--magnitude=5"],
-            "magnitude=5.0 has no effect with method=cross_entropy",
-        ),
-        (
-            ["--schedule=two_stage", "--second_stage_learning_rate=1e-4"],
-            "second_stage_learning_rate=0.0001 has no effect",
-        ),
         (["--until_converged"], "until_converged=True has no effect"),
         (["--scores=gamma,none"], "--scores=gamma,none: value should be one"),
-        (
-            [
-                "--method=cross_entropy",
-                "--score=openmax",
-                "--evaluate_every=1",
-            ],
-            "evaluate_every=1 has no effect with score=openmax",
-        ),
         (["--dump_arrays=a.npz", "--seed=1"], "--output_dir has no effect"),
         (["--stream"], "stream has no effect"),
+        (["--data_dir=x"], "data_dir has no effect"),
+        (["--dataset=none.npz", "--known_classes=a,b"], "There is no file"),
         (["--trial=9"], "trial must be at most 4; got 9"),
         (["--trial=x"], "--trial=x: invalid literal for int"),
     ],
@@ -756,30 +643,6 @@ def test_flags_without_effect(arguments, message, tmp_path):
     with pytest.raises((ValueError, flags.Error), match=message):
         run(cac_train, "--dataset=digits", f"--output_dir={out}", *arguments)
     assert not out.exists()
-
-
-def test_dumped_arrays_need_a_folder(tmp_path):
-    path = tmp_path / "no" / "a.npz"
-    with pytest.raises(ValueError, match="arrays: there is no folder .*no"):
-        run(cac_train, "--dataset=digits", f"--dump_arrays={path}")
-
-
-@pytest.mark.slow
-def test_until_converged(tmp_path):
-    run(
-        cac_train,
-        *("--dataset=digits", "--test_fraction=0.6"),
-        *("--schedule=two_stage", "--until_converged", "--patience=1"),
-        f"--output_dir={tmp_path / 'out'}",
-    )
-    config = json.loads((tmp_path / "out" / "config.json").read_text())
-    assert config["settings"]["recipe"]["epochs"] == 1000
-    history = json.loads((tmp_path / "out" / "history.json").read_text())
-    values = [logs["val_anchor_loss"] for logs in history]
-    assert {logs["stage"] for logs in history} == {1, 2}
-    assert values[-1] >= min(values)
-    metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
-    assert metrics["epochs"] == len(history) < 100
 
 
 def test_evaluate_recenters_and_changes_the_score(finished, tmp_path):
@@ -826,37 +689,6 @@ def test_the_folder_that_is_taken_without_output_dir(tmp_path, monkeypatch):
         values(["cac-train", *arguments])
         config = cac_train.configure(values)
         assert cac_train._default_folder(config) == folder
-
-
-def test_unknown_classes_make_a_split_of_their_own(tmp_path):
-    load = cac_tf.data.load_open_set_dataset
-    dataset = load("digits", unknown_classes=["3", "8"])
-    assert dataset.unknown_class_names == ("3", "8")
-    assert (dataset.split_family, dataset.trial) == ("custom", None)
-    path = tmp_path / "digits.npz"
-    run(cac_train, "--dataset=digits", f"--dump_arrays={path}")
-    again = load(str(path), unknown_classes=["3"])
-    assert again.unknown_class_names == ("3",)
-    assert len(again.unknown_class_ids) == 1
-    with pytest.raises(ValueError, match="listed twice"):
-        load("digits", unknown_classes=["3", "3"])
-    with pytest.raises(ValueError, match="split_seed has no effect"):
-        load(str(path), split_seed=1)
-
-
-def test_negatives_of_the_command_line(tmp_path, capsys):
-    path = tmp_path / "digits.npz"
-    run(
-        cac_train,
-        *("--dataset=digits", "--negative_classes=3,6"),
-        f"--dump_arrays={path}",
-    )
-    examples, _ = load_digits()
-    expected = np.sum(np.isin(examples.labels, [3, 6]))
-    assert f"'negatives': {expected}" in capsys.readouterr().out
-    dataset = cac_tf.data.load_open_set_dataset(str(path))
-    assert dataset.negatives.size == expected
-    assert dataset.unknown_class_names == ("7", "8")
 
 
 @pytest.mark.slow
@@ -1001,27 +833,6 @@ def settings_of(folder):
     return json.loads((folder / "config.json").read_text())["settings"]
 
 
-@pytest.mark.slow
-def test_a_run_is_repeated_from_its_config(finished, tmp_path):
-    """Bit by bit: the same command, and the same settings beside it."""
-    config = f"--config={finished / 'config.json'}"
-    again = tmp_path / "again"
-    run(cac_train, config, f"--output_dir={again}")
-    assert settings_of(again) == settings_of(finished)
-    one, two = (
-        json.loads((p / "metrics.json").read_text()) for p in (finished, again)
-    )
-    for measures in (one, two):
-        del measures["seconds"], measures["microseconds_per_image"]
-    assert one == two
-    for a, b in zip(weights(finished), weights(again), strict=True):
-        np.testing.assert_array_equal(a, b)
-    # It is the same run: in the folder of the first it is finished.
-    before = (finished / "metrics.json").stat().st_mtime_ns
-    run(cac_train, config, f"--output_dir={finished}")
-    assert (finished / "metrics.json").stat().st_mtime_ns == before
-
-
 @pytest.mark.parametrize(
     "flag",
     [
@@ -1052,18 +863,6 @@ def test_configs_that_are_none(finished, tmp_path):
         ({"format": 3, "settings": settings}, "format is 3, this version's 4"),
         ({"format": 4}, "is not a run's config.json.*settings"),
         ({"format": 4, "settings": {}}, "lack data"),
-        ({"format": 4, "settings": []}, "lack data"),
-        (
-            {
-                "format": 4,
-                "settings": {**settings, "model": "m", "recenter": 1},
-            },
-            "model, recenter: no part of a training's configuration",
-        ),
-        (
-            {"format": 4, "settings": {**settings, "backend": "jax"}},
-            "Set KERAS_BACKEND=jax",
-        ),
         (
             {"format": 4, "settings": {**settings, "recipe": {"epochs": 0}}},
             "epochs must be at least 1",
@@ -1077,36 +876,6 @@ def test_configs_that_are_none(finished, tmp_path):
     with pytest.raises(ValueError, match="there is no such file"):
         run(cac_train, f"--config={tmp_path / 'none.json'}")
     assert not (tmp_path / "o").exists()
-
-
-@pytest.mark.slow
-def test_from_python_as_on_the_command_line(finished, tmp_path):
-    """`experiments.train` and `evaluate_saved` give what the binaries give."""
-    told = []
-    config = experiments.ExperimentConfig(
-        {"dataset": "digits", "test_fraction": 0.5}, recipe={"epochs": 3}
-    )
-    folder = tmp_path / "python"
-    done = experiments.train(
-        config, folder, tell=lambda kind, *values: told.append((kind, values))
-    )
-    assert settings_of(folder) == settings_of(finished)
-    for a, b in zip(weights(finished), weights(folder), strict=True):
-        np.testing.assert_array_equal(a, b)
-    metrics = json.loads((finished / "metrics.json").read_text())
-    assert done.evaluation.metrics["scores"] == metrics["scores"]
-    assert done.folder.path == str(folder)
-    (steps,) = (values for kind, values in told if kind == "callbacks")
-    images = metrics["counts"]["train"]
-    assert steps == ("classifier", 3, -(-images // 64))
-    # Finished: nothing is done again.
-    assert experiments.train(config, folder).evaluation is None
-    evaluated = evaluate_saved(
-        EvaluationConfig(str(folder / "model.keras")),
-        tmp_path / "evaluated",
-    )
-    assert evaluated.evaluation.metrics["scores"] == metrics["scores"]
-    assert evaluated.evaluation.metrics["threshold"] == metrics["threshold"]
 
 
 def test_an_evaluation_again_has_a_new_environment(finished, tmp_path):
@@ -1243,19 +1012,29 @@ class Interrupts(keras.callbacks.Callback):
 
 
 @pytest.mark.slow
-def test_logs_for_tensorboard(finished, tmp_path):
-    """They change nothing, are no setting, and go on with the run."""
+def test_a_run_is_repeated_bit_by_bit(finished, tmp_path):
+    """From its config, in Python and on the command line, and resumed.
+
+    Logs for TensorBoard change nothing, are no setting, and go on with the
+    run.
+    """
     pytest.importorskip("tensorboard")
-    out = tmp_path / "run"
-    config = experiments.ExperimentConfig.from_dict(settings_of(finished))
+    out, told = tmp_path / "run", []
+
+    def tell(kind, *values):
+        told.append((kind, values))
+        return [Interrupts()] * (kind == "callbacks")
+
+    config = experiments.ExperimentConfig(
+        {"dataset": "digits", "test_fraction": 0.5}, recipe={"epochs": 3}
+    )
     with pytest.raises(KeyboardInterrupt):
-        experiments.train(
-            config,
-            out,
-            tensorboard=True,
-            tell=lambda kind, *_: [Interrupts()] * (kind == "callbacks"),
-        )
-    run(cac_train, *QUICK, f"--output_dir={out}", "--tensorboard")
+        experiments.train(config, out, tensorboard=True, tell=tell)
+    (steps,) = (values for kind, values in told if kind == "callbacks")
+    one = read_metrics(finished)
+    assert steps == ("classifier", 3, -(-one["counts"]["train"] // 64))
+    from_config = f"--config={finished / 'config.json'}"
+    run(cac_train, from_config, f"--output_dir={out}", "--tensorboard")
     history = json.loads((out / "history.json").read_text())
     logs = out / "tensorboard" / "classifier"
     for part, name in (("train", "loss"), ("validation", "val_loss")):
@@ -1265,6 +1044,20 @@ def test_logs_for_tensorboard(finished, tmp_path):
     for a, b in zip(weights(finished), weights(out), strict=True):
         np.testing.assert_array_equal(a, b)
     assert settings_of(out) == settings_of(finished)
+    two = read_metrics(out)
+    for measures in (one, two):
+        del measures["seconds"], measures["microseconds_per_image"]
+    assert one == two
+    # Finished: nothing is done again.
+    before = (finished / "metrics.json").stat().st_mtime_ns
+    run(cac_train, from_config, f"--output_dir={finished}")
+    assert experiments.train(config, out).evaluation is None
+    assert (finished / "metrics.json").stat().st_mtime_ns == before
+    evaluated = evaluate_saved(
+        EvaluationConfig(str(out / "model.keras")), tmp_path / "evaluated"
+    )
+    assert evaluated.evaluation.metrics["scores"] == two["scores"]
+    assert evaluated.evaluation.metrics["threshold"] == two["threshold"]
     run(cac_train, *QUICK, f"--output_dir={out}", "--overwrite")
     assert not (out / "tensorboard").exists()
 
@@ -1347,19 +1140,6 @@ def test_benchmark_queue(tmp_path, capsys):
         run(cac_benchmark, *of_paper, f"--figure={figure}")
         assert "finished earlier" in capsys.readouterr().out
         assert (out / f"figure_{figure}.png").read_bytes()[:4] == b"\x89PNG"
-    with pytest.raises(flags.Error, match="value should be one of <all"):
-        run(cac_benchmark, *arguments, "--scores=surprise")
-    with pytest.raises(ValueError, match="--train_flags.*epoch"):
-        run(
-            cac_benchmark, *arguments[:2], arguments[3], "--train_flags=--epoch"
-        )
-    for flag in ("--trial=3", "--dataset=mnist", "--overwrite"):
-        with pytest.raises(ValueError, match="--train_flags cannot hold"):
-            run(
-                cac_benchmark,
-                *(*arguments[:2], arguments[3]),
-                f"--train_flags={flag}",
-            )
     (out / "results.csv").write_text("dataset,trial\n")
     with pytest.raises(ValueError, match="not written by this version"):
         run(cac_benchmark, *arguments)
@@ -1502,6 +1282,11 @@ def test_a_table_of_released_weights_has_what_was_released(tmp_path, capsys):
         ),
         (["--released_weights=w"], "belong to the split family miller2020"),
         (["--trials="], "there is nothing to run"),
+        (["--scores=surprise"], "value should be one of <all"),
+        (["--train_flags=--epoch"], "--train_flags.*epoch"),
+        (["--train_flags=--trial=3"], "--train_flags cannot hold"),
+        (["--train_flags=--dataset=mnist"], "--train_flags cannot hold"),
+        (["--train_flags=--overwrite"], "--train_flags cannot hold"),
         (["--train_flags=--epochs='3"], "--train_flags: No closing quotation"),
         (
             ["--figure=1", "--datasets=mnist,digits"],
@@ -1515,7 +1300,7 @@ def test_a_table_of_released_weights_has_what_was_released(tmp_path, capsys):
 )
 def test_flags_of_the_benchmark_that_do_not_fit(tmp_path, arguments, message):
     out = tmp_path / "b"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, flags.Error), match=message):
         run(
             cac_benchmark,
             "--datasets=digits",
@@ -1606,17 +1391,6 @@ def test_a_second_process_in_the_same_folder(tmp_path):
     assert (out / "serving" / "1" / "saved_model.pb").exists()
 
 
-@pytest.mark.parametrize("binary", [cac_evaluate, cac_export])
-def test_a_folder_without_a_model(tmp_path, binary):
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"is a folder without model\.keras"):
-        run(
-            binary,
-            f"--model={tmp_path / 'empty'}",
-            f"--output_dir={tmp_path / 'out'}",
-        )
-
-
 @pytest.mark.slow
 def test_a_run_whose_process_is_killed(tmp_path):
     """By the system, which lacks memory: the benchmark goes on."""
@@ -1636,15 +1410,6 @@ def test_a_run_whose_process_is_killed(tmp_path):
     assert "its process was ended by signal 9 (log: " in output
     assert "1 of 2 runs failed" in output
     assert (folder / "trial1" / "metrics.json").exists()
-
-
-@pytest.mark.slow
-def test_a_run_of_another_version(finished, tmp_path):
-    folder = tmp_path / "old"
-    folder.mkdir()
-    (folder / "config.json").write_text('{"settings": {}}')
-    with pytest.raises(ValueError, match="format is None, this version's 4"):
-        run(cac_train, *QUICK, f"--output_dir={folder}")
 
 
 @pytest.mark.slow
