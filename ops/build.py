@@ -28,6 +28,7 @@ import tempfile
 from absl import app
 from absl import flags
 
+from cac_tf import quiet_import
 from cac_tf.ops import loader
 
 _FLAGS = flags.FLAGS
@@ -217,6 +218,7 @@ def _compile_kernels(cxx, nvcc, objects):
 def _build_library(name, cxx, shared, with_cuda, objects):
     """Builds one backend's library, which is moved into place when complete."""
     try:
+        quiet_import.load(name)
         module = importlib.import_module(f"cac_tf.ops.{name}_binding")
         text = loader.built_for(module.framework(), with_cuda)
         defines = [f'-DCAC_TF_BUILT_FOR="{text}"']

@@ -27,6 +27,7 @@ from absl import flags
 from cac_tf import batch
 from cac_tf import file_lock
 from cac_tf import lazy
+from cac_tf import quiet_import
 from cac_tf.plain_text import for_terminal
 from cac_tf.train import command_line
 from cac_tf.train import flag_kinds
@@ -164,7 +165,7 @@ def main(values, inputs):
     if not any(isinstance(block, batch.Photos) for block in blocks):
         _check_no_effect(values, ("copy_to",), "where no input is a photo.")
     lazy.require("tensorflow", "tensorflow")
-    quiet.load("tensorflow")
+    quiet_import.load("tensorflow")
     classifier = batch.Classifier.load(values.model)
     # The garbage collector would look at all that TensorFlow has made again and
     # again while rows are written, and take most of the time.

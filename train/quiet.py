@@ -6,14 +6,12 @@ import importlib
 import logging
 import os
 import sys
-import tempfile
 import warnings
 
 from absl import logging as absl_logging
 
+from cac_tf import quiet_import
 from cac_tf.train import terminal
-
-_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 
 # What is said where the package of the backend is missing.
 _WITHOUT = {
@@ -25,11 +23,6 @@ _WITHOUT = {
 }
 
 
-def _is_wanted():
-    """Whether the user asks TensorFlow for its lines: 3 asks for none."""
-    return os.environ.get(_LEVEL, "3") in ("0", "1", "2")
-
-
 def say_little():
     """Of TensorFlow nothing is shown; warnings become notes.
 
@@ -37,7 +30,7 @@ def say_little():
     "error" come from runs that succeed, too. It holds for the processes that
     this one starts as well. To be called before Keras is imported.
     """
-    os.environ.setdefault(_LEVEL, "3")
+    os.environ.setdefault(quiet_import.LEVEL, "3")
     # Exports report every file that they write, predictions every tracing.
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     absl_logging.set_verbosity(absl_logging.WARNING)  # unless a flag says
@@ -45,41 +38,18 @@ def say_little():
 
 
 def load_keras():
-    """Imports Keras and its backend, as `load` does.
+    """Imports Keras and its backend, without what they print.
 
     Raises:
         ImportError: the backend is not installed.
     """
     try:
-        load("keras")
+        quiet_import.load("keras")
         importlib.import_module("keras")
     except ModuleNotFoundError as error:
         if error.name not in _WITHOUT:
             raise
         raise ModuleNotFoundError(_WITHOUT[error.name]) from error
-
-
-def load(name):
-    """Imports a package; what is printed meanwhile is shown if it fails.
-
-    Libraries of TensorFlow print before they read any setting, about devices
-    that are not there for example.
-    """
-    if name in sys.modules or _is_wanted():
-        return
-    sys.stderr.flush()
-    own = os.dup(2)
-    with tempfile.TemporaryFile() as printed:
-        os.dup2(printed.fileno(), 2)
-        try:
-            importlib.import_module(name)
-        except BaseException:
-            printed.seek(0)
-            os.write(own, printed.read())
-            raise
-        finally:
-            os.dup2(own, 2)
-            os.close(own)
 
 
 @contextlib.contextmanager
@@ -89,7 +59,7 @@ def without_lines_of_libraries():
     libjpeg tells of damaged files which are answered anyway, without their
     names, and no setting of TensorFlow reaches it.
     """
-    if _is_wanted():
+    if quiet_import.is_wanted():
         yield
         return
     sys.stderr.flush()

@@ -31,7 +31,7 @@ def _score(otherwise):
         None,
         "The rule that gives the unknown score. auto: the one that separates "
         "known validation images best from composites of two; a guess, see "
-        f"cac_tf.experiments.choose_score. Default: {otherwise}.",
+        f"cac_tf.experiments.score_choice. Default: {otherwise}.",
         kind=str,
         choices=lambda: (*score_rules.names(), AUTO),
     )

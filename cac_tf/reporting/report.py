@@ -16,6 +16,7 @@ from cac_tf.reporting import figures
 from cac_tf.reporting import page
 from cac_tf.reporting.measures import explained
 from cac_tf.reporting.measures import meaning
+from cac_tf.reporting.measures import number
 from cac_tf.reporting.measures import rows_of
 from cac_tf.reporting.measures import score_rows
 from cac_tf.reporting.measures import significant

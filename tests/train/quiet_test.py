@@ -26,7 +26,7 @@ import logging
 logging.getLogger("tensorflow").warning("of TensorFlow's Python")
 quiet.load_keras()
 import keras
-print(os.environ[quiet._LEVEL])
+print(os.environ["TF_CPP_MIN_LOG_LEVEL"])
 """
 
 
