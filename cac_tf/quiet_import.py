@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packages are imported without what their libraries print meanwhile."""
 
+import contextlib
 import importlib
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
+from typing import IO
 
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 
@@ -22,16 +25,24 @@ def load(name: str) -> None:
     """
     if name in sys.modules or is_wanted():
         return
-    sys.stderr.flush()
-    own = os.dup(2)
-    with tempfile.TemporaryFile() as printed:
-        os.dup2(printed.fileno(), 2)
+    with tempfile.TemporaryFile() as printed, elsewhere(printed) as own:
         try:
             importlib.import_module(name)
         except BaseException:
             printed.seek(0)
             os.write(own, printed.read())
             raise
-        finally:
-            os.dup2(own, 2)
-            os.close(own)
+
+
+@contextlib.contextmanager
+def elsewhere(file: IO[bytes]) -> Iterator[int]:
+    """What goes to file 2 goes to another one; yields the number it had."""
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    os.dup2(file.fileno(), 2)
+    try:
+        yield terminal
+    finally:
+        sys.stderr.flush()
+        os.dup2(terminal, 2)
+        os.close(terminal)

@@ -62,23 +62,21 @@ def without_lines_of_libraries():
     if quiet_import.is_wanted():
         yield
         return
-    sys.stderr.flush()
-    terminal = os.dup(2)
     # (Where Python's is not file 2, as in tests, it stays what it is.)
     shown, is_own = sys.stderr, sys.stderr is sys.__stderr__
-    with open(os.devnull, "wb") as nowhere:
-        os.dup2(nowhere.fileno(), 2)
-    if is_own:
-        sys.stderr = open(  # noqa: SIM115
-            terminal, "w", 1, shown.encoding, shown.errors, closefd=False
-        )
-    try:
-        yield
-    finally:
-        sys.stderr.flush()
-        sys.stderr = shown
-        os.dup2(terminal, 2)
-        os.close(terminal)
+    with (
+        open(os.devnull, "wb") as nowhere,
+        quiet_import.elsewhere(nowhere) as own,
+    ):
+        if is_own:
+            sys.stderr = open(  # noqa: SIM115
+                own, "w", 1, shown.encoding, shown.errors, closefd=False
+            )
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            sys.stderr = shown
 
 
 def _show(message, category, filename, lineno, file=None, line=None):

@@ -154,11 +154,7 @@ def _collect(output_dir, results):
 
 
 def is_finished(run, config):
-    """Whether a run is finished.
-
-    Args:
-        run: `BenchmarkRun`.
-        config: its `ExperimentConfig`.
+    """Whether a `BenchmarkRun` is finished, by its `ExperimentConfig`.
 
     Raises:
         RunFolderError: its folder holds a run with other settings.
@@ -212,16 +208,8 @@ def are_compared(run, scores):
 def do(run, config, tell=None):
     """Trains a run, or evaluates the model that it shares.
 
-    It uses its own process, with a log beside the run's folder.
-
-    Args:
-        run: `BenchmarkRun`.
-        config: its `ExperimentConfig`.
-        tell: as in `train`; a function of a module, because it goes to
-            another process.
-
-    Returns:
-        What went wrong, as text, or None.
+    In a process of its own, with a log beside the run's folder. Returns what
+    went wrong, as text, or None.
     """
     if run.shares_model_of is None:
         work = _train if run.checkpoint is None else _evaluate_released
@@ -232,16 +220,9 @@ def do(run, config, tell=None):
 
 
 def evaluate_again(run, output_dir, scores, tell=None):
-    """Evaluates the model of a run on the run's data, in a separate process.
+    """Evaluates the model of a run on the run's data, into a folder.
 
-    Args:
-        run: `BenchmarkRun`.
-        output_dir: folder of the results.
-        scores: names of the scores to compare; None: those of the method.
-        tell: as in `do`.
-
-    Returns:
-        What went wrong, as text, or None.
+    By `scores`; None: those of the method. Returns as `do` does.
     """
     trained = read_config((run.shares_model_of or run).path)["settings"]
     options = DataOptions.of({**trained["data"], **run.data})
@@ -270,7 +251,7 @@ def _evaluate_released(run, config, tell):
         scores=config.scores,
         true_positive_rate=config.true_positive_rate,
     )
-    evaluate_saved(evaluation, run.path, overwrite=True, tell=tell)
+    _evaluate(evaluation, run.path, tell)
 
 
 def _evaluate(config, path, tell):
@@ -281,14 +262,7 @@ def _evaluate(config, path, tell):
 def arrays_of(
     runs: Sequence[BenchmarkRun],
 ) -> dict[BenchmarkRun, dict[str, np.ndarray]]:
-    """What `scores.npz` of finished runs holds.
-
-    Args:
-        runs: list of `BenchmarkRun`; those that are not finished are left out.
-
-    Returns:
-        Dict from a run to its dict of arrays.
-    """
+    """What `scores.npz` holds, of each run that is finished."""
     found = {}
     for run in runs:
         if run.folder.is_finished:

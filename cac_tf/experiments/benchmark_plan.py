@@ -299,11 +299,6 @@ def training_images(options: DataOptions) -> int:
     """The number of images that a run trains on.
 
     Those of the benchmark's data sets are not read.
-
-    Example:
-
-    >>> training_images(DataOptions("cifar10", validation_fraction=0.1))
-    27000
     """
     dataset = options.dataset
     if dataset not in data.BENCHMARK_SETS:

@@ -286,17 +286,9 @@ def fitted_scores(model, dataset, rules, batch_size=256):
     """Scores fitted to the known data of an experiment.
 
     One pass over the training data, and one over the validation data for
-    scores that want data not used for training.
-
-    Args:
-        model: `OpenSetClassifier`.
-        dataset: `OpenSetDataset`.
-        rules: list of `scores.Score`.
-        batch_size: batch size of the predictions.
-
-    Returns:
-        Dict from those of the scores that can be used to their statistics; a
-        warning names each other one.
+    scores that want data not used for training. Returns a dict from those of
+    the scores that can be used to their statistics; a warning names each
+    other one.
     """
     statistics, problems = {}, {}
     for one in rules:
@@ -473,20 +465,15 @@ def _measures(evaluation):
     known = evaluation.unknown_score[is_known]
     unknown = evaluation.unknown_score[~is_known]
     is_correct = evaluation.is_correct[is_known]
-    measures = {
-        "accuracy": metrics.accuracy(
-            evaluation.labels[is_known], evaluation.predicted_class_id[is_known]
-        ),
-        "auroc": None,
-        "fpr_at_95_tpr": None,
-        "aupr_known": None,
-        "aupr_unknown": None,
-        "oscr": None,
-        "ccr": None,
-        "bhattacharyya": None,
-        "true_positive_rate": None,
-        "false_positive_rate": None,
-    }
+    measures = dict.fromkeys(
+        (
+            *(*COMPARABLE, "bhattacharyya"),
+            *("true_positive_rate", "false_positive_rate"),
+        )
+    )
+    measures["accuracy"] = metrics.accuracy(
+        evaluation.labels[is_known], evaluation.predicted_class_id[is_known]
+    )
     accepted = evaluation.is_accepted
     if accepted is not None:
         measures["true_positive_rate"] = float(accepted[is_known].mean())

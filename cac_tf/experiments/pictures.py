@@ -18,13 +18,7 @@ RECONSTRUCTION = "reconstruction"
 def reconstructions(model, dataset):
     """Test images beside what the model makes of them, with the errors.
 
-    Args:
-        model: `OpenSetClassifier`.
-        dataset: the `OpenSetDataset` that it is evaluated on.
-
-    Returns:
-        List of one `Sheet`; of none for models without an output
-        `reconstruction`.
+    One `Sheet`; none for models without an output `reconstruction`.
     """
     if RECONSTRUCTION not in model.network.names_of_outputs:
         return []
@@ -54,14 +48,7 @@ def reconstructions(model, dataset):
 
 
 def kept_pictures(folder):
-    """The pictures that the trainings of a run left.
-
-    Args:
-        folder: `RunFolder`.
-
-    Returns:
-        List of `Sheet`.
-    """
+    """A `Sheet` for each file of pictures that a run's trainings left."""
     sheets = []
     for path in sorted(glob.glob(folder.file("pictures", "*.npz"))):
         name = os.path.splitext(os.path.basename(path))[0].replace("_", " ")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The weights that the paper's authors released, as runs of their own."""
 
+import contextlib
 import itertools
 import os
 import pathlib
@@ -40,25 +41,11 @@ def find_released_weights(
 ) -> str:
     """The file with the weights of one trial of the authors' release.
 
-    Args:
-        folder: what github.com/dimitymiller/cac-openset has in
-            `networks/weights`; the files may lie in sub-folders.
-        dataset: name of a benchmark set.
-        method: "cac" or "cross_entropy".
-        trial: of the split family `miller2020`.
-
-    Returns:
-        Its path.
+    The files may lie in sub-folders of `folder`.
 
     Raises:
         ValueError: there are no weights of this data set or method, or the
             folder does not hold the file.
-
-    Example:
-
-    >>> find_released_weights("no/folder", "mnist", "cac", 0)
-    Traceback (most recent call last):
-    ValueError: There is no MNIST_0_CACclassifierAnchorLoss.pth in no/folder.
     """
     for kind, name, there in (
         ("data sets", dataset, _SETS),
@@ -82,29 +69,12 @@ def parts_with_released_weights(
     methods: Sequence[str],
     trials: Sequence[int],
 ) -> tuple[list[str], list[str]]:
-    """Those data sets and methods of which a folder has weights of any trial.
-
-    Args:
-        folder: as in `find_released_weights`.
-        datasets: names of data sets.
-        methods: names of methods.
-        trials: numbers of trials.
-
-    Returns:
-        The names of the data sets and those of the methods, in their order.
-
-    Example:
-
-    >>> parts_with_released_weights("no/folder", ["mnist"], ["cac"], [0])
-    ([], [])
-    """
+    """Those data sets and methods of which a folder has any weights."""
     found = []
     for dataset, method, trial in itertools.product(datasets, methods, trials):
-        try:
+        with contextlib.suppress(ValueError):
             find_released_weights(folder, dataset, method, trial)
-        except ValueError:
-            continue
-        found.append((dataset, method))
+            found.append((dataset, method))
     return (
         [name for name in datasets if name in {d for d, _ in found}],
         [name for name in methods if name in {m for _, m in found}],
@@ -116,11 +86,6 @@ def data_of_released_weights(dataset: str, trial: int) -> data.DataOptions:
 
     The images that the weights were trained on, and no others: of the sets
     whose validation images the authors' code drew, those.
-
-    Example:
-
-    >>> data_of_released_weights("mnist", 3).in_force
-    {'dataset': 'mnist', 'split_family': 'miller2020', 'trial': 3}
     """
     has_authors_split = dataset in ("cifar10", "cifar+10", "cifar+50")
     return data.DataOptions(

@@ -60,9 +60,8 @@ _DATA_APART = (
 def collect_results(output_dir: Path) -> tuple[list[dict[str, Any]], list[str]]:
     """Rows of all finished runs under a folder, one per score.
 
-    Returns:
-        The rows, and a text for each run that cannot be read, one of another
-        version of cac_tf for example.
+    And a text for each run that cannot be read, one of another version of
+    cac_tf for example.
     """
     rows, problems = [], []
     for folder in _folders(output_dir):
@@ -76,9 +75,8 @@ def collect_results(output_dir: Path) -> tuple[list[dict[str, Any]], list[str]]:
 def differences_among_trials(output_dir: Path) -> list[str]:
     """Trials that tables average although their configurations differ.
 
-    Returns:
-        A text for each finished run that differs from the first one of its
-        split family, data set, method and variant.
+    A text for each finished run that differs from the first one of its split
+    family, data set, method and variant.
     """
     found = []
     first: dict[tuple, tuple] = {}

@@ -30,15 +30,10 @@ _SECONDS_OF_EVALUATION = 60.0
 def estimated_seconds(
     configs: Mapping[BenchmarkRun, ExperimentConfig],
 ) -> dict[BenchmarkRun, float | None]:
-    """What the runs of a benchmark take, from a few timed training steps.
+    """Seconds of a benchmark's runs, from a few timed training steps.
 
-    Args:
-        configs: dict from `BenchmarkRun` to `ExperimentConfig`.
-
-    Returns:
-        Dict from a run to its seconds, if no stage ends early; None for a
-        recipe that does not say what would have to be timed, or that trains
-        more than a classifier.
+    As if no stage ended early; None for a recipe that does not say what would
+    have to be timed, or that trains more than a classifier.
     """
     rates: dict[tuple, float] = {}
     found: dict[BenchmarkRun, float | None] = {}
@@ -79,9 +74,6 @@ def images_per_second(
         batch_size: images per step.
         precision: Keras dtype policy.
         steps: how many steps are timed; the median counts.
-
-    Returns:
-        Images per second.
     """
     with dtype_policy(precision):
         classifier = networks.find(network)(

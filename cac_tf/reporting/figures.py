@@ -81,16 +81,16 @@ def roc_figure(evaluation):
         linewidth=2.2 if evaluation.other_scores else 1.5,
         label=own,
     )
-    axes.plot([0, 1], [0, 1], color="0.7", linewidth=0.8, linestyle="--")
     _mark_threshold(axes, evaluation, evaluation.metrics["true_positive_rate"])
+    _finish_roc(axes, "x-small" if evaluation.other_scores else None)
+    return figure
+
+
+def _finish_roc(axes, fontsize):
+    axes.plot([0, 1], [0, 1], color="0.7", linewidth=0.8, linestyle="--")
     axes.set_xlabel("unknown inputs accepted (false-positive rate)")
     axes.set_ylabel("known inputs accepted (true-positive rate)")
-    axes.legend(
-        loc="lower right",
-        frameon=False,
-        fontsize="x-small" if evaluation.other_scores else None,
-    )
-    return figure
+    axes.legend(loc="lower right", frameon=False, fontsize=fontsize)
 
 
 def roc_curves_figure(runs):
@@ -105,10 +105,7 @@ def roc_curves_figure(runs):
             linewidth=1.2,
             label=f"{run.measures['auroc']:.3f} {_text(run.name)}",
         )
-    axes.plot([0, 1], [0, 1], color="0.7", linewidth=0.8, linestyle="--")
-    axes.set_xlabel("unknown inputs accepted (false-positive rate)")
-    axes.set_ylabel("known inputs accepted (true-positive rate)")
-    axes.legend(loc="lower right", frameon=False, fontsize="small")
+    _finish_roc(axes, "small")
     return figure
 
 
@@ -116,11 +113,7 @@ def learning_curves_figure(runs, name):
     """One number of each epoch, of each `ComparedRun`."""
     figure, axes = new_figure()
     for run in runs:
-        points = [
-            (epoch, logs[name])
-            for epoch, logs in enumerate(run.history, 1)
-            if name in logs
-        ]
+        points = _points(run.history, name)
         axes.plot(*np.transpose(points), linewidth=1.2, label=_text(run.name))
     axes.set_xlabel("epoch")
     axes.set_ylabel(name.replace("val_", "validation "))
@@ -250,14 +243,14 @@ def _thresholds_on_axis(evaluation, lowest):
     return np.unique(np.maximum(threshold, lowest)).tolist()
 
 
-def _points(epochs, history, name):
+def _points(history, name):
     """Pairs of an epoch and a value, of the epochs that have it.
 
     Not every epoch is evaluated on test data, nor every training on others.
     """
     return [
         (epoch, logs[name])
-        for epoch, logs in zip(epochs, history, strict=True)
+        for epoch, logs in enumerate(history, 1)
         if name in logs
     ]
 
@@ -265,38 +258,26 @@ def _points(epochs, history, name):
 def training_figure(history):
     """Loss and accuracy over the epochs, and AUROC where it was taken."""
     figure, axes = new_figure()
-    epochs = range(1, len(history) + 1)
-    for name, style in (("loss", "-"), ("val_loss", "--")):
-        points = _points(epochs, history, name)
-        if points:
-            axes.plot(
-                *zip(*points, strict=True),
-                style,
-                color=KNOWN_COLOR,
-                label=name.replace("val_", "validation "),
+    right = axes.twinx()
+    lines = []
+    for name, style, side, label in (
+        ("loss", "-", axes, "loss"),
+        ("val_loss", "--", axes, "validation loss"),
+        ("accuracy", "-", right, "accuracy"),
+        ("val_accuracy", "--", right, "validation accuracy"),
+        ("test_auroc", ":", right, "AUROC"),
+    ):
+        if points := _points(history, name):
+            color = KNOWN_COLOR if side is axes else UNKNOWN_COLOR
+            lines += side.plot(
+                *np.transpose(points), style, color=color, label=label
             )
     axes.set_xlabel("epoch")
     axes.set_ylabel("loss")
     axes.set_ylim(bottom=0)
-    right = axes.twinx()
-    for name, style, label in (
-        ("accuracy", "-", "accuracy"),
-        ("val_accuracy", "--", "validation accuracy"),
-        ("test_auroc", ":", "AUROC"),
-    ):
-        points = _points(epochs, history, name)
-        if points:
-            right.plot(
-                *zip(*points, strict=True),
-                style,
-                color=UNKNOWN_COLOR,
-                label=label,
-            )
     right.set_ylabel("accuracy, AUROC")
     right.set_ylim(0, 1.02)
-    lines = [*axes.get_lines(), *right.get_lines()]
-    labels = [line.get_label() for line in lines]
-    axes.legend(lines, labels, loc="center right", frameon=False)
+    axes.legend(handles=lines, loc="center right", frameon=False)
     return figure
 
 

@@ -67,6 +67,20 @@ def test_a_model_is_shared_by_runs_with_the_same_known_classes(family):
         assert (shared.dataset, shared.trial) == ("cifar+10", 0)
 
 
+def plan_of(datasets, methods=("cac",), trials=(0,), sweep=None):
+    return benchmark_plan.plan(
+        "out", datasets, methods, trials, "neal", sweep=sweep
+    )
+
+
+def finish(path, settings, overwrite=False, **metrics):
+    """A finished run."""
+    with RunFolder.open(path, settings, {}, overwrite) as folder:
+        pathlib.Path(folder.file("metrics.json")).write_text(
+            json.dumps({"format": FORMAT, **metrics})
+        )
+
+
 def test_sharing_does_not_depend_on_how_it_was_asked_for():
     asked = (
         (["cifar+50"], [1]),
@@ -74,7 +88,7 @@ def test_sharing_does_not_depend_on_how_it_was_asked_for():
         (["cifar+50", "cifar+10"], [1, 0]),
         (["cifar+10"], [0]),
     )
-    plans = [benchmark_plan.plan("o", d, ["cac"], t, "neal") for d, t in asked]
+    plans = [plan_of(datasets, trials=trials) for datasets, trials in asked]
     (model,) = {run.model for runs in plans for run in runs}
     assert model == plans[3][0].model
     assert set(plans[1]) < set(plans[2])
@@ -88,7 +102,6 @@ def test_results_say_how_a_shared_model_was_trained(tmp_path):
     trained = runs[0]
     for run in runs:
         metrics = {
-            "format": FORMAT,
             "dataset": run.dataset,
             "trial": run.trial,
             "method": "cac",
@@ -100,10 +113,7 @@ def test_results_say_how_a_shared_model_was_trained(tmp_path):
         if run is trained:
             metrics |= {"epochs": 43, "seconds": 9.0}
             settings = {"seed": 5, "precision": "float32"}
-        with RunFolder.open(run.path, settings, {}) as folder:
-            pathlib.Path(folder.file("metrics.json")).write_text(
-                json.dumps(metrics)
-            )
+        finish(run.path, settings, **metrics)
     rows, problems = results_csv.collect_results(tmp_path)
     assert (len(rows), problems) == (4, [])
     for row in rows:
@@ -120,11 +130,7 @@ def test_trials_of_different_configurations_are_told(tmp_path):
         path = tmp_path / "neal" / "mnist" / method / f"trial{trial}"
         data = {"dataset": "mnist", "trial": trial, "image_size": size}
         settings = {"recipe": {"epochs": epochs}, "seed": seed, "data": data}
-        metrics = {"format": FORMAT, "epochs": epochs}
-        with RunFolder.open(path, settings, {}) as folder:
-            pathlib.Path(folder.file("metrics.json")).write_text(
-                json.dumps(metrics)
-            )
+        finish(path, settings, epochs=epochs)
     found = results_csv.differences_among_trials(tmp_path)
     for difference in found:
         assert "trial0 and" in difference
@@ -185,11 +191,6 @@ def test_a_shared_model_is_evaluated_on_the_other_set(tmp_path, monkeypatch):
         "needs the model of cifar+10 cac trial 0"
     )
 
-    def finish(path, settings, overwrite=False):
-        with RunFolder.open(path, settings, {}, overwrite) as one:
-            metrics = pathlib.Path(one.file("metrics.json"))
-            metrics.write_text(json.dumps({"format": FORMAT}))
-
     finish(own.path, config.settings())
     asked = []
     monkeypatch.setattr(
@@ -236,10 +237,7 @@ def test_a_shared_model_that_becomes_another_one(tmp_path):
         (own, config.settings()),
         (shared, {"model_sha256": hashlib.sha256(b"").hexdigest()}),
     ):
-        settings = {"scores": list(config.scores), **settings}
-        with RunFolder.open(run.path, settings, {}) as folder:
-            metrics = json.dumps({"format": FORMAT})
-            pathlib.Path(folder.file("metrics.json")).write_text(metrics)
+        finish(run.path, {"scores": list(config.scores), **settings})
     pathlib.Path(own.model).touch()
     own.folder.delete_files("metrics.json")
     state = benchmark.state_of({own: config, shared: config})
@@ -256,9 +254,7 @@ def test_a_comparison_that_fails(tmp_path, monkeypatch):
         str(tmp_path), ["digits"], ["cac"], [0], "neal"
     )
     config = experiments.ExperimentConfig(run.data)
-    with RunFolder.open(run.path, config.settings(), {}) as folder:
-        metrics = json.dumps({"format": FORMAT})
-        pathlib.Path(folder.file("metrics.json")).write_text(metrics)
+    finish(run.path, config.settings())
     monkeypatch.setattr(own_process, "call", lambda *arguments: "no memory")
     told = []
     state = benchmark.run_benchmark(
@@ -339,100 +335,61 @@ def test_what_goes_wrong_in_the_other_process(
         assert "said" not in "".join(capfd.readouterr())
 
 
-def test_a_set_without_splits_has_one_run():
-    runs = benchmark_plan.plan(
-        "out", ["cifar10_vs_svhn"], ["cac"], [0, 1], "neal"
-    )
-    (run,) = runs
-    assert run.split_family == "custom"
-    with pytest.raises(ValueError, match="has only trial 0"):
-        benchmark_plan.plan("out", ["cifar10_vs_svhn"], ["cac"], [1], "neal")
-
-
-def test_a_combination_has_one_folder():
-    """Whatever the order in which a sweep names its fields."""
-    fields = {"magnitude": (5.0, 10.0), "anchor_weight": (0.0, 0.1)}
-    plans = [
-        benchmark_plan.plan("out", ["digits"], ["cac"], [0], "neal", sweep=one)
-        for one in (fields, dict(reversed(fields.items())))
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        # A set without splits has one run.
+        ((["cifar10_vs_svhn"], ["cac"], [0, 1]), ["cac"]),
+        # "fair" is the default, and no others are published for `cac`.
+        (
+            (["x"], ["cac", "osrci"], [0], {"preset": ("fair", "paper")}),
+            ["cac", "osrci", "osrci,preset=paper"],
+        ),
+        ((["x"], ["cac"], [0], {"preset": ("fast",)}), ["cac,preset=fast"]),
+        # A method without the field does not vary.
+        (
+            (["x"], ["cac", "osrci"], [0], {"gan_epochs": (3,)}),
+            ["cac", "osrci,gan_epochs=3"],
+        ),
+        # In the order of the recipe, whatever that of the sweep.
+        (
+            (["x"], ["cac"], [0], {"anchor_weight": (0.0,), "magnitude": (5,)}),
+            ["cac,magnitude=5,anchor_weight=0.0"],
+        ),
+    ],
+)
+def test_a_sweep_trains_every_combination(arguments, names):
+    datasets, *others = arguments
+    datasets = ["mnist" if name == "x" else name for name in datasets]
+    runs = plan_of(datasets, *others)
+    assert [run.name for run in runs] == [
+        f"{datasets[0]} {name} trial 0" for name in names
     ]
-    assert plans[0] == plans[1]
-
-
-def test_a_sweep_trains_every_combination():
     sweep = {"magnitude": (5.0, 10.0), "anchor_weight": (0.0, 0.1, 1.0)}
-    runs = benchmark_plan.plan(
-        "out", ["digits"], ["cac"], [0, 1], "neal", sweep=sweep
-    )
+    runs = plan_of(["digits"], trials=[0, 1], sweep=sweep)
     assert len({run.path for run in runs}) == len(runs) == 12
     assert runs[2].variant == (("magnitude", 5.0), ("anchor_weight", 0.1))
-    assert runs[2].name == "digits cac,magnitude=5.0,anchor_weight=0.1 trial 0"
 
 
-def test_a_preset_is_swept_where_it_changes_the_recipe():
-    runs = benchmark_plan.plan(
-        "out",
-        ["digits"],
-        ["cac", "osrci"],
-        [0],
-        "neal",
-        sweep={"preset": ("fair", "paper")},
-    )
-    # "fair" is the default, and no others are published for `cac`.
-    names = ["cac", "osrci", "osrci,preset=paper"]
-    assert [run.name for run in runs] == [
-        f"digits {name} trial 0" for name in names
-    ]
-    (run,) = benchmark_plan.plan(
-        "out", ["mnist"], ["cac"], [0], "neal", sweep={"preset": ("fast",)}
-    )
-    assert run.variant == (("preset", "fast"),)
-    (wrong,) = benchmark_plan.plan(
-        "out", ["mnist"], ["cac"], [0], "neal", sweep={"preset": ("best",)}
-    )
-    with pytest.raises(ValueError, match="preset must be one of fair, fast"):
-        benchmark_plan.configurations([wrong])
-
-
-def test_a_method_without_the_field_does_not_vary():
-    sweep = {"gan_epochs": (3,)}
-    methods = ["cac", "cross_entropy"]
-    runs = benchmark_plan.plan(
-        "out", ["digits"], ["cac", "osrci"], [0], "neal", sweep=sweep
-    )
-    assert [run.name for run in runs] == [
-        "digits cac trial 0",
-        "digits osrci,gan_epochs=3 trial 0",
-    ]
-    with pytest.raises(ValueError, match="gan_epochs is no field .* of cac or"):
-        benchmark_plan.plan(
-            "out", ["digits"], methods, [0], "neal", sweep=sweep
-        )
-
-
-def test_a_table_tells_presets_apart():
-    rows = [
-        row(method="osrci", score="unknown_class", auroc=0.9),
-        row(
-            method="osrci",
-            score="unknown_class",
-            auroc=0.8,
-            variant="preset=paper",
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((["imagenet"],), "there are: digits, mnist, svhn"),
+        ((["mnist"], ["cac"], [5]), "trials go from 0 to 4"),
+        ((["cifar10_vs_svhn"], ["cac"], [1]), "has only trial 0"),
+        (
+            (["mnist"], ["cac", "tuplet"], [0], {"gan_epochs": (3,)}),
+            "gan_epochs is no field .* of cac or",
         ),
-        row(
-            method="osrci",
-            score="unknown_class",
-            auroc=0.7,
-            variant="preset=fast",
+        (
+            (["mnist"], ["cac"], [0], {"preset": ("best",)}),
+            "preset must be one of fair, fast",
         ),
-        row(method="osrci", score="unknown_class", variant="gan_epochs=3"),
-    ]
-    _, lines = paper_tables.paper_table(1, rows)
-    assert [texts for texts, _ in lines][:3] == [
-        ["OSRCI", "0.900 (1)"],
-        ["OSRCI, preset=paper", "0.800 (1)"],
-        ["OSRCI, preset=fast", "0.700 (1)"],
-    ]
+    ],
+)
+def test_bad_plans(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        benchmark_plan.configurations(plan_of(*arguments))
 
 
 def test_released_weights_are_found_by_name(tmp_path):
@@ -463,13 +420,6 @@ def test_released_weights_are_found_by_name(tmp_path):
         plan(family="neal")
 
 
-def test_bad_plans():
-    with pytest.raises(ValueError, match="there are: digits, mnist, svhn"):
-        benchmark_plan.plan("out", ["imagenet"], ["cac"], [0], "neal")
-    with pytest.raises(ValueError, match="trials go from 0 to 4"):
-        benchmark_plan.plan("out", ["mnist"], ["cac"], [5], "neal")
-
-
 @pytest.mark.parametrize(
     ("dataset", "trial", "expected"),
     [
@@ -486,12 +436,6 @@ def test_training_images_of_the_estimate(dataset, trial, expected):
     options = {"split_family": "neal", "trial": trial} if trial else {}
     found = benchmark_plan.training_images(DataOptions(dataset, **options))
     assert found == pytest.approx(expected, abs=1)
-
-
-def test_results_survive_the_file(tmp_path):
-    rows = [row(), row(trial=3, auroc=None, commit=None)]
-    results_csv.write_results(tmp_path / "results.csv", rows)
-    assert results_csv.read_results(tmp_path / "results.csv") == rows
 
 
 @pytest.mark.parametrize(
@@ -512,9 +456,11 @@ def test_a_results_file_from_another_version(tmp_path, change, message):
         results_csv.read_results(path)
 
 
-def test_tables_show_mean_deviation_and_the_papers_numbers():
+def test_tables_show_mean_deviation_and_the_papers_numbers(monkeypatch):
     rows = [row(trial=t, auroc=0.7 + 0.1 * t) for t in range(3)]
-    rows.append(row(split_family="miller2020", auroc=None))
+    rows.append(row(split_family="miller2020", auroc=None, commit=None))
+    rows.append(row(dataset="cifar10_vs_svhn", split_family="custom"))
+    monkeypatch.setenv("COLUMNS", "160")
     stream = io.StringIO()
     benchmark_table.print_benchmark(rows, stream)
     text = stream.getvalue()
@@ -524,29 +470,12 @@ def test_tables_show_mean_deviation_and_the_papers_numbers():
     assert "0.801 ± 0.030" in text  # Table 1
     assert "0.803" in text  # Table 4, in a table of its own
     assert text.index("splits: miller2020") < text.index("splits: neal")
-
-
-def test_the_published_numbers():
-    assert published("neal")["CAC"]["tinyimagenet"] == (
-        0.76,
-        0.015,
-    )
-    assert "svhn" in published("neal")["C2AE"]
-    assert "mnist" not in published("neal")["C2AE"]
-    assert published("custom") == {}
-
-
-def test_table_3_stands_beside_the_resnet_runs(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "160")
-    stream = io.StringIO()
-    own = row(dataset="cifar10_vs_svhn", split_family="custom")
-    benchmark_table.print_benchmark([own], stream)
     (line,) = (
-        text
-        for text in stream.getvalue().splitlines()
-        if "published: CAC" in text
+        line
+        for line in text.splitlines()
+        if "cifar10_vs_svhn, published: CAC" in line
     )
-    for number in ("0.6830", "0.7850", "0.8260"):
+    for number in ("0.6830", "0.7850", "0.8260"):  # Table 3
         assert number in line
 
 
@@ -561,61 +490,98 @@ def test_every_row_of_a_table_is_a_method_and_its_score(number):
         assert set(table.rows) <= names
 
 
-def texts_of(lines):
-    return {texts[0]: texts[1:] for texts, _ in lines}
+M = {"split_family": "miller2020"}
+OSRCI = {"method": "osrci", "score": "unknown_class"}
 
 
-def test_table_1():
-    rows = [row(trial=t, auroc=0.7 + 0.1 * t) for t in range(3)]
-    rows.append(row(dataset="mnist", auroc=0.99))
-    # Of another table.
-    rows.append(row(split_family="miller2020", auroc=0.1))
-    rows.append(row(score="vim", auroc=0.1))
-    rows.append(row(variant="magnitude=5.0", auroc=0.1))
-    columns, lines = paper_tables.paper_table(1, rows)
-    assert columns == ["cifar10", "mnist"]
-    cells = texts_of(lines)
-    assert cells["CAC"] == ["0.800 ± 0.100 (3)", "0.990 (1)"]
-    assert cells["published: CAC"] == ["0.801 ± 0.030", "0.991 ± 0.005"]
-    assert cells["published: C2AE"] == ["0.711", "–"]
-    assert "Softmax" not in cells
-
-
-def test_table_2():
-    rows = [
-        row(split_family="miller2020", method=m, score=s, bhattacharyya=b)
-        for m, s, b in (
-            ("cac", "gamma", 0.8),
-            ("cross_entropy", "max_softmax", 0.9),
-        )
-    ]
-    columns, lines = paper_tables.paper_table(2, rows)
-    assert texts_of(lines) == {
-        "Cross-entropy": ["0.900 (1)"],
-        "CAC": ["0.800 (1)"],
-        "published: Cross-entropy": ["0.946"],
-        "published: CAC": ["0.868"],
-    }
-
-
-def test_table_3():
-    rates = {"ccr@1%": 0.6, "ccr@5%": 0.7, "ccr@10%": 0.8}
-    own = row(dataset="cifar10_vs_svhn", split_family="custom", **rates)
-    columns, lines = paper_tables.paper_table(3, [own])
-    assert columns == [f"cifar10_vs_svhn, {n} %" for n in (1, 5, 10)]
-    cells = texts_of(lines)
-    assert cells["CAC"] == ["0.600 (1)", "0.700 (1)", "0.800 (1)"]
-    assert cells["published: CAC"] == ["0.683", "0.785", "0.826"]
-    assert cells["published: Softmax"] == ["0.460", "–", "0.647"]
-
-
-def test_a_table_as_a_file(tmp_path):
-    path = tmp_path / "table_4.md"
-    rows = [row(split_family="miller2020", method="tuplet", auroc=0.75)]
-    paper_tables.write_paper_table(path, 4, rows)
-    text = path.read_text("utf-8")
-    assert "| Tuplet loss | 0.750 (1) |" in text
-    assert "| published: Tuplet loss | 0.739 |" in text
+@pytest.mark.parametrize(
+    ("number", "rows", "columns", "expected"),
+    [
+        (
+            1,
+            [
+                *({"trial": t, "auroc": 0.7 + 0.1 * t} for t in range(3)),
+                {"dataset": "mnist", "auroc": 0.99},
+                # Of another table.
+                *({**M, "auroc": 0.1}, {"score": "vim", "auroc": 0.1}),
+                {"variant": "magnitude=5.0", "auroc": 0.1},
+                # Presets have lines of their own.
+                {**OSRCI, "auroc": 0.9},
+                {**OSRCI, "auroc": 0.8, "variant": "preset=paper"},
+                {**OSRCI, "auroc": 0.7, "variant": "preset=fast"},
+                {**OSRCI, "variant": "gan_epochs=3"},
+            ],
+            ["cifar10", "mnist"],
+            {
+                "CAC": ["0.800 ± 0.100 (3)", "0.990 (1)"],
+                "OSRCI": ["0.900 (1)", "–"],
+                "OSRCI, preset=paper": ["0.800 (1)", "–"],
+                "OSRCI, preset=fast": ["0.700 (1)", "–"],
+                "published: CAC": ["0.801 ± 0.030", "0.991 ± 0.005"],
+                "published: C2AE": ["0.711", "–"],
+                "Softmax": None,
+            },
+        ),
+        (
+            2,
+            [
+                {**M, "bhattacharyya": 0.8},
+                {
+                    **M,
+                    "method": "cross_entropy",
+                    "score": "max_softmax",
+                    "bhattacharyya": 0.9,
+                },
+            ],
+            ["cifar10"],
+            {
+                "Cross-entropy": ["0.900 (1)"],
+                "CAC": ["0.800 (1)"],
+                "published: Cross-entropy": ["0.946"],
+                "published: CAC": ["0.868"],
+            },
+        ),
+        (
+            3,
+            [
+                {
+                    "dataset": "cifar10_vs_svhn",
+                    "split_family": "custom",
+                    "ccr@1%": 0.6,
+                    "ccr@5%": 0.7,
+                    "ccr@10%": 0.8,
+                }
+            ],
+            [f"cifar10_vs_svhn, {n} %" for n in (1, 5, 10)],
+            {
+                "CAC": ["0.600 (1)", "0.700 (1)", "0.800 (1)"],
+                "published: CAC": ["0.683", "0.785", "0.826"],
+                "published: Softmax": ["0.460", "–", "0.647"],
+            },
+        ),
+        (
+            4,
+            [{**M, "method": "tuplet", "auroc": 0.75}],
+            ["cifar10"],
+            {"Tuplet loss": ["0.750 (1)"], "published: Tuplet loss": ["0.739"]},
+        ),
+    ],
+)
+def test_tables_of_the_paper(tmp_path, number, rows, columns, expected):
+    rows = [row(**one) for one in rows]
+    results_csv.write_results(tmp_path / "results.csv", rows)
+    assert results_csv.read_results(tmp_path / "results.csv") == rows
+    found, lines = paper_tables.paper_table(number, rows)
+    assert found == columns
+    cells = {texts[0]: texts[1:] for texts, _ in lines}
+    for name, texts in expected.items():
+        assert cells.get(name) == texts
+    paper_tables.write_paper_table(tmp_path / "table.md", number, rows)
+    text = (tmp_path / "table.md").read_text("utf-8")
+    for name, texts in cells.items():
+        assert f"| {name} | {' | '.join(texts)} |" in text
+    benchmark_table.write_figure(tmp_path / "results.png", rows)
+    assert (tmp_path / "results.png").read_bytes()[:4] == b"\x89PNG"
 
 
 def test_figure_of_the_accuracy():
@@ -656,12 +622,6 @@ def test_figure_of_a_sweep():
         ValueError, match="no results of a sweep over magnitude"
     ):
         paper_figures.sweep_figure(others, "magnitude")
-
-
-def test_figure(tmp_path):
-    rows = [row(trial=t, auroc=0.7 + 0.1 * t) for t in range(3)]
-    benchmark_table.write_figure(tmp_path / "results.png", rows)
-    assert (tmp_path / "results.png").read_bytes()[:4] == b"\x89PNG"
 
 
 def test_figure_of_growing_numbers_of_classes():

@@ -58,22 +58,14 @@ def test_no_fast_preset_for_data_sets_of_ones_own():
         ExperimentConfig({"dataset": "digits"}, recipe={"preset": "fast"})
 
 
-@pytest.mark.parametrize("method", methods.names())
-@pytest.mark.parametrize("dataset", [*presets._PRESETS, "folder"])
-def test_every_preset_survives_the_file(dataset, method):
-    config = ExperimentConfig({"dataset": dataset}, method=method)
-    settings = json.loads(json.dumps(config.to_dict()))
-    assert settings == config.to_dict()
-    again = ExperimentConfig.from_dict(settings)
-    assert again == config
-    assert again.recipe_in_force == config.recipe_in_force
-    # Whatever the presets will be then: every value in force is there.
-    assert settings["recipe"] == config.recipe_in_force.in_force
-
-
 @pytest.mark.parametrize(
     "changes",
     [
+        *(
+            {"data": {"dataset": dataset}, "method": method}
+            for method in methods.names()
+            for dataset in (*presets._PRESETS, "folder")
+        ),
         {"recipe": {"schedule": "cosine", "epochs": 3}},
         {
             "recipe": {
@@ -109,6 +101,8 @@ def test_every_setting_survives_the_file(changes):
     assert again == config
     assert again.recipe_in_force == config.recipe_in_force
     assert again.to_dict() == settings
+    # Whatever the presets will be then: every value in force is there.
+    assert settings["recipe"] == config.recipe_in_force.in_force
     assert ExperimentConfig(DIGITS, seed=1) != config
 
 
@@ -252,6 +246,8 @@ def test_settings_that_are_no_training(settings, message):
 
 
 def test_what_an_evaluation_refuses():
+    model = pathlib.Path("runs", "model.keras")
+    assert EvaluationConfig(model).model == str(model)
     with pytest.raises(ValueError, match="threshold=..., not both"):
         EvaluationConfig("m.keras", true_positive_rate=0.9, threshold=1.0)
     with pytest.raises(ValueError, match="rate must be below 1; got 1.5"):
@@ -260,11 +256,6 @@ def test_what_an_evaluation_refuses():
         EvaluationConfig("m.keras", scores=["none"])
     with pytest.raises(ValueError, match="'vimm'.*did you mean"):
         EvaluationConfig("m.keras", score="vimm")
-
-
-def test_a_model_may_be_a_path():
-    model = pathlib.Path("runs", "model.keras")
-    assert EvaluationConfig(model).model == str(model)
 
 
 def test_tfds_sets_are_not_looked_for_among_photos():
