@@ -50,11 +50,10 @@ def test_changed_sources_make_a_commit_dirty(
         str(tmp_path / "cac_tf" / "experiments" / "environment.py"),
     )
     assert environment()["commit"] == git("rev-parse", "HEAD") + ending
-
-
-def test_an_installed_package_has_no_commit(tmp_path, monkeypatch):
-    path = tmp_path / "cac_tf" / "experiments" / "environment.py"
-    monkeypatch.setattr(module, "__file__", str(path))
+    # Without git, and of a package that is installed, nothing is known.
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert environment()["commit"] is None
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "a" / "b" / "c.py"))
     assert environment()["commit"] is None
 
 
@@ -77,11 +76,7 @@ def test_a_processor_without_fast_bfloat16_is_known(
     monkeypatch.setattr(module, "_accelerator", lambda: None)
     assert module.bfloat16_is_slow() is expected
     assert environment()["hardware"]["cpu"] == "A: B"
-
-
-def test_nothing_is_known_of_a_processor_where_linux_does_not_tell(
-    tmp_path, monkeypatch
-):
+    # Nothing where Linux does not tell.
     monkeypatch.setattr(module, "PROCESSORS", str(tmp_path / "missing"))
     assert not module.bfloat16_is_slow()
     assert environment()["hardware"]["cpu"]

@@ -50,71 +50,51 @@ def test_the_files_are_up_to_date():
 
 
 @needs_bash
-def test_flags():
-    assert completed("cac-train", "--da") == ["--dataset=", "--data_dir="]
-    assert completed("cac-train", "--datas") == ["--dataset="]
-    assert completed("/usr/bin/cac-train", "--datas") == ["--dataset="]
-    assert completed("cac-train", "--overw") == ["--overwrite"]
-    assert completed("cac-train", "--noov") == ["--nooverwrite"]
-    assert completed("cac-export", "--quan") == ["--quantize="]
-    assert completed("cac-export", "--epochs") == []
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("cac-train --da", ["--dataset=", "--data_dir="]),
+        ("cac-train --datas", ["--dataset="]),
+        ("/usr/bin/cac-train --datas", ["--dataset="]),
+        ("cac-train --overw", ["--overwrite"]),
+        ("cac-train --noov", ["--nooverwrite"]),
+        ("cac-export --quan", ["--quantize="]),
+        ("cac-export --epochs", []),
+        ("cac-train --method =", [*methods.names()]),
+        ("cac-train --method = cac", ["cac", "cac_learnt"]),
+        ("cac-train --method tup", ["tuplet", "tuplet_learnt"]),
+        ("cac-train --dataset = cifar+", ["cifar+10", "cifar+50"]),
+        # As zsh parts words.
+        (
+            "cac-train --method=cent",
+            ["--method=center", "--method=center_learnt"],
+        ),
+        ("cac-train --scores =", ["all", *scores.names()]),
+        ("cac-train --scores = gamma,max_l", ["gamma,max_logit"]),
+        (
+            "cac-benchmark --datasets=mnist,svhn,dig",
+            ["--datasets=mnist,svhn,digits"],
+        ),
+        # Names of files are left to the shell.
+        ("cac-train --data_dir = im", []),
+        ("cac-predict REA", []),
+        ("cac-train --overwrite REA", []),
+    ],
+)
+def test_what_is_completed(words, expected):
+    assert completed(*words.split()) == expected
+
+
+@needs_bash
+def test_the_script_completes_for_each_binary(installed):
     assert {"--help", "--version"} <= set(completed("cac-predict", "--"))
-
-
-@needs_bash
-def test_values():
-    assert completed("cac-train", "--method", "=") == list(methods.names())
-    assert completed("cac-train", "--method", "=", "cac") == [
-        "cac",
-        "cac_learnt",
-    ]
-    assert completed("cac-train", "--method", "tup") == [
-        "tuplet",
-        "tuplet_learnt",
-    ]
     assert "digits" in completed("cac-train", "--dataset", "=")
-    assert completed("cac-train", "--dataset", "=", "cifar+") == [
-        "cifar+10",
-        "cifar+50",
-    ]
-    # As zsh parts words.
-    assert completed("cac-train", "--method=cent") == [
-        "--method=center",
-        "--method=center_learnt",
-    ]
-
-
-@needs_bash
-def test_lists():
-    assert completed("cac-train", "--scores", "=") == ["all", *scores.names()]
-    assert completed("cac-train", "--scores", "=", "gamma,max_l") == [
-        "gamma,max_logit"
-    ]
-    assert completed("cac-benchmark", "--datasets=mnist,svhn,dig") == [
-        "--datasets=mnist,svhn,digits"
-    ]
-
-
-@needs_bash
-def test_names_of_files_are_left_to_the_shell():
-    assert completed("cac-train", "--data_dir", "=", "im") == []
-    assert completed("cac-predict", "REA") == []
-    assert completed("cac-train", "--overwrite", "REA") == []
     line = 'source "$1"; complete -p cac-predict'
     assert bash(line, ROOT / "completions" / "cac_tf.bash") == [
         *("complete", "-o", "default", "-F", "_cac_tf", "cac-predict")
     ]
-
-
-@needs_bash
-@pytest.mark.parametrize("binary", ["cac-train", "cac-import-weights"])
-def test_the_file_of_a_binary_loads_the_script(binary):
-    assert completed(binary, "--datas", file=binary) == ["--dataset="]
-
-
-@needs_bash
-def test_it_is_installed(installed):
+    # The file of a binary loads the script, also where it is installed.
     folder = installed / "share" / "bash-completion" / "completions"
-    assert completed("cac-train", "--datas", file=folder / "cac-train") == [
-        "--dataset="
-    ]
+    for binary in ("cac-train", "cac-import-weights", folder / "cac-train"):
+        name = getattr(binary, "name", binary)
+        assert completed(name, "--datas", file=binary) == ["--dataset="]

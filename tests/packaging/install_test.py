@@ -48,42 +48,25 @@ def test_only_cac_tf_gets_into_site_packages(installed):
     assert not list(installed.rglob("*_test.py"))
 
 
-def test_plain_install(installed, tmp_path):
+def test_every_place_that_it_is_imported_from(installed, tmp_path):
     dependencies = sysconfig.get_paths()["purelib"]
-    code = f"import sys; sys.path[:0] = [{str(installed)!r}]; {IMPORT}"
     assert dependencies not in str(installed)
-    files = python("-c", code, cwd=tmp_path)
-    for file in files:
+    here = [
+        str(ROOT / "cac_tf" / "__init__.py"),
+        str(ROOT / "cac_tf" / "train" / "__init__.py"),
+    ]
+    first = f"import sys; sys.path[:0] = [{str(installed)!r}]; {IMPORT}"
+    for file in python("-c", first, cwd=tmp_path):
         assert pathlib.Path(file).is_relative_to(installed)
-
-
-def test_repository_root_hides_an_installed_package(installed):
-    code = f"import sys; sys.path.append({str(installed)!r}); {IMPORT}"
-    files = python("-c", code, cwd=ROOT)
-    assert files == [
-        str(ROOT / "cac_tf" / "__init__.py"),
-        str(ROOT / "cac_tf" / "train" / "__init__.py"),
-    ]
-
-
-def test_repository_root_with_nothing_installed():
+    # The repository's root hides an installed package.
+    last = f"import sys; sys.path.append({str(installed)!r}); {IMPORT}"
+    assert python("-c", last, cwd=ROOT) == here
     # -I -S: no environment, no site-packages but the dependencies' folder.
-    dependencies = sysconfig.get_paths()["purelib"]
-    code = (
-        "import sys; sys.path[:0] = "
-        f"[{str(ROOT)!r}, {dependencies!r}]; {IMPORT}"
-    )
-    files = python("-I", "-S", "-c", code, cwd="/")
-    assert files[1] == str(ROOT / "cac_tf" / "train" / "__init__.py")
-
-
-def test_editable_install(tmp_path):
-    """`make` installs the checkout this way; from any folder."""
-    files = python("-c", IMPORT, cwd=tmp_path)
-    assert files == [
-        str(ROOT / "cac_tf" / "__init__.py"),
-        str(ROOT / "cac_tf" / "train" / "__init__.py"),
-    ]
+    paths = [str(ROOT), dependencies]
+    alone = f"import sys; sys.path[:0] = {paths!r}; {IMPORT}"
+    assert python("-I", "-S", "-c", alone, cwd="/")[1] == here[1]
+    # `make` installs the checkout as editable: from any folder.
+    assert python("-c", IMPORT, cwd=tmp_path) == here
 
 
 def test_the_packages_are_what_there_is():

@@ -29,7 +29,6 @@ from cac_tf.data.sources.digits import load_digits
 from cac_tf.experiments import results_csv
 from cac_tf.experiments.benchmark import State
 from cac_tf.experiments.config import scores_named
-from cac_tf.experiments.environment import environment
 from cac_tf.experiments.evaluate_saved import EvaluationConfig
 from cac_tf.experiments.evaluate_saved import evaluate_saved
 from cac_tf.experiments.results_csv import read_results
@@ -467,11 +466,6 @@ def test_a_folder_that_is_no_run(tmp_path):
     with pytest.raises(ValueError, match="holds no run"):
         run(cac_train, *QUICK, f"--output_dir={tmp_path}")
     assert [p.name for p in tmp_path.iterdir()] == ["letters.txt"]
-
-
-def test_without_git(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert environment()["commit"] is None
 
 
 def test_a_disk_that_fills_during_the_export(trained_blobs, tmp_path):
@@ -1365,30 +1359,6 @@ def test_an_ended_benchmark_leaves_no_orphans(tmp_path, sent, to_all):
         assert log.read_text().startswith(before)
         assert "epoch 1/20" not in log.read_text()[len(before) :]
         assert "epoch 20/20" in log.read_text()
-
-
-@pytest.mark.slow
-def test_a_second_process_in_the_same_folder(tmp_path):
-    """It is refused at once and says who is there; the first one finishes."""
-    out = tmp_path / "run"
-    arguments = (
-        *("--dataset=digits", "--epochs=8", "--test_fraction=0.6"),
-        f"--output_dir={out}",
-    )
-    first = start("cac_train", *arguments)
-    for line in first.stdout:
-        if "epoch 2/8" in line:
-            break
-    # It waits, so that it has not ended when the second one is ready.
-    first.send_signal(signal.SIGSTOP)
-    second = start("cac_train", *arguments, "--overwrite")
-    output, _ = second.communicate()
-    first.send_signal(signal.SIGCONT)
-    assert second.returncode == 2
-    assert f"process {first.pid} on " in output
-    output, _ = first.communicate()
-    assert first.returncode == 0, output
-    assert (out / "serving" / "1" / "saved_model.pb").exists()
 
 
 @pytest.mark.slow
