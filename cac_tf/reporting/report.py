@@ -29,8 +29,6 @@ from cac_tf.reporting.verdict import verdict
 
 _MOST_PICTURES = 24
 _PICTURE_SIZE = 72
-# So many other classes are named that a class was taken for.
-_MOST_TAKEN_FOR = 3
 
 
 def write_report(
@@ -130,27 +128,19 @@ def _numbers(measures):
 
 
 def _decisions(measures):
-    """How each class was decided, and for which others it was taken."""
+    """Precision and recall of each class and of "unknown"."""
     found = measures.get("by_class")
     if not found:
         return ""
-    names = [html.escape(name) for name in found]
-    rows = []
-    for name, own, counts in zip(
-        names, found.values(), measures["confusion"], strict=True
-    ):
-        others = sorted(
-            (
-                (count, other)
-                for count, other in zip(counts, names, strict=True)
-                if count and other != name
-            ),
-            key=lambda pair: -pair[0],
+    rows = [
+        (
+            html.escape(name),
+            own["support"],
+            *(number(own[key]) for key in ("precision", "recall", "f1")),
         )
-        taken_for = ", ".join(f"{n} ({k})" for k, n in others[:_MOST_TAKEN_FOR])
-        shares = (own["precision"], own["recall"], own["f1"])
-        rows.append((name, own["support"], *map(number, shares), taken_for))
-    columns = ["class", "images", "precision", "recall", "F1", "taken for"]
+        for name, own in found.items()
+    ]
+    columns = ["class", "images", "precision", "recall", "F1"]
     table = page.scrolled(page.table(columns, rows), "Classes")
     return (
         f"<h2>Classes</h2>{table}<p>Of the decisions at the model's own "
