@@ -258,15 +258,12 @@ def model_file(values):
     path = values.model
     if os.path.isdir(path):
         path = os.path.join(path, "model.keras")
+        what = "is a folder without model.keras: no finished run."
+    else:
+        what = "there is no such file."
     if os.path.isfile(path):
         return path
-    is_folder = path != values.model
-    raise ValueError(
-        f"--model={values.model} is a folder without model.keras: no finished "
-        "run."
-        if is_folder
-        else f"--model={values.model}: there is no such file."
-    )
+    raise ValueError(f"--model={values.model}: {what}")
 
 
 def define_recipe_flags(values):

@@ -125,9 +125,6 @@ def plan(
             that is the same as no preset has the same run. None: the recipe
             as it is.
 
-    Returns:
-        List of `BenchmarkRun`.
-
     Raises:
         ValueError: a data set that is not part of the benchmark, a trial
             that it does not have, or one without released weights; a field of
@@ -138,8 +135,6 @@ def plan(
     >>> runs = plan("runs", ["cifar+50"], ["cac"], [0, 1], "neal")
     >>> [run.name for run in runs]
     ['cifar+10 cac trial 0', 'cifar+50 cac trial 0', 'cifar+50 cac trial 1']
-    >>> runs[2].shares_model_of is runs[0]
-    True
     """
     known_names = ("digits", *data.BENCHMARK_SETS)
     if released_weights is not None and split_family != "miller2020":
@@ -264,14 +259,8 @@ def configurations(
 ) -> dict[BenchmarkRun, ExperimentConfig]:
     """The `ExperimentConfig` of each run.
 
-    Args:
-        runs: of `plan`.
-        data: fields of `data.DataOptions` for all of them.
-        recipe: values of the recipe for all of them.
-        **settings: further arguments of `ExperimentConfig`.
-
-    Returns:
-        Dict from a run to its configuration.
+    Of `data` and `recipe` the fields for all of them, and further arguments
+    of `ExperimentConfig`.
 
     Raises:
         ValueError: a value that is not allowed, or has no effect in one of

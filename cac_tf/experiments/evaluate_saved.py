@@ -4,7 +4,6 @@
 import hashlib
 import os
 import pathlib
-import typing
 from collections.abc import Callable
 from typing import Any
 
@@ -20,8 +19,8 @@ from cac_tf.experiments.config import AUTO
 from cac_tf.experiments.config import EvaluationConfig
 from cac_tf.experiments.config import compared_scores
 from cac_tf.experiments.config import plain_tta
-from cac_tf.experiments.evaluation import Evaluation
 from cac_tf.experiments.evaluation import evaluate
+from cac_tf.experiments.results import Done
 from cac_tf.experiments.results import write_results
 from cac_tf.experiments.run_folder import RunFolder
 from cac_tf.experiments.run_folder import RunFolderError
@@ -38,20 +37,13 @@ from cac_tf.models.saving import load_model
 _TRUE_POSITIVE_RATE = 0.95
 
 
-class Evaluated(typing.NamedTuple):
-    """A finished evaluation."""
-
-    folder: RunFolder
-    evaluation: Evaluation
-
-
 def evaluate_saved(
     config: EvaluationConfig,
     output_dir: Path,
     *,
     overwrite: bool = False,
     tell: Callable[..., None] | None = None,
-) -> Evaluated:
+) -> Done:
     """Loads a model and data, evaluates, reports; what `cac-evaluate` does.
 
     Args:
@@ -61,7 +53,7 @@ def evaluate_saved(
         tell: as in `train`.
 
     Returns:
-        `Evaluated`. The folder has a `model.keras` if the model that was
+        `Done`. The folder has a `model.keras` if the model that was
         evaluated is no longer the one in the file.
 
     Raises:
@@ -136,7 +128,7 @@ def evaluate_saved(
             # So that exactly the evaluated model can be shipped.
             model.save(folder.file("model.keras"))
         write_results(folder, evaluation, dataset, model)
-    return Evaluated(folder, evaluation)
+    return Done(folder, evaluation)
 
 
 def _tfds_folder(options):

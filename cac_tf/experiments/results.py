@@ -2,15 +2,28 @@
 """The files that an evaluation leaves in a run's folder."""
 
 import os
+import typing
+
+import numpy as np
 
 from cac_tf import atomic_files
+from cac_tf.experiments.evaluation import Evaluation
 from cac_tf.experiments.pictures import kept_pictures
 from cac_tf.experiments.pictures import reconstructions
 from cac_tf.experiments.run_folder import FORMAT
+from cac_tf.experiments.run_folder import RunFolder
 from cac_tf.experiments.run_folder import read_config
 from cac_tf.reporting import write_report
 from cac_tf.reporting.model_card import write_model_card
 from cac_tf.reporting.predictions import write_predictions
+
+
+class Done(typing.NamedTuple):
+    """A finished training or evaluation."""
+
+    folder: RunFolder
+    # None where the run was finished before.
+    evaluation: Evaluation | None
 
 
 def write_results(folder, evaluation, dataset, model, run=None):
@@ -26,7 +39,8 @@ def write_results(folder, evaluation, dataset, model, run=None):
         run: `TrainingRun`, if the model was trained in this run.
     """
     history = run.history if run else []
-    folder.write_scores(evaluation)
+    with atomic_files.replacing(folder.file("scores.npz")) as temporary:
+        np.savez_compressed(temporary, **evaluation.arrays())
     write_predictions(folder.file("predictions.csv"), evaluation, dataset)
     config = read_config(folder.path)
     write_report(

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 from typing import Any
 from typing import Self
 
-import numpy as np
-
 from cac_tf import atomic_files
 from cac_tf import file_lock
 from cac_tf.annotations import Path
@@ -23,7 +21,6 @@ from cac_tf.experiments.environment import environment
 
 if TYPE_CHECKING:
     from cac_tf.data.open_set_dataset import OpenSetDataset
-    from cac_tf.experiments.evaluation import Evaluation
 
 # Says which process writes into the folder.
 LOCK = ".cac_tf-lock"
@@ -296,12 +293,6 @@ class RunFolder:
         """Deletes the configuration where there is no checkpoint yet."""
         if not os.path.isdir(self.checkpoints):
             self.delete_files("*")
-
-    def write_scores(self, evaluation: Evaluation) -> None:
-        """Writes `scores.npz`."""
-        arrays: dict[str, Any] = evaluation.arrays()
-        with atomic_files.replacing(self.file("scores.npz")) as temporary:
-            np.savez_compressed(temporary, **arrays)
 
 
 def _files_under(path):

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import typing
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -19,8 +18,8 @@ from cac_tf.annotations import Path
 from cac_tf.data import load_open_set_dataset
 from cac_tf.experiments.config import AUTO
 from cac_tf.experiments.environment import bfloat16_is_slow
-from cac_tf.experiments.evaluation import Evaluation
 from cac_tf.experiments.evaluation import evaluate
+from cac_tf.experiments.results import Done
 from cac_tf.experiments.results import write_results
 from cac_tf.experiments.run_folder import RunFolder
 from cac_tf.experiments.run_folder import changes
@@ -47,14 +46,6 @@ SLOW_PRECISION = (
 )
 
 
-class Trained(typing.NamedTuple):
-    """A finished run."""
-
-    folder: RunFolder
-    # None where the run was finished before.
-    evaluation: Evaluation | None
-
-
 def train(
     config: ExperimentConfig,
     output_dir: Path,
@@ -64,7 +55,7 @@ def train(
     devices: int = 1,
     processes: Processes | None = None,
     tell: Callable[..., None] | None = None,
-) -> Trained:
+) -> Done:
     """Trains, calibrates, evaluates and exports; what `cac-train` does.
 
     Called again after an interruption, it resumes after the last finished
@@ -86,7 +77,7 @@ def train(
             more of them). None: nothing is called.
 
     Returns:
-        `Trained`.
+        `Done`.
 
     Raises:
         RunFolderError: the folder holds something else; see `RunFolder`.
@@ -118,7 +109,7 @@ def train(
         _check_alike(processes, changes, settings)
         earlier = None if overwrite else RunFolder.find(path, settings)
         if processes.of_first(bool(earlier and earlier.is_finished)):
-            return Trained(RunFolder(os.fspath(output_dir)), None)
+            return Done(RunFolder(os.fspath(output_dir)), None)
         stack.enter_context(dtype_policy(config.precision))
         if config.precision == "mixed_bfloat16" and bfloat16_is_slow():
             tell("note", SLOW_PRECISION)
@@ -133,14 +124,14 @@ def train(
         )
         # Another process may have finished it while this one read the data.
         if processes.of_first(folder.is_finished):
-            return Trained(RunFolder(os.fspath(output_dir)), None)
+            return Done(RunFolder(os.fspath(output_dir)), None)
         for note in folder.notes:
             tell("note", note)
         processes.share(folder.checkpoints)
         evaluation = _train_in(
             folder, config, runtime, dataset, tensorboard, tell
         )
-    return Trained(RunFolder(os.fspath(output_dir), folder.notes), evaluation)
+    return Done(RunFolder(os.fspath(output_dir), folder.notes), evaluation)
 
 
 def _check_alike(processes, differences, value):

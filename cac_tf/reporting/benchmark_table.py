@@ -29,10 +29,6 @@ def print_benchmark(rows: Rows, file: TextIO | None = None) -> None:
     Two tables for each split family, which must not be mixed: mean AUROCs
     over the trials with published ones below, and every trial with its CCR,
     beside the paper's Table 3 where that has the data set.
-
-    Args:
-        rows: dicts of `results.csv`, of `experiments.read_results`.
-        file: where to write; standard output by default.
     """
     for family in sorted({row["split_family"] for row in rows}):
         own = [row for row in rows if row["split_family"] == family]
@@ -144,12 +140,7 @@ def _print_trials(rows, family, file):
 
 
 def write_figure(path: Path, rows: Rows) -> None:
-    """Draws every trial's AUROC, with the paper's means, as a PNG file.
-
-    Args:
-        path: of the file; replaced if it exists.
-        rows: dicts of `results.csv`.
-    """
+    """Draws every trial's AUROC, with the paper's means, as a PNG file."""
     families = sorted({row["split_family"] for row in rows})
     figure = matplotlib_figure.Figure(
         figsize=(8, 3.4 * len(families)), layout="constrained"

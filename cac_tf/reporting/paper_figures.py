@@ -33,13 +33,9 @@ def distances_figure(
 ) -> Figure:
     """Histograms of the distance to the closest class mean (Figure 2).
 
-    Args:
-        evaluations: dict from a pair of data set and method to the arrays of
-            `scores.npz` of one run.
-
-    Returns:
-        `matplotlib.figure.Figure` with a row for each data set and a column
-        for each method. A title holds the Bhattacharyya coefficient.
+    A row for each data set and a column for each method, from the arrays of
+    `scores.npz` of one run by both names. A title holds the Bhattacharyya
+    coefficient.
 
     Example:
 
@@ -84,16 +80,11 @@ def distances_figure(
 def logit_spaces_figure(evaluations: Mapping[str, Mapping[str, Any]]) -> Figure:
     """Three-dimensional logit spaces (Figure 1).
 
-    Args:
-        evaluations: dict from a method to the arrays of `scores.npz` of one
-            run, with `class_names` and `centers` of its model besides. There
-            are three classes.
-
-    Returns:
-        `matplotlib.figure.Figure` with a part for each method.
+    Of each method the arrays of `scores.npz` of one run, with `class_names`
+    and `centers` of its model besides.
 
     Raises:
-        ValueError: logits of another width.
+        ValueError: there are not three classes.
     """
     figure = matplotlib_figure.Figure(
         figsize=(5.0 * len(evaluations), 4.6), layout="constrained"

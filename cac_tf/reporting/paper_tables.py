@@ -23,14 +23,9 @@ _VARIANTS = {
 def paper_table(number, rows):
     """A table of the paper: own numbers, each row above the published ones.
 
-    Args:
-        number: 1 to 5.
-        rows: dicts of `results.csv`, of `experiments.read_results`.
-
-    Returns:
-        Titles of the columns; and the lines: pairs of the texts, and whether
-        the line was published by others. Mean ± standard deviation over the
-        trials, and their number in brackets.
+    Mean ± standard deviation over the trials, and their number in brackets.
+    Returns the titles of the columns; and the lines: pairs of the texts, and
+    whether the line was published by others.
 
     Example:
 
@@ -94,12 +89,7 @@ def paper_table(number, rows):
 def print_paper_table(
     number: int, rows: Rows, file: TextIO | None = None
 ) -> None:
-    """Prints a table of the paper; see `paper_table`.
-
-    Args:
-        number, rows: as in `paper_table`.
-        file: where to write; standard output by default.
-    """
+    """Prints a table of the paper; see `paper_table`."""
     columns, lines = paper_table(number, rows)
     table = TABLES[number]
     print_table(
@@ -113,12 +103,7 @@ def print_paper_table(
 
 
 def write_paper_table(path: Path, number: int, rows: Rows) -> None:
-    """Writes a table of the paper as Markdown; replaces the file.
-
-    Args:
-        path: of the file.
-        number, rows: as in `paper_table`.
-    """
+    """Writes a table of the paper as Markdown; replaces the file."""
     columns, lines = paper_table(number, rows)
     table = TABLES[number]
     text = [

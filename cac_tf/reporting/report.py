@@ -20,11 +20,11 @@ from cac_tf.reporting.measures import number
 from cac_tf.reporting.measures import rows_of
 from cac_tf.reporting.measures import score_rows
 from cac_tf.reporting.measures import significant
+from cac_tf.reporting.measures import unknown_set_rows
 from cac_tf.reporting.sheets import Sheet
 from cac_tf.reporting.sheets import as_picture
 from cac_tf.reporting.sheets import sheet_section
 from cac_tf.reporting.threshold import threshold_section
-from cac_tf.reporting.unknown_sets import unknown_sets_section
 from cac_tf.reporting.verdict import verdict
 
 _MOST_PICTURES = 24
@@ -168,6 +168,18 @@ def _scores(measures):
         f"{measures['microseconds_per_image']['network']:.0f} µs an image "
         "here.</p>"
     )
+
+
+def unknown_sets_section(measures):
+    """AUROC of each score on each further set of unknown images, or ""."""
+    found = unknown_set_rows(measures)
+    if found is None:
+        return ""
+    sets, rows = found
+    for cells in rows:
+        cells[0] = html.escape(cells[0])
+    table = page.table(["AUROC", *map(html.escape, sets)], rows)
+    return f"<h2>Unknown images by set</h2>{page.scrolled(table, 'Sets')}"
 
 
 def _trainings(history):

@@ -3,7 +3,7 @@
 
 import re
 
-from cac_tf.reporting.unknown_sets import unknown_sets_section
+from cac_tf.reporting.report import unknown_sets_section
 
 
 def measured(rate, **aurocs):
