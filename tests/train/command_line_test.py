@@ -91,7 +91,7 @@ def test_a_run_leaves_everything(finished):
         "predictions.csv",
         "serving",
     }
-    metrics = json.loads((finished / "metrics.json").read_text())
+    metrics = read_metrics(finished)
     assert metrics["dataset"] == "digits"
     assert metrics["method"] == "cac"
     config = json.loads((finished / "config.json").read_text())
@@ -129,30 +129,37 @@ def test_a_run_leaves_everything(finished):
     np.testing.assert_allclose(out["gamma"], expected.gamma, rtol=1e-5)
 
 
-def test_a_finished_run_is_left_alone(finished, capsys):
-    before = (finished / "metrics.json").stat().st_mtime_ns
+def evaluated(model, out, *arguments):
+    """The numbers of an evaluation on the command line."""
+    arguments = (f"--model={model}", f"--output_dir={out}", *arguments)
+    run(cac_evaluate, *arguments)
+    return read_metrics(out)
+
+
+def test_a_finished_run_is_left_alone(finished, tmp_path, capsys):
+    before = sorted(p.stat().st_mtime_ns for p in finished.rglob("*"))
     run(cac_train, *QUICK, f"--output_dir={finished}")
     assert "finished" in capsys.readouterr().out
-    assert (finished / "metrics.json").stat().st_mtime_ns == before
-
-
-def test_another_configuration_in_the_same_folder(finished):
-    before = sorted(p.stat().st_mtime_ns for p in finished.rglob("*"))
-    with pytest.raises(ValueError, match=r"epochs: 3 there, 4 now"):
-        run(
-            cac_train,
-            *["--dataset=digits", "--epochs=4", "--test_fraction=0.5"],
-            f"--output_dir={finished}",
-        )
-    assert sorted(p.stat().st_mtime_ns for p in finished.rglob("*")) == before
+    # So it is by another configuration, and what is no run at all.
+    (tmp_path / "letters.txt").write_text("mine")
+    for folder, epochs, message in (
+        (finished, 4, "epochs: 3 there, 4 now"),
+        (tmp_path, 3, "holds no run"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            run(
+                cac_train,
+                *("--dataset=digits", "--test_fraction=0.5"),
+                *(f"--epochs={epochs}", f"--output_dir={folder}"),
+            )
+    assert [p.name for p in tmp_path.iterdir()] == ["letters.txt"]
+    after = sorted(p.stat().st_mtime_ns for p in finished.rglob("*"))
+    assert after == before
 
 
 def test_evaluate_gives_the_same_numbers(finished, tmp_path):
     out = tmp_path / "again"
-    run(cac_evaluate, f"--model={finished}", f"--output_dir={out}")
-    one, two = (
-        json.loads((p / "metrics.json").read_text()) for p in (finished, out)
-    )
+    one, two = read_metrics(finished), evaluated(finished, out)
     assert two["auroc"] == pytest.approx(one["auroc"], abs=1e-6)
     assert two["threshold"] == one["threshold"]
     # Their pages offer a command, for the folder that the page lies in.
@@ -163,15 +170,12 @@ def test_evaluate_gives_the_same_numbers(finished, tmp_path):
         page = (folder / "report.html").read_text("utf-8")
         (model,) = re.findall(r'"model": "([^"]*)"', page)
         assert (folder / model).resolve() == named.resolve()
-    run(
-        cac_evaluate,
-        f"--model={finished / 'model.keras'}",
-        f"--output_dir={tmp_path / 'stricter'}",
-        "--dataset=digits",
-        "--test_fraction=0.5",
+    stricter = evaluated(
+        finished / "model.keras",
+        tmp_path / "stricter",
+        *("--dataset=digits", "--test_fraction=0.5"),
         "--true_positive_rate=0.5",
     )
-    stricter = json.loads((tmp_path / "stricter" / "metrics.json").read_text())
     assert stricter["threshold"] < one["threshold"]
     assert stricter["true_positive_rate"] < 0.7
 
@@ -185,14 +189,12 @@ def test_unknown_data_from_elsewhere(finished, tmp_path, capsys, rng):
         path = tmp_path / "dark" / f"{i}.png"
         PIL.Image.new("L", (8, 8), i).save(path)
     sets = f"npz:{tmp_path / 'noise.npz'}", f"folder:{tmp_path / 'dark'}"
-    run(
-        cac_evaluate,
-        f"--model={finished / 'model.keras'}",
-        f"--output_dir={tmp_path / 'out'}",
-        f"--unknown_data={','.join(sets)}",
+    before, metrics = (
+        read_metrics(finished),
+        evaluated(
+            finished, tmp_path / "out", f"--unknown_data={','.join(sets)}"
+        ),
     )
-    metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
-    before = json.loads((finished / "metrics.json").read_text())
     assert metrics["auroc"] == pytest.approx(before["auroc"], abs=1e-6)
     assert list(metrics["unknown_data"]) == list(sets)
     model = cac_tf.load_model(finished / "model.keras")
@@ -208,12 +210,7 @@ def test_unknown_data_from_elsewhere(finished, tmp_path, capsys, rng):
     assert found["false_positive_rate"] == (~unknown.is_unknown).mean()
     assert "AUROC by unknown test images" in capsys.readouterr().out
     with pytest.raises(ValueError, match="must be named as folder:"):
-        run(
-            cac_evaluate,
-            f"--model={finished / 'model.keras'}",
-            f"--output_dir={tmp_path / 'other'}",
-            "--unknown_data=mnist",
-        )
+        evaluated(finished, tmp_path / "other", "--unknown_data=mnist")
     assert not (tmp_path / "other").exists()
 
 
@@ -341,28 +338,16 @@ def test_a_model_whose_training_is_not_known(finished, tmp_path):
     alone = tmp_path / "model.keras"
     alone.write_bytes((finished / "model.keras").read_bytes())
     out = tmp_path / "out"
-    run(
-        cac_evaluate,
-        f"--model={alone}",
-        f"--output_dir={out}",
-        "--true_positive_rate=0.9",
-        "--dataset=digits",
-        "--test_fraction=0.5",
+    metrics = evaluated(
+        *(alone, out, "--true_positive_rate=0.9"),
+        *("--dataset=digits", "--test_fraction=0.5"),
     )
-    metrics = read_metrics(out)
     assert metrics["method"] is None
     assert list(metrics["scores"]) == ["gamma"]
     card = (out / "MODEL_CARD.md").read_text()
     assert "It is a Keras model; an input is rejected if" in card
     # Its evaluation says no more.
-    again = tmp_path / "again"
-    run(
-        cac_evaluate,
-        f"--model={out / 'model.keras'}",
-        f"--output_dir={again}",
-        "--scores=all",
-    )
-    metrics = read_metrics(again)
+    metrics = evaluated(out, tmp_path / "again", "--scores=all")
     assert metrics["method"] is None
     assert {"gamma", "vim"} <= set(metrics["scores"])
 
@@ -461,13 +446,6 @@ def test_names_of_classes_may_hold_commas():
     assert settings["known_classes"] == ["salt, pepper", "cat"]
 
 
-def test_a_folder_that_is_no_run(tmp_path):
-    (tmp_path / "letters.txt").write_text("mine")
-    with pytest.raises(ValueError, match="holds no run"):
-        run(cac_train, *QUICK, f"--output_dir={tmp_path}")
-    assert [p.name for p in tmp_path.iterdir()] == ["letters.txt"]
-
-
 def test_a_disk_that_fills_during_the_export(trained_blobs, tmp_path):
     """Nothing is left where a server would look."""
     import resource
@@ -496,7 +474,7 @@ def test_photographs_from_a_folder(vehicles_folder, tmp_path):
         "--image_size=16",
         f"--output_dir={out}",
     )
-    metrics = json.loads((out / "metrics.json").read_text())
+    metrics = read_metrics(out)
     assert metrics["counts"] == {
         "train": 1200,
         "validation": 300,
@@ -553,7 +531,7 @@ def test_jax_without_tensorflow(tmp_path):
     assert result.returncode == 0, result.stderr
     assert "export needs TensorFlow" in result.stderr
     assert not (out / "serving").exists()
-    metrics = json.loads((out / "metrics.json").read_text())
+    metrics = read_metrics(out)
     assert metrics["auroc"] > 0.7
     assert (metrics["dataset"], metrics["trial"]) == ("digits", 1)
     # The preset is that of the data set that was dumped.
@@ -641,11 +619,8 @@ def test_flags_without_effect(arguments, message, tmp_path):
 
 def test_evaluate_recenters_and_changes_the_score(finished, tmp_path):
     """What was evaluated is saved, and is what the numbers say."""
-    model = f"--model={finished / 'model.keras'}"
-    out = tmp_path / "logit"
-    run(cac_evaluate, model, f"--output_dir={out}", "--score=max_logit")
-    before = json.loads((finished / "metrics.json").read_text())
-    after = json.loads((out / "metrics.json").read_text())
+    out, before = tmp_path / "logit", read_metrics(finished)
+    after = evaluated(finished, out, "--score=max_logit")
     assert after["score"] == "max_logit"
     assert after["auroc"] == pytest.approx(
         before["scores"]["max_logit"]["auroc"], abs=1e-6
@@ -654,14 +629,13 @@ def test_evaluate_recenters_and_changes_the_score(finished, tmp_path):
     assert changed.threshold == pytest.approx(after["threshold"])
     assert changed.score.name == "max_logit"
     again = tmp_path / "recentered"
-    run(cac_evaluate, model, f"--output_dir={again}", "--recenter")
+    recentered = evaluated(finished, again, "--recenter")
     # Centers come from the same images: nothing changes.
     np.testing.assert_allclose(
         cac_tf.load_model(again / "model.keras").centers,
         cac_tf.load_model(finished / "model.keras").centers,
         rtol=1e-5,
     )
-    recentered = json.loads((again / "metrics.json").read_text())
     assert recentered["auroc"] == pytest.approx(before["auroc"], abs=1e-5)
 
 
@@ -693,7 +667,7 @@ def test_recentering_a_cross_entropy_model(tmp_path):
         *("--dataset=digits", "--method=cross_entropy", "--score=openmax"),
         *("--epochs=4", f"--output_dir={out}"),
     )
-    metrics = json.loads((out / "metrics.json").read_text())
+    metrics = read_metrics(out)
     assert list(metrics["scores"]) == [
         "openmax",
         "max_softmax",
@@ -702,10 +676,7 @@ def test_recentering_a_cross_entropy_model(tmp_path):
     ]
     assert (metrics["method"], metrics["score"]) == ("cross_entropy", "openmax")
     # Class means are centers that mean something to it: nothing changes.
-    again = tmp_path / "again"
-    model = f"--model={out / 'model.keras'}"
-    run(cac_evaluate, model, f"--output_dir={again}", "--recenter")
-    recentered = json.loads((again / "metrics.json").read_text())
+    recentered = evaluated(out, tmp_path / "again", "--recenter")
     assert recentered["auroc"] == pytest.approx(metrics["auroc"], abs=1e-5)
     assert metrics["bhattacharyya"] is not None
 
@@ -713,10 +684,8 @@ def test_recentering_a_cross_entropy_model(tmp_path):
 def test_every_score_of_one_model(finished, tmp_path, capsys):
     """In one table, one report, one file."""
     out = tmp_path / "all"
-    model = f"--model={finished / 'model.keras'}"
-    run(cac_evaluate, model, f"--output_dir={out}", "--scores=all")
+    metrics = evaluated(finished, out, "--scores=all")
     said = capsys.readouterr().out
-    metrics = json.loads((out / "metrics.json").read_text())
     # Scores of other outputs belong to methods that have them.
     assert set(metrics["scores"]) == set(scores_named(["all"]))
     assert set(cac_tf.scores.names()) - set(metrics["scores"]) >= {
@@ -741,15 +710,13 @@ def test_every_score_of_one_model(finished, tmp_path, capsys):
     assert not (out / "model.keras").exists()
     for wrong in ("--scores=gamma,entropy", "--scores=gamma,all"):
         with pytest.raises((ValueError, flags.Error), match="scores"):
-            run(cac_evaluate, model, f"--output_dir={out}", wrong)
+            evaluated(finished, out, wrong)
 
 
 def test_auto_is_a_score_of_known_data(finished, tmp_path, capsys):
     out = tmp_path / "auto"
-    model = f"--model={finished / 'model.keras'}"
-    run(cac_evaluate, model, f"--output_dir={out}", "--score=auto")
+    metrics = evaluated(finished, out, "--score=auto")
     said = capsys.readouterr().out
-    metrics = json.loads((out / "metrics.json").read_text())
     assert f"--score=auto chose {metrics['score']}" in said
     # The first of the list that was printed has the largest separation.
     (first, *_) = [w for w in said.splitlines() if "from composites" in w]
@@ -806,21 +773,15 @@ def test_test_time_augmentation_on_the_command_line(finished, tmp_path):
         )
     run(cac_train, *arguments, "--tta=flip", f"--output_dir={out}")
     assert cac_tf.load_model(out / "model.keras").tta == "flip"
-    metrics = json.loads((out / "metrics.json").read_text())
+    metrics = read_metrics(out)
     assert metrics["tta"] == "flip"
     # Without the flag as the model has it, with it as it says.
     for flags_of_it, expected in (([], "flip"), (["--tta=none"], None)):
         again = tmp_path / f"as {expected}"
-        run(
-            cac_evaluate,
-            f"--model={out / 'model.keras'}",
-            *(f"--output_dir={again}", "--true_positive_rate=0.9"),
-            *flags_of_it,
-        )
+        rate = "--true_positive_rate=0.9"
+        metrics = evaluated(out, again, rate, *flags_of_it)
         assert cac_tf.load_model(again / "model.keras").tta == expected
-        assert json.loads((again / "metrics.json").read_text())["tta"] == (
-            expected
-        )
+        assert metrics["tta"] == expected
 
 
 def settings_of(folder):
@@ -934,13 +895,10 @@ def test_a_run_that_another_process_finishes_meanwhile(
 def test_threshold_by_hand(finished, tmp_path):
     """--threshold, of an evaluation and of an export."""
     model = f"--model={finished / 'model.keras'}"
-    before = json.loads((finished / "metrics.json").read_text())
+    before = read_metrics(finished)
     threshold = float(np.float32(before["threshold"] / 2))
     out = tmp_path / "evaluated"
-    run(
-        cac_evaluate, model, f"--output_dir={out}", f"--threshold={threshold!r}"
-    )
-    after = json.loads((out / "metrics.json").read_text())
+    after = evaluated(finished, out, f"--threshold={threshold!r}")
     arrays = np.load(out / "scores.npz")
     known = arrays["labels"] >= 0
     accepted = arrays["unknown_score"] <= threshold
@@ -979,11 +937,8 @@ def test_threshold_by_hand(finished, tmp_path):
                 )
             assert not target.exists()
     with pytest.raises(ValueError, match="true_positive_rate=.*not both"):
-        run(
-            cac_evaluate,
-            *(model, f"--output_dir={tmp_path / 'wrong'}"),
-            *("--threshold=1", "--true_positive_rate=0.9"),
-        )
+        both = ("--threshold=1", "--true_positive_rate=0.9")
+        evaluated(finished, tmp_path / "wrong", *both)
 
 
 def losses_in_logs(folder):
