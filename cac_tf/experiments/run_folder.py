@@ -108,12 +108,7 @@ class RunFolder:
     def find(cls, path: Path, settings: Mapping[str, Any]) -> Self | None:
         """The folder of exactly this run, begun or finished, or None.
 
-        Args:
-            path: the folder.
-            settings: JSON-able dict of everything that decides the result.
-
-        Returns:
-            `RunFolder`, or None where there is no run.
+        `settings` is a JSON-able dict of everything that decides the result.
 
         Raises:
             RunFolderError: the folder holds a run with other settings, or

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 matplotlib_figure = lazy.module("matplotlib.figure", extra="report")
-mplot3d = lazy.module("mpl_toolkits.mplot3d")
 
 # Okabe and Ito's blue and vermilion, which color-blind readers tell apart.
 KNOWN_COLOR = "#0072b2"
@@ -278,21 +277,6 @@ def training_figure(history):
     right.set_ylabel("accuracy, AUROC")
     right.set_ylim(0, 1.02)
     axes.legend(handles=lines, loc="center right", frameon=False)
-    return figure
-
-
-def logit_space_figure(evaluation, centers):
-    """The three-dimensional logit space of a model with three classes."""
-    figure = matplotlib_figure.Figure(figsize=(6.2, 5.4), layout="constrained")
-    axes = figure.add_subplot(projection=mplot3d.Axes3D.name)
-    draw_logit_space(
-        axes,
-        evaluation.logits,
-        evaluation.labels,
-        evaluation.metrics["class_names"],
-        centers,
-    )
-    axes.legend(loc="upper left", fontsize="small")
     return figure
 
 

@@ -21,6 +21,7 @@ from cac_tf.reporting.measures import rows_of
 from cac_tf.reporting.measures import score_rows
 from cac_tf.reporting.measures import significant
 from cac_tf.reporting.measures import unknown_set_rows
+from cac_tf.reporting.paper_figures import logit_spaces_figure
 from cac_tf.reporting.sheets import Sheet
 from cac_tf.reporting.sheets import as_picture
 from cac_tf.reporting.sheets import sheet_section
@@ -203,7 +204,9 @@ def _figures(evaluation, centers, history):
             )
         )
     if evaluation.logits.shape[1] == 3 and centers is not None:
-        figure = figures.logit_space_figure(evaluation, centers)
+        names = evaluation.metrics["class_names"]
+        shown = {**evaluation.arrays(), "class_names": names}
+        figure = logit_spaces_figure({"": {**shown, "centers": centers}})
         made.append(
             ("Logit space", figure, alt_texts.of_logit_space(evaluation))
         )
