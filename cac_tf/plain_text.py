@@ -60,6 +60,9 @@ def for_markdown(text: str) -> str:
 
     >>> print(for_markdown("traffic_light"), for_markdown("<b>*"))
     traffic_light \\<b\\>\\*
+    >>> print(for_markdown("a\\n# b"))
+    a\\\\n# b
     """
-    # (Underscores inside a word mean nothing in Markdown.)
-    return _MARKUP.sub(r"\\\g<0>", text)
+    # (Underscores inside a word mean nothing in Markdown; the end of a line
+    # would begin something else.)
+    return _MARKUP.sub(r"\\\g<0>", for_terminal(text))
