@@ -251,6 +251,8 @@ def _alone_in(directory):
     except FileExistsError:
         raise
     except OSError as error:
+        if error.filename is not None:
+            raise
         raise OSError(
             f"{directory} cannot be written to: {error.strerror or error}."
         ) from error

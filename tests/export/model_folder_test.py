@@ -247,8 +247,8 @@ def test_a_failed_export_leaves_no_version(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(tf.io, "TFRecordWriter", full)
-    message = f"{tmp_path}/m cannot be written to: No space left"
-    with pytest.raises(OSError, match=re.escape(message)):
+    message = f"No space left on device.*{re.escape(str(tmp_path))}/m/2"
+    with pytest.raises(OSError, match=message):
         write_model_folder(model, tmp_path / "m", 2)
     names = {"1", "README.md", "models.config", "batching.config", "requests"}
     assert set(os.listdir(tmp_path / "m")) == names

@@ -99,7 +99,8 @@ def test_every_example_with_every_threshold(calibrated, tmp_path):
     in_memory = [model.predict_scores(x, batch_size=size) for size in BATCHES]
     scores = in_memory[-1].unknown_score
     thresholds = thresholds_of(scores)
-    assert len(thresholds) > len(np.unique(scores)) - 5
+    # (There is none between numbers that some processors take for 0.)
+    assert len(thresholds) > len(np.unique(np.round(scores, 36))) - 5
     images, allowed = np.float32(x), 0
     for threshold in thresholds:
         expected = model.decide(in_memory[-1], threshold).class_id
