@@ -15,6 +15,9 @@ import json
 import random
 import re
 import typing
+from collections.abc import Sequence
+
+import numpy as np
 
 from cac_tf.registry import did_you_mean
 
@@ -144,3 +147,28 @@ def _random_split(dataset, size, trial):
     return ClassSplit(
         tuple(sorted(classes[:size])), tuple(sorted(classes[size:]))
     )
+
+
+def drawn_classes(
+    class_names: Sequence[str], share: float, trial: int
+) -> tuple[str, ...]:
+    """A share of the classes, drawn at random: those that are known.
+
+    Of the K names in order of the alphabet, those at the first
+    `round(share * K)` numbers of
+    `numpy.random.default_rng(trial).permutation(K)`, again in that order.
+
+    Args:
+        class_names: names of all classes.
+        share: share of them, in (0, 1].
+        trial: the draw.
+
+    Example:
+
+    >>> drawn_classes(["cat", "dog", "cow", "hen"], 0.5, trial=0)
+    ('cat', 'dog')
+    """
+    ordered = sorted(class_names)
+    order = np.random.default_rng(trial).permutation(len(ordered))
+    count = round(share * len(ordered))
+    return tuple(ordered[i] for i in sorted(order[:count]))

@@ -28,14 +28,15 @@ def load_open_set_dataset(
             "cifar10", "cifar+10", "cifar+50", "tinyimagenet",
             "cifar10_vs_svhn", "cifar10_vs_cifar100"), its images resampled to
             32x32 (TinyImageNet 64x64) and counted; "folder"; a path that ends
-            in ".npz"; what a `DataSource` of another package takes; or the
-            name of any other TFDS data set with an `image` and a `label`.
+            in ".npz", ".npy", ".csv" or ".parquet"; what a `DataSource` of
+            another package takes; or the name of any other TFDS data set with
+            an `image` and a `label`.
             Or a `DataOptions`, which has the name in it.
         **options: fields of `DataOptions`, which says what they do.
 
     Returns:
         `OpenSetDataset`; pixels have values 0...255. Arrays of another scale
-        are brought to it, and `notes` say so.
+        are brought to it, and `notes` say so. Vectors stay as they are.
 
     Raises:
         ValueError: an option that is out of range or that this source does
@@ -61,7 +62,13 @@ def _load(options):
     )
     used = {name: getattr(options, name) for name in source.OPTIONS}
     split, split_family, trial = None, "custom", None
-    if options.known_classes is None and class_splits.has_class_split(dataset):
+    if options.known_share is not None:
+        _refuse_given(options, ("known_classes", "split_family"))
+        trial = options.value_of("trial")
+        split_family = f"share{options.known_share:g}"
+    elif options.known_classes is None and class_splits.has_class_split(
+        dataset
+    ):
         split_family = options.value_of("split_family")
         trial = options.value_of("trial")
         split = class_splits.class_split(dataset, split_family, trial)
@@ -79,6 +86,8 @@ def _load(options):
         options.unknown_classes,
         options.negative_classes,
         split,
+        options.known_share,
+        trial,
     )
     parts = source.load(dataset, choice, **used)
     _refuse_shares_of_parts(
@@ -96,14 +105,15 @@ def _load(options):
         parts.negative_class_names,
     )
     fields = {"name": dataset, "split_family": split_family, "trial": trial}
-    if options.known_classes is None and split is None:
+    if (options.known_classes, options.known_share, split) == (None,) * 3:
         fields |= parts.fields or {}
+    fields["input_columns"] = parts.input_columns
     has_other_unknown = options.unknown_classes is not None or (
         options.negative_classes and parts.unknown is None
     )
     if has_other_unknown:
         # No longer the benchmark's split, nor that of the file.
-        fields = {"name": fields["name"], "split_family": "custom"}
+        fields |= {"split_family": "custom", "trial": None}
     result = make_open_set_dataset(
         name=dataset,
         train=parts.train,

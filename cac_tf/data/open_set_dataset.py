@@ -16,6 +16,8 @@ from cac_tf import lazy
 from cac_tf import metrics
 from cac_tf.data.channel_statistics import channel_statistics
 from cac_tf.data.fingerprint import fingerprint
+from cac_tf.data.number_rows import column_statistics
+from cac_tf.data.number_rows import finite_rows
 from cac_tf.data.options import TEST_FRACTION
 from cac_tf.data.options import VALIDATION_FRACTION
 from cac_tf.data.options import DataOptions
@@ -29,18 +31,21 @@ model_selection = lazy.module("sklearn.model_selection")
 
 
 class _ImagesAndLabels(typing.NamedTuple):
-    # (n, H, W, C), values 0...255: an array, or `StreamedImages`.
+    # (n, H, W, C), values 0...255: an array, or `StreamedImages`; or inputs
+    # that are no images, such as vectors, (n, D).
     images: typing.Any
     labels: np.ndarray  # (n,) int64
 
 
 class Examples(_ImagesAndLabels):
-    """Images with their labels: a pair, as `fit` takes it.
+    """Inputs with their labels: a pair, as `fit` takes it.
 
     Args:
-        images: (n, H, W, C), values 0...255: an array, or `StreamedImages`.
+        images: the inputs, whatever they are. Images are (n, H, W, C), values
+            0...255: an array, or `StreamedImages`. Inputs of any other shape,
+            such as vectors, (n, D), are finite numbers.
         labels: (n,) int64.
-        names: (n,) texts by which a user finds each image, such as the path
+        names: (n,) texts by which a user finds each input, such as the path
             of its file in the data set's folder; None where the source has
             none.
 
@@ -129,6 +134,7 @@ class OpenSetDataset:
     split_family: str | None = None
     trial: int | None = None
     notes: tuple = ()  # what was converted, skipped or assumed
+    input_columns: tuple = ()  # of a table, those that inputs are made of
     # None becomes empty ones.
     negatives: Examples = None  # type: ignore[assignment]
 
@@ -147,8 +153,13 @@ class OpenSetDataset:
 
     @property
     def image_shape(self) -> tuple[int, ...]:
-        """(height, width, channels)."""
+        """Shape of an input: of an image, (height, width, channels)."""
         return tuple(self.train.images.shape[1:])
+
+    @property
+    def holds_images(self) -> bool:
+        """Whether inputs are images, by their three axes."""
+        return len(self.image_shape) == 3
 
     @property
     def openness(self) -> float:
@@ -178,8 +189,15 @@ class OpenSetDataset:
     # Computed once, because it reads all training images.
     @functools.cached_property
     def channel_statistics(self) -> tuple[list[float], list[float]]:
-        """Mean and std of the training images' channels, scale [0, 1]."""
-        return channel_statistics(self.train.images)
+        """Mean and std of the training images' channels, scale [0, 1].
+
+        Of inputs that are no images: see `column_statistics`.
+        """
+        if self.holds_images:
+            return channel_statistics(self.train.images)
+        return column_statistics(
+            self.train.images, are_columns=len(self.input_columns) > 1
+        )
 
 
 def stratified_split(
@@ -264,7 +282,10 @@ def make_open_set_dataset(
     white: float | None = None,
     **fields: Any,
 ) -> OpenSetDataset:
-    """Divides labelled images into the parts of an open-set experiment.
+    """Divides labelled inputs into the parts of an open-set experiment.
+
+    Those of shape (n, H, W, C) are images; others are numbers, which become
+    float32 and keep their scale.
 
     Args:
         name: name of the data set.
@@ -444,10 +465,30 @@ def _checked(examples, class_names, what):
 
 
 def _on_one_scale(parts, white):
-    """`Examples` of all parts with values 0...255, and notes."""
-    images, notes = on_one_scale(
-        {name: part and part.images for name, part in parts.items()}, white
-    )
+    """`Examples` of all parts with values 0...255, and notes.
+
+    Inputs that are no images keep their values.
+    """
+    images = {name: part and part.images for name, part in parts.items()}
+    shapes = {x.shape[1:] for x in images.values() if x is not None}
+    if len(shapes) > 1:
+        raise ValueError(
+            "The inputs of the parts differ in shape: "
+            f"{', '.join(map(str, sorted(shapes)))}."
+        )
+    notes: tuple = ()
+    if all(len(shape) == 3 for shape in shapes):
+        images, notes = on_one_scale(images, white)
+    elif white is not None:
+        raise ValueError(
+            f"white={white} has no effect on inputs that are no images; leave "
+            "it out."
+        )
+    else:
+        images = {
+            name: x if x is None else finite_rows(x, f"The {name} part")
+            for name, x in images.items()
+        }
     scaled = {
         name: part and part._replace(images=images[name])
         for name, part in parts.items()

@@ -65,6 +65,14 @@ class DataOptions(Options):
         "benchmark's split, if there is one, or that of the .npz file.",
         kind=tuple,
     )
+    known_share: float | None = field(
+        None,
+        "Instead of known_classes: this share of the classes is known, drawn "
+        "by trial; see cac_tf.data.class_splits.drawn_classes.",
+        kind=float,
+        above=0,
+        at_most=1,
+    )
     unknown_classes: tuple[str, ...] | None = field(
         None,
         "Names of the unknown classes. Default: those of the benchmark's "
@@ -89,11 +97,39 @@ class DataOptions(Options):
     )
     trial: int | None = field(
         None,
-        "Which of the family's five splits, 0 to 4. Default: 0.",
+        "Which of the family's five splits, or which draw of known_share, 0 to "
+        "4. Default: 0.",
         kind=int,
         at_least=0,
         at_most=4,
         means=0,
+    )
+    labels: str | None = field(
+        None,
+        "For .npy: the file with the labels, .npy or a table.",
+        kind=os.PathLike,
+        of_source=True,
+    )
+    label_column: str | None = field(
+        None,
+        "For tables: the column with the classes. Default: label.",
+        kind=str,
+        of_source=True,
+    )
+    split_column: str | None = field(
+        None,
+        "For tables: the column that says train, validation (valid, val, dev) "
+        "or test. Default: split, if there is such a column.",
+        kind=str,
+        of_source=True,
+    )
+    input_columns: tuple[str, ...] | None = field(
+        None,
+        "For tables: columns of numbers, or one column of lists of numbers. "
+        "Default: the one column of lists, if there is one, else all other "
+        "columns.",
+        kind=tuple,
+        of_source=True,
     )
     image_size: int | None = field(
         None,

@@ -95,6 +95,24 @@ def folder_case(folder):
     return Case("folder", options, (8, 8, 3), ("two", "one"), ("zero", "three"))
 
 
+def npy_case(folder):
+    images, labels = digits()
+    np.save(folder / "x.npy", images.reshape(len(images), 64))
+    np.save(folder / "y.npy", labels)
+    options = {"labels": str(folder / "y.npy")}
+    path = str(folder / "x.npy")
+    return Case(path, options, (64,), ("3", "1", "7"), ("0", "8"))
+
+
+def table_case(folder):
+    images, labels = digits()
+    vectors = images.reshape(len(images), 64).tolist()
+    table = pyarrow.table({"label": labels, "pixels": vectors})
+    path = str(folder / "made.parquet")
+    pyarrow.parquet.write_table(table, path)
+    return Case(path, {}, (64,), ("3", "1", "7"), ("0", "8"))
+
+
 def tfds_case(folder):
     options = {"data_dir": str(folder)}
     return Case("small_digits", options, (8, 8, 1), ("3", "1"), ("0", "8"))
@@ -123,8 +141,10 @@ CASES = {
     "benchmark": benchmark_case,
     "digits": digits_case,
     "folder": folder_case,
+    "npy": npy_case,
     "npz": npz_case,
     "records": records_case,
+    "table": table_case,
     "tfds": tfds_case,
 }
 
@@ -185,7 +205,8 @@ def test_images_labels_and_classes_belong_together(case, loaded):
         names = loaded.unknown_class_names if of_unknown else case.known
         # No class is without an image.
         assert set(labels) == set(range(len(names)))
-        assert images[:].dtype == np.uint8
+        are_images = len(case.image_shape) == 3
+        assert images[:].dtype == (np.uint8 if are_images else np.float32)
         # Values 0...255, not 0...1.
         assert images[:].max() > 128
     assert loaded.negatives.size == 0
@@ -245,6 +266,9 @@ def test_the_seed_decides_the_split(case, loaded):
         ("validation_split", "authors"),
         ("trial", 1),
         ("split_family", "neal"),
+        ("labels", "labels.npy"),
+        ("label_column", "label"),
+        ("input_columns", ["x"]),
     ],
 )
 def test_an_option_without_effect_is_refused(case, option, value):
@@ -262,6 +286,32 @@ def test_the_options_that_it_has(case, loaded):
         streamed = case.load(stream=True)
         assert isinstance(streamed.train.images, StreamedImages)
         assert_same(loaded, streamed)
+
+
+def test_a_share_of_the_classes_is_drawn(case):
+    """The names in order, permuted by the trial's seed."""
+    known_only = {"known_classes": None}
+    dataset = case.load(**known_only, known_share=0.5, trial=2)
+    known, unknown = dataset.class_names, dataset.unknown_class_names
+    names = sorted(
+        source_of(case.dataset)
+        .load(
+            case.dataset,
+            sources.source.ClassChoice(case.dataset, known_share=0.5),
+            **{
+                name: case.options.get(name)
+                for name in source_of(case.dataset).OPTIONS
+            },
+        )
+        .class_names
+    )
+    order = np.random.default_rng(2).permutation(len(names))
+    drawn = sorted(names[i] for i in order[: round(0.5 * len(names))])
+    assert known == tuple(drawn)
+    assert sorted(unknown) == [name for name in names if name not in known]
+    assert (dataset.split_family, dataset.trial) == ("share0.5", 2)
+    with pytest.raises(ValueError, match="^known_classes has no effect here"):
+        case.load(known_share=0.5)
 
 
 def test_negatives(case, loaded):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images as NumPy arrays in one .npz file."""
+"""Images or vectors as NumPy arrays in one .npz file."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import psutil
 from cac_tf import atomic_files
 from cac_tf.annotations import Path
 from cac_tf.data.class_splits import ClassSplit
+from cac_tf.data.number_rows import finite_rows
 from cac_tf.data.open_set_dataset import Examples
 from cac_tf.data.open_set_dataset import as_negatives
 from cac_tf.data.open_set_dataset import listed
@@ -62,6 +63,14 @@ class NpzArrays(DataSource):
     def takes(self, dataset):
         return dataset.endswith(".npz")
 
+    def num_vectors(self, dataset):
+        try:
+            with zipfile.ZipFile(dataset) as file:
+                shape, _ = _header(file, "x_train.npy")
+        except Exception:  # Loading the file will say what is wrong.
+            return None
+        return shape[0] if len(shape) == 2 else None
+
     def load(self, dataset, classes):
         return load_npz_arrays(dataset)
 
@@ -69,9 +78,10 @@ class NpzArrays(DataSource):
 def load_npz_arrays(path: Path) -> LabelledParts:
     """Reads `x_train`, `y_train` and the other parts, if there are any.
 
-    Entries: `x_train` (n, H, W, C) or (n, H, W) and `y_train` (n,) class ids
-    from 0; `x_validation`, `y_validation`, `x_test`, `y_test` likewise,
-    optional; `class_names` optional, else the ids that occur are the names;
+    Entries: `x_train` (n, H, W, C) or (n, H, W) for images, (n, D) for
+    vectors, and `y_train` (n,) class ids from 0; `x_validation`,
+    `y_validation`, `x_test`, `y_test` likewise, optional, and of the same
+    kind; `class_names` optional, else the ids that occur are the names;
     `known_classes` optional, the names of those that are known unless others
     are named; `x_negatives` optional, images of further classes, see
     `OpenSetDataset`; `white` optional, the value of a white pixel, else it is
@@ -118,7 +128,7 @@ def load_npz_arrays(path: Path) -> LabelledParts:
     }
     if len(shapes) > 1:
         raise ValueError(
-            f"The images in {path} differ in shape: {sorted(shapes)}."
+            f"The inputs in {path} differ in shape: {sorted(shapes)}."
         )
     names = _texts(entries, "class_names", path)
     if names:
@@ -213,14 +223,7 @@ def _check_memory(file, members, path, copies):
                 f"{path} is damaged: {member.filename} should hold "
                 f"{member.file_size:,} bytes, which cannot be in it."
             )
-        with file.open(member) as array:
-            version = np.lib.format.read_magic(array)
-            read_header = (
-                np.lib.format.read_array_header_1_0
-                if version == (1, 0)
-                else np.lib.format.read_array_header_2_0
-            )
-            shape, _, dtype = read_header(array)
+        shape, dtype = _header(file, member)
         size = math.prod(shape) * dtype.itemsize
         if size > member.file_size and not dtype.hasobject:
             raise _NotThisFile(
@@ -237,6 +240,19 @@ def _check_memory(file, members, path, copies):
             f"{available / 2**30:,.1f} GiB are available. A folder of images "
             "can be larger than memory."
         )
+
+
+def _header(file, member):
+    """Shape and type of an array in an opened .npz file."""
+    with file.open(member) as array:
+        version = np.lib.format.read_magic(array)
+        read_header = (
+            np.lib.format.read_array_header_1_0
+            if version == (1, 0)
+            else np.lib.format.read_array_header_2_0
+        )
+        shape, _, dtype = read_header(array)
+        return shape, dtype
 
 
 def _texts(entries, entry, path):
@@ -324,6 +340,8 @@ def dump_arrays(path: Path, dataset: OpenSetDataset) -> None:
     origin = {name: getattr(dataset, name) for name in _ORIGIN}
     negatives = dataset.negatives.images
     optional = {"x_negatives": negatives[:]} if len(negatives) else {}
+    if dataset.holds_images:
+        optional["white"] = WHITE
     with atomic_files.replacing(path) as temporary:
         np.savez(
             temporary,
@@ -336,7 +354,6 @@ def dump_arrays(path: Path, dataset: OpenSetDataset) -> None:
             y_test=np.r_[known.labels, unknown.labels + num_known],
             class_names=[*dataset.class_names, *dataset.unknown_class_names],
             known_classes=list(dataset.class_names),
-            white=WHITE,
             origin=json.dumps(origin),
         )
 
@@ -377,15 +394,17 @@ def _examples(entries, part, path):
 def _images(images, entry, path):
     if images.ndim == 3:
         images = images[..., None]
-    if images.ndim != 4 or images.dtype.kind not in "buif":
+    if images.ndim not in (2, 4) or images.dtype.kind not in "buif":
         raise ValueError(
             f"{entry} in {path} must be numbers of shape (n, height, width) "
-            f"or (n, height, width, channels); got {images.dtype} "
-            f"{images.shape}."
+            "or (n, height, width, channels) for images, or (n, D) for "
+            f"vectors; got {images.dtype} {images.shape}."
         )
     if 0 in images.shape[1:]:
         raise ValueError(
-            f"The images of {entry} in {path} have no pixels: their shape is "
+            f"The inputs of {entry} in {path} hold nothing: their shape is "
             f"{images.shape[1:]}."
         )
+    if images.ndim == 2:
+        return finite_rows(images, f"{entry} in {path}")
     return images

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cac_tf.data.class_splits import ClassSplit
+from cac_tf.data.class_splits import drawn_classes
 from cac_tf.data.open_set_dataset import Examples
 from cac_tf.data.open_set_dataset import check_disjoint
 from cac_tf.data.open_set_dataset import check_known
@@ -55,6 +56,8 @@ class LabelledParts(typing.NamedTuple):
     # The value of a white pixel in arrays; None: found from the values, see
     # `pixel_scale.on_one_scale`.
     white: float | None = None
+    # The columns of a table that inputs are made of.
+    input_columns: tuple = ()
 
 
 class ClassIds(typing.NamedTuple):
@@ -83,6 +86,10 @@ class ClassChoice(typing.NamedTuple):
     negative: typing.Sequence | None = None
     # That of the benchmark, where there is one and `known` is None.
     split: ClassSplit | None = None
+    # The share of the classes that is known, drawn by the trial; None where
+    # `known` or `split` says which.
+    known_share: float | None = None
+    trial: int | None = None
 
     def ids(
         self,
@@ -117,12 +124,17 @@ class ClassChoice(typing.NamedTuple):
         """
         class_names = check_class_names(class_names, self.dataset)
         split = self.split or default
-        if self.known is not None:
-            known = class_ids(self.known, class_names, self.dataset)
+        chosen = self.known
+        if self.known_share is not None:
+            chosen = drawn_classes(
+                class_names, self.known_share, self.trial or 0
+            )
+        if chosen is not None:
+            known = class_ids(chosen, class_names, self.dataset)
         elif split is None:
             raise ValueError(
-                f"dataset={self.dataset!r} needs known_classes. Its classes: "
-                f"{listed(class_names)}."
+                f"dataset={self.dataset!r} needs known_classes (or known_share="
+                f"..., which draws them). Its classes: {listed(class_names)}."
             )
         else:
             known = list(split.known)
@@ -139,7 +151,7 @@ class ClassChoice(typing.NamedTuple):
         unknown: Sequence[int] | None = split and split.unknown
         if self.unknown is not None:
             unknown = class_ids(self.unknown, candidates, self.dataset)
-        elif is_one_source and self.known is not None:
+        elif is_one_source and chosen is not None:
             unknown = None
         elif unknown is not None:
             unknown = [i for i in unknown if i not in negative_unknown]
@@ -215,6 +227,20 @@ class DataSource:
         del part, options
         return False
 
+    def num_vectors(self, dataset: str) -> int | None:
+        """About how many inputs there are, where they are no images.
+
+        It is asked before the data are read, because recipes depend on it.
+
+        Args:
+            dataset: its name or path, which this source `takes`.
+
+        Returns:
+            None for images; 0 where the number cannot be told.
+        """
+        del dataset
+        return None
+
     def load(
         self, dataset: str, classes: ClassChoice, **options: Any
     ) -> LabelledParts:
@@ -227,7 +253,8 @@ class DataSource:
 
         Returns:
             `LabelledParts`; images with values 0...255, or others whose scale
-            `white` says or the values show.
+            `white` says or the values show; or finite numbers of another
+            shape than (n, H, W, C).
 
         Raises:
             ValueError: whatever is wrong; the message says what is allowed.

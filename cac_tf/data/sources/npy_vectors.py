@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Vectors in an .npy file, with their labels in another file."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cac_tf.annotations import Path
+from cac_tf.data import tables
+from cac_tf.data.number_rows import finite_rows
+from cac_tf.data.regular_file import opened
+from cac_tf.data.sources.number_table import LABEL
+from cac_tf.data.sources.number_table import labelled_parts
+from cac_tf.data.sources.number_table import rows_of_parts
+from cac_tf.data.sources.source import DataSource
+from cac_tf.data.sources.source import LabelledParts
+from cac_tf.data.sources.source import register
+
+
+@register
+class NpyVectors(DataSource):
+    """An array of vectors."""
+
+    NAME = "npy"
+    TAKES = "a path ending in .npy, of vectors, with labels=FILE"
+    OPTIONS = ("labels", "label_column", "split_column")
+
+    def takes(self, dataset):
+        return dataset.endswith(".npy")
+
+    def num_vectors(self, dataset):
+        try:
+            return len(read_npy(dataset))
+        except ValueError:
+            return 0
+
+    def load(self, dataset, classes, **options):
+        return load_npy_vectors(dataset, **options)
+
+
+def load_npy_vectors(
+    path: Path,
+    labels: Path | None,
+    label_column: str | None = None,
+    split_column: str | None = None,
+) -> LabelledParts:
+    """Reads vectors, and their labels from another file.
+
+    Args:
+        path: of the .npy file, (n, D) numbers.
+        labels: an .npy file with (n,) whole numbers or texts; or a CSV or
+            Parquet file with n rows in the same order.
+        label_column, split_column: of that table, as in `load_number_table`.
+
+    Returns:
+        `LabelledParts`; inputs are (n, D) float32.
+
+    Raises:
+        ValueError: no such file, one of another shape, another number of
+            labels, no labels at all, or a row that is not finite.
+
+    Example:
+
+    >>> import os, tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> path, labels = (os.path.join(folder, n) for n in ("x.npy", "y.npy"))
+    >>> np.save(path, np.eye(3)), np.save(labels, ["cat", "dog", "cat"])
+    (None, None)
+    >>> load_npy_vectors(path, labels).train.labels
+    array([0, 1, 0])
+    """
+    vectors = read_npy(path)
+    if vectors.ndim != 2 or 0 in vectors.shape:
+        raise ValueError(
+            f"{path} must hold vectors, (n, D) numbers; got {vectors.dtype} "
+            f"{vectors.shape}."
+        )
+    if labels is None:
+        raise ValueError(
+            f"The labels of {path} are needed: labels=FILE, an .npy file with "
+            "(n,) whole numbers or texts, or a .csv or .parquet with a column "
+            "of them."
+        )
+    rows = {"train": np.arange(len(vectors))}
+    if tables.is_table(labels):
+        table = tables.read_table(labels)
+        found = tables.labels_of(table, labels, label_column or LABEL)
+    else:
+        for name, value in (
+            ("label_column", label_column),
+            ("split_column", split_column),
+        ):
+            if value is not None:
+                raise ValueError(
+                    f"{name}={value} has no effect, as {labels} is no table; "
+                    "leave it out."
+                )
+        table, found = None, read_npy(labels)
+        if found.ndim != 1 or found.dtype.kind not in "iuU":
+            raise ValueError(
+                f"{labels} must hold (n,) whole numbers or texts, a label for "
+                f"each vector; got {found.dtype} {found.shape}."
+            )
+    if len(found) != len(vectors):
+        raise ValueError(
+            f"{labels} has {len(found):,} labels for the {len(vectors):,} "
+            f"vectors of {path}."
+        )
+    if table is not None:
+        rows = rows_of_parts(table, labels, split_column)
+    names = [f"{path}#{row}" for row in range(len(vectors))]
+    values = finite_rows(vectors, path)
+    return labelled_parts(path, values, np.asarray(found), names, rows)
+
+
+def read_npy(path: Path) -> np.ndarray:
+    """The array of an .npy file, which stays in the file until it is used.
+
+    Raises:
+        ValueError: no such file, a damaged one, or one of Python objects.
+    """
+    try:
+        with opened(path):
+            # It is a file, and no pipe.
+            return np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError as error:
+        raise ValueError(f"There is no file {path}.") from error
+    # Damaged files make NumPy raise of any kind.
+    except Exception as error:
+        raise ValueError(
+            f"{path} is not a readable .npy file: {error}"
+        ) from error

@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CSV and Parquet files: columns of numbers, vectors, labels and parts."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from cac_tf import lazy
+from cac_tf.annotations import Path
+from cac_tf.data.number_rows import finite_rows
+from cac_tf.data.open_set_dataset import listed
+from cac_tf.data.regular_file import opened
+
+arrow = lazy.module("pyarrow", extra="parquet")
+arrow_compute = lazy.module("pyarrow.compute", extra="parquet")
+csv = lazy.module("pyarrow.csv", extra="parquet")
+parquet = lazy.module("pyarrow.parquet", extra="parquet")
+
+ENDINGS = (".csv", ".parquet")
+# The names of a column's values for the parts of a data set.
+_PARTS = {
+    "train": "train",
+    **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"),
+    "test": "test",
+}
+
+
+def is_table(path: Path) -> bool:
+    """Whether a path is that of a table, by its ending."""
+    return os.fspath(path).endswith(ENDINGS)
+
+
+def read_table(path: Path) -> Any:
+    """A `pyarrow.Table` of all columns of a file.
+
+    Args:
+        path: of a CSV file whose first line names the columns, or a Parquet
+            file.
+
+    Raises:
+        ValueError: no such file, one that cannot be read, two columns of one
+            name, or no row.
+    """
+    path = os.fspath(path)
+    read = csv.read_csv if path.endswith(".csv") else parquet.read_table
+    try:
+        with opened(path) as content:
+            table = read(content)
+    except FileNotFoundError as error:
+        raise ValueError(f"There is no file {path}.") from error
+    except (OSError, arrow.ArrowInvalid) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+    names = table.column_names
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"{path} has two columns called {listed(twice)}.")
+    if not table.num_rows:
+        raise ValueError(f"{path} has no row.")
+    return table
+
+
+def num_rows(path: Path) -> int:
+    """How many rows a table has, without reading them; 0: it is unreadable.
+
+    Line breaks within the texts of a CSV file are counted too.
+    """
+    try:
+        with opened(path) as content:
+            if os.fspath(path).endswith(".parquet"):
+                return parquet.read_metadata(content).num_rows
+            pieces = iter(lambda: content.read(1 << 20), b"")
+            return max(sum(piece.count(b"\n") for piece in pieces) - 1, 0)
+    except (OSError, ValueError):
+        return 0
+
+
+def input_columns(
+    schema: Any,
+    path: Path,
+    wanted: Sequence[str] | None = None,
+    others: Iterable[str] = (),
+) -> tuple[str, ...]:
+    """The columns that an input is made of.
+
+    Args:
+        schema: `pyarrow.Schema` of the table.
+        path: of the table, for messages.
+        wanted: their names; None: the one column of lists of numbers, if there
+            is one, else all columns.
+        others: names of columns that are something else.
+
+    Raises:
+        ValueError: a name that there is not, several columns of lists, columns
+            of which one is a list, or none at all.
+
+    Example:
+
+    >>> import pyarrow
+    >>> table = pyarrow.table(
+    ...     {"id": [7], "label": ["cat"], "embedding": [[0.5, 0.25]]})
+    >>> input_columns(table.schema, "cats.parquet", others=["label"])
+    ('embedding',)
+    """
+    left = [name for name in schema.names if name not in others]
+    lists = [name for name in left if _is_list(schema.field(name).type)]
+    if wanted is None:
+        if len(lists) > 1:
+            raise ValueError(
+                f"{path} has several columns of lists: {listed(lists)}. Name "
+                f"the one to use: input_columns={lists[0]}"
+            )
+        wanted = lists or left
+    require_columns(schema, path, wanted)
+    lists = [name for name in wanted if name in lists]
+    if not wanted or (lists and len(wanted) > 1):
+        raise ValueError(
+            f"input_columns must be columns of numbers, or one of lists of "
+            f"numbers; got {listed(wanted) or 'none'} in {path}."
+        )
+    return tuple(wanted)
+
+
+def require_columns(schema: Any, path: Path, names: Iterable[str]) -> None:
+    """Raises ValueError for columns that a table lacks; lists those it has."""
+    missing = [name for name in names if name not in schema.names]
+    if missing:
+        raise ValueError(
+            f"{path} has no column {listed(missing)}; it has "
+            f"{listed(schema.names)}."
+        )
+
+
+def numbers_of(table: Any, path: Path, columns: Sequence[str]) -> np.ndarray:
+    """The inputs of a table.
+
+    Args:
+        table: `pyarrow.Table`.
+        path: of the table, for messages.
+        columns: as `input_columns` returns them.
+
+    Returns:
+        (n, D) float32.
+
+    Raises:
+        ValueError: texts, lists that differ in length, rows with a number that
+            is missing or not finite.
+
+    Example:
+
+    >>> import pyarrow
+    >>> table = pyarrow.table({"age": [31, 4], "height": [1.7, 1.0]})
+    >>> numbers_of(table, "people.csv", ["height", "age"])
+    array([[ 1.7, 31. ],
+           [ 1. ,  4. ]], dtype=float32)
+    """
+    first = table.column(columns[0])
+    if _is_list(first.type):
+        return _vectors(first.combine_chunks(), path, columns[0])
+    made = np.empty((table.num_rows, len(columns)), "float32")
+    for place, name in enumerate(columns):
+        column = table.column(name)
+        kind = column.type
+        if arrow.types.is_null(kind) or not (
+            arrow.types.is_integer(kind)
+            or arrow.types.is_floating(kind)
+            or arrow.types.is_boolean(kind)
+        ):
+            raise ValueError(_no_numbers(column, path, name))
+        values = column.cast(arrow.float64()).to_numpy()
+        made[:, place] = finite_rows(values, f"The column {name} of {path}")
+    return made
+
+
+def _is_list(kind):
+    types = arrow.types
+    return (
+        types.is_list(kind)
+        or types.is_large_list(kind)
+        or types.is_fixed_size_list(kind)
+    )
+
+
+def _no_numbers(column, path, name):
+    """The message about a column that holds something else."""
+    values = column.to_pylist()
+    row = next((i for i, one in enumerate(values) if not _is_number(one)), 0)
+    return (
+        f"The column {name} of {path} holds {column.type}, not numbers: row "
+        f"{row} (counted from 0) has {str(values[row])[:40]!r}. Name the "
+        "columns of numbers to use as inputs (input_columns=...); of texts or "
+        "images, compute vectors first and put them in a column of lists."
+    )
+
+
+def _is_number(value):
+    """Whether it is one, or a text that says one, or nothing."""
+    try:
+        return value is None or math.isfinite(float(value))
+    except (TypeError, ValueError):
+        return False
+
+
+def _vectors(column, path, name):
+    what = f"The column {name} of {path}"
+    lengths = arrow_compute.fill_null(
+        arrow_compute.list_value_length(column), 0
+    ).to_numpy(zero_copy_only=False)
+    bad = np.flatnonzero((lengths != lengths[0]) | (lengths == 0))
+    if bad.size:
+        raise ValueError(
+            f"{what} must hold lists of one length; row 0 has {lengths[0]} "
+            f"numbers, row {bad[0]} (counted from 0) {lengths[bad[0]]}."
+        )
+    numbers = column.flatten()
+    kind = numbers.type
+    if not (arrow.types.is_integer(kind) or arrow.types.is_floating(kind)):
+        raise ValueError(f"{what} must hold lists of numbers; got {kind}.")
+    values = numbers.to_numpy(zero_copy_only=False)
+    return finite_rows(values.reshape(len(column), -1), what)
+
+
+def labels_of(table: Any, path: Path, column: str) -> np.ndarray:
+    """(n,) labels, whole numbers or texts.
+
+    Raises:
+        ValueError: there is no such column, it holds something else, or a row
+            has no label.
+    """
+    if column not in table.column_names:
+        raise ValueError(
+            f"{path} has no column {column} with the labels; it has "
+            f"{listed(table.column_names)}. Name it: label_column=..."
+        )
+    values = table.column(column)
+    if arrow.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    types, kind = arrow.types, values.type
+    is_text = types.is_string(kind) or types.is_large_string(kind)
+    if not (is_text or types.is_integer(kind) or types.is_boolean(kind)):
+        raise ValueError(
+            f"The column {column} of {path} must hold labels, whole numbers or "
+            f"texts; it holds {kind}."
+        )
+    _refuse_missing(values, path, column)
+    found = values.to_numpy()
+    return found.astype(str) if is_text else found.astype("int64")
+
+
+def parts_of(table: Any, path: Path, column: str) -> dict[str, np.ndarray]:
+    """The rows of each part of a data set, by the values of a column.
+
+    Returns:
+        Dict from train, validation and test, as far as there are such rows, to
+        row numbers.
+
+    Raises:
+        ValueError: no such column, a value that is no part's, or no row of the
+            training part.
+    """
+    require_columns(table.schema, path, [column])
+    values = table.column(column)
+    _refuse_missing(values, path, column)
+    found = np.asarray(values.to_pylist()).astype(str)
+    wrong = sorted(set(found.tolist()) - set(_PARTS))
+    if wrong:
+        raise ValueError(
+            f"The column {column} of {path} must hold the parts of the data "
+            f"set, {', '.join(_PARTS)}; it holds {listed(wrong)}."
+        )
+    parts = np.array([_PARTS[value] for value in found.tolist()])
+    rows = {
+        part: np.flatnonzero(parts == part)
+        for part in dict.fromkeys(_PARTS.values())
+    }
+    if not rows["train"].size:
+        raise ValueError(
+            f"The column {column} of {path} says train in no row: there is "
+            "nothing to train on."
+        )
+    return {part: numbers for part, numbers in rows.items() if numbers.size}
+
+
+def _refuse_missing(column, path, name):
+    if column.null_count:
+        row = np.flatnonzero(column.is_null().to_numpy())[0]
+        raise ValueError(
+            f"The column {name} of {path} is empty in {column.null_count:,} "
+            f"rows, the first of them row {row} (counted from 0)."
+        )
