@@ -11,6 +11,7 @@ run's config.json> repeats that run.
 
 import json
 import os
+import re
 import sys
 
 from absl import flags
@@ -144,9 +145,14 @@ def _dump(values):
 def _default_folder(config):
     """E.g. runs/cifar10_trial0 or runs/digits_trial2_cross_entropy."""
     options = config.data
-    name = os.path.basename(options.dataset).removesuffix(".npz")
+    name = re.sub(
+        r"\.(npz|npy|csv|parquet)$", "", os.path.basename(options.dataset)
+    )
     parts = [name, options.split_family]
     has_split = data.has_class_split(options.dataset)
+    if options.known_share is not None:
+        parts.append(f"share{options.known_share:g}")
+        has_split = True
     if has_split and options.known_classes is None:
         parts.append(f"trial{options.value_of('trial')}")
     if config.method != "cac":
@@ -255,10 +261,13 @@ def main(values):
     if os.path.exists(folder.serving):
         following["How to serve it"] = folder.file("serving", "README.md")
     model = f"--model={folder.path}"
+    to_ask = "photo.jpg" if config.vectors is None else "FILE"
     again = f"--output_dir={os.path.normpath(folder.path)}_scores"
+    if config.vectors is None:
+        demo = terminal.command("cac-demo", model)
+        following["Try it in a browser"] = demo
     following |= {
-        "Try it in a browser": terminal.command("cac-demo", model),
-        "Ask it": terminal.command("cac-predict", model, "photo.jpg"),
+        "Ask it": terminal.command("cac-predict", model, to_ask),
         "Compare all scores": terminal.command(
             "cac-evaluate", model, "--scores=all", again
         ),

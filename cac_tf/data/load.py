@@ -107,13 +107,12 @@ def _load(options):
     fields = {"name": dataset, "split_family": split_family, "trial": trial}
     if (options.known_classes, options.known_share, split) == (None,) * 3:
         fields |= parts.fields or {}
-    fields["input_columns"] = parts.input_columns
     has_other_unknown = options.unknown_classes is not None or (
         options.negative_classes and parts.unknown is None
     )
     if has_other_unknown:
         # No longer the benchmark's split, nor that of the file.
-        fields |= {"split_family": "custom", "trial": None}
+        fields = {"name": fields["name"], "split_family": "custom"}
     result = make_open_set_dataset(
         name=dataset,
         train=parts.train,
@@ -130,6 +129,7 @@ def _load(options):
         unknown_classes=ids.unknown,
         negative_classes=() if has_other_negatives else ids.negative,
         notes=parts.notes,
+        input_columns=parts.input_columns,
         white=parts.white,
         **({} if parts.negatives is None else {"negatives": parts.negatives}),
     )

@@ -12,6 +12,7 @@ from cac_tf.data import tfds_images
 from cac_tf.data.image_facts import skipped_notes
 from cac_tf.data.image_file import as_pixels
 from cac_tf.data.image_file import read_image
+from cac_tf.data.number_rows import finite_rows
 from cac_tf.data.pixel_scale import on_one_scale
 from cac_tf.data.sources.image_folder import image_files
 from cac_tf.data.sources.npz_arrays import read_entries
@@ -34,7 +35,9 @@ def load_unknown_images(
             (n, H, W) or (n, H, W, C) of any scale, and if need be `white`, the
             value of a white pixel; or "tfds:<name>", the split "test" of a
             TFDS data set, else "validation", else "train".
-        image_shape: (height, width, channels), height and width equal.
+        image_shape: (height, width, channels), height and width equal; or
+            another shape, and `source` is an .npz file with (n, *image_shape)
+            numbers.
         data_dir: the TFDS directory.
 
     Returns:
@@ -61,6 +64,8 @@ def load_unknown_images(
             f"Unknown data must be named as folder:<path>, npz:<path> or "
             f"tfds:<name>; got {source!r}."
         )
+    if len(image_shape) != 3:
+        return _vectors(kind, name, image_shape)
     height, width, channels = image_shape
     if height != width or channels not in (1, 3):
         raise ValueError(
@@ -98,6 +103,26 @@ def load_unknown_images(
         for what, count in sorted(found.items())
     )
     return images, (*notes, *conversions, *skipped_notes(skipped))
+
+
+def _vectors(kind, path, shape):
+    if kind != "npz":
+        raise ValueError(
+            f"The model takes inputs of shape {tuple(shape)}: further unknown "
+            "ones are named as npz:<path>."
+        )
+    entries, others = read_entries(path, {"x_test"}, copies=2)
+    if not entries and len(others) == 1:
+        entries, _ = read_entries(path, set(others), copies=2)
+    name, values = next(iter(entries.items()), ("", np.zeros(0)))
+    if values.shape[1:] != tuple(shape) or not len(values):
+        raise ValueError(
+            f"{path} must hold (n, {', '.join(map(str, shape))}) numbers as "
+            "x_test or as its only array; it holds "
+            f"{', '.join([*entries, *others]) or 'none'}, of the shape "
+            f"{values.shape}."
+        )
+    return finite_rows(values, f"{name} in {path}"), ()
 
 
 def _readable(paths, folder, size, channels, skipped):

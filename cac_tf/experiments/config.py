@@ -2,6 +2,7 @@
 """What makes up an experiment: data, method, recipe, score, seed."""
 
 import dataclasses
+import functools
 import os
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -14,6 +15,8 @@ from cac_tf import scores as score_rules
 from cac_tf.annotations import Path
 from cac_tf.data import DataOptions
 from cac_tf.data.sources.npz_arrays import origin_of
+from cac_tf.data.sources.source import source_of
+from cac_tf.methods import presets
 from cac_tf.options import Options
 from cac_tf.options import described
 from cac_tf.options import field
@@ -119,6 +122,12 @@ class ExperimentConfig(Options):
         recipe = self._recipe(method)
         object.__setattr__(self, "score", self.score or method.scores[0])
         object.__setattr__(self, "tta", plain_tta(self.tta))
+        if self.vectors is not None and self.score == AUTO:
+            raise ValueError(
+                "score=auto compares images with composites of images, and "
+                f"{self.dataset_name} holds vectors: name a score, such as "
+                "score=relative_mahalanobis or score=knn."
+            )
         method.check(recipe, self.dataset_name, self.tta, self.score)
         scores = compared_scores(self.scores, method)
         object.__setattr__(self, "scores", scores)
@@ -139,11 +148,22 @@ class ExperimentConfig(Options):
         """Name of the data set; for dumped arrays, of the original one."""
         return origin_of(self.data.dataset) or self.data.dataset
 
+    @functools.cached_property
+    def vectors(self) -> int | None:
+        """About how many inputs there are if they are vectors, else None."""
+        dataset = self.data.dataset
+        return source_of(dataset).num_vectors(dataset)
+
     def _recipe(self, method):
         fields = {field.name for field in dataclasses.fields(method.recipe)}
         for name in sorted(set(self.recipe) - fields):
             self._has_no_effect(name, f"method={self.method}")
-        recipe = method.recipe_for(self.dataset_name, self.recipe)
+        if self.vectors is not None:
+            for name in presets.OF_IMAGES:
+                # (A run's config.json has them, as the preset does.)
+                if self.recipe.get(name, 0.0) not in (0.0, 1.0):
+                    self._has_no_effect(name, "vectors")
+        recipe = method.recipe_for(self.dataset_name, self.recipe, self.vectors)
         for name, why in sorted(recipe.unused.items()):
             if name in self.recipe or (
                 name == "true_positive_rate"

@@ -175,6 +175,7 @@ def evaluate(
         "tta": model.tta,
         "class_names": list(dataset.class_names),
         "unknown_class_names": list(dataset.unknown_class_names),
+        "inputs": "images" if dataset.holds_images else "vectors",
         "counts": dataset.counts,
         "openness": dataset.openness,
         **evaluation.metrics,
@@ -211,7 +212,13 @@ def _check_image_shape(taken, image_shape):
         size in (None, other)
         for size, other in zip(taken.shape, image_shape, strict=True)
     )
-    if not fits or taken.size not in (None, tuple(image_shape[:2])):
+    if len(image_shape) != 3 or len(taken.shape) != 3:
+        if not fits:
+            raise ValueError(
+                f"The model takes inputs of shape {tuple(taken.shape)}, those "
+                f"of the data set have {tuple(image_shape)}."
+            )
+    elif not fits or taken.size not in (None, tuple(image_shape[:2])):
         shape = (*(taken.size or taken.shape[:-1]), taken.shape[-1])
         raise ValueError(
             f"The model takes images of shape {shape}, the data set has "

@@ -423,5 +423,6 @@ def data_summary(dataset: OpenSetDataset) -> dict[str, Any]:
         "counts": dataset.counts,
         "mean": mean,
         "std": std,
+        "input_columns": list(dataset.input_columns),
         "sha256": dataset.digests,
     }

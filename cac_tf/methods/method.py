@@ -92,8 +92,12 @@ class Method:
     # Whether its losses and networks are those of the whole batch where
     # TensorFlow divides it among devices. (On JAX, everything is.)
     takes_several_devices: bool = True
+    # Whether its networks take other inputs than images.
+    takes_vectors: bool = False
 
-    def preset(self, dataset: str, name: str = "fair") -> dict[str, Any]:
+    def preset(
+        self, dataset: str, name: str = "fair", vectors: int | None = None
+    ) -> dict[str, Any]:
         """Values of the recipe for a data set's name, as a dict.
 
         By default those that the recipe has fields for; see `Recipe.preset`.
@@ -101,15 +105,30 @@ class Method:
         Args:
             dataset: name of the data set.
             name: "fair", "fast" or "paper".
+            vectors: about how many inputs there are, where they are vectors;
+                None for images.
 
         Raises:
-            ValueError: another name, or the data set has no fast recipe.
+            ValueError: another name, or the data set has no fast recipe; or
+                vectors, and the method takes only images.
         """
         if name not in presets.NAMES:
             raise ValueError(
                 f"preset must be one of {', '.join(presets.NAMES)}; got "
                 f"{name!r}."
             )
+        if vectors is not None:
+            if not self.takes_vectors:
+                raise ValueError(
+                    f"method={self.name} takes only images, and {dataset} "
+                    "holds vectors; method=cac and method=cross_entropy take "
+                    "both."
+                )
+            if name != "fair":
+                raise ValueError(
+                    f"There is no preset={name} for vectors; leave it out."
+                )
+            return self.fitting(presets.vectors(vectors))
         if name == "paper" and self.recipe.published():
             return self.recipe.published()
         values = presets.preset(dataset)
@@ -119,12 +138,18 @@ class Method:
             values = {**values, **self.digits}
         return self.fitting(values)
 
-    def recipe_for(self, dataset: str, given: Mapping[str, Any]) -> Any:
+    def recipe_for(
+        self,
+        dataset: str,
+        given: Mapping[str, Any],
+        vectors: int | None = None,
+    ) -> Any:
         """The recipe for a data set: its preset, with given values instead.
 
         Args:
             dataset: name of the data set.
             given: dict of values; `preset` among them chooses the preset.
+            vectors: as of `preset`.
 
         Returns:
             An object of this method's recipe class.
@@ -142,8 +167,8 @@ class Method:
         >>> cac.recipe_for("mnist", {"preset": "fast"}).most_epochs
         10
         """
-        named = (given["preset"],) if "preset" in given else ()
-        return self.recipe.of_preset(self.preset(dataset, *named), given)
+        preset = self.preset(dataset, given.get("preset", "fair"), vectors)
+        return self.recipe.of_preset(preset, given)
 
     def fitting(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Those of the values that the recipe has fields for."""

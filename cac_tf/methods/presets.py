@@ -133,6 +133,48 @@ def resnet18():
     return {**cifar10(), "network": "resnet18", "dropout": 0.0}
 
 
+# So many examples are trained on, in a number of passes between these.
+_VECTORS_SEEN, _FEWEST_PASSES, _MOST_PASSES = 800_000, 20, 100
+
+
+def vectors(count: int) -> dict[str, Any]:
+    """Vectors, and tables of numbers.
+
+    Chosen by leaving known classes out: of BANKING77's sentence vectors
+    (all-MiniLM-L6-v2), half of the classes known, a quarter of these left out
+    and taken for unknown, three draws. The mean AUROC of gamma,
+    relative_mahalanobis and knn was .952, .960 and .950 with a magnitude of 5,
+    .941, .955 and .948 with the 10 of images. No unknown test class was looked
+    at. The widths of the network and the learning rate are those that are
+    usual for such heads.
+
+    Args:
+        count: how many inputs there are; 0: it is not known.
+
+    Example:
+
+    >>> vectors(10_000)["epochs"], vectors(100)["epochs"]
+    (80, 100)
+    """
+    passes = _VECTORS_SEEN // count if count else 30
+    return {
+        "network": "mlp",
+        "algorithm": "adam",
+        "learning_rate": 1e-3,
+        "epochs": min(max(passes, _FEWEST_PASSES), _MOST_PASSES),
+        "batch_size": 32,
+        "weight_decay": 0.0,
+        "dropout": 0.0,
+        "scale": 1.0,
+        "flip": 0.0,
+        "rotation": 0.0,
+        "magnitude": 5.0,
+    }
+
+
+# Fields that say how images are augmented.
+OF_IMAGES = ("scale", "flip", "rotation")
+
 _PRESETS = {
     "digits": digits,
     "mnist": mnist,

@@ -3,13 +3,8 @@
 
 import dataclasses
 from typing import Any
-from typing import ClassVar
 
-from cac_tf import lazy
 from cac_tf.methods.recipe import Recipe
-from cac_tf.methods.recipe import field
-
-keras = lazy.module("keras")
 
 # Of the code behind most rows of Table 1 (Neal et al., ECCV 2018), the same
 # for every data set.
@@ -32,7 +27,7 @@ _PUBLISHED = {
 
 @dataclasses.dataclass(frozen=True)
 class PublishedRecipe(Recipe):
-    """The common recipe with an optimizer to choose, and published values.
+    """The common recipe, with published values as a preset.
 
     The network of the published code is that of CAC's authors (`openset_cnn`),
     but for its dropout, which is at the start of each block, on the image too,
@@ -43,13 +38,6 @@ class PublishedRecipe(Recipe):
     kept here. Its images have 32x32 pixels: for TinyImageNet, give
     `image_size=32`.
     """
-
-    algorithm: str = field(
-        "sgd", "Optimizer of the classifier.", choices=("sgd", "adam")
-    )
-
-    # The first decay rate of Adam.
-    BETA_1: ClassVar[float] = 0.9
 
     @classmethod
     def published(cls) -> dict[str, Any]:
@@ -63,21 +51,3 @@ class PublishedRecipe(Recipe):
         30
         """
         return dict(_PUBLISHED)
-
-    @property
-    def unused(self) -> dict[str, str]:
-        found = super().unused
-        if self.algorithm == "adam":
-            found = {**found, "momentum": "algorithm=adam"}
-        return found
-
-    def optimizer(self, steps_per_epoch: int) -> Any:
-        """SGD or Adam, at the learning rate of the first epoch."""
-        if self.algorithm == "sgd":
-            return super().optimizer(steps_per_epoch)
-        return self.adam(self._first_rate(steps_per_epoch))
-
-    @classmethod
-    def adam(cls, learning_rate: Any) -> Any:
-        """Adam with this recipe's decay rates."""
-        return keras.optimizers.Adam(learning_rate, beta_1=cls.BETA_1)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
+from typing import ClassVar
 from typing import Self
 
 from cac_tf import lazy
@@ -103,7 +104,15 @@ class Recipe(BaseRecipe):
         "re-implementations; for other methods, the same as fair.",
         choices=presets.NAMES,
     )
-    network: str = field("openset_cnn", "Backbone.", choices=networks.names)
+    network: str = field(
+        "openset_cnn",
+        "Backbone. mlp, the default for vectors, takes inputs of any shape; "
+        "the others take images.",
+        choices=networks.names,
+    )
+    algorithm: str = field(
+        "sgd", "Optimizer of the classifier.", choices=("sgd", "adam")
+    )
     schedule: str = field(
         "cosine",
         "cosine: the learning rate falls to 0 over all epochs, and the last "
@@ -114,7 +123,7 @@ class Recipe(BaseRecipe):
     )
     epochs: int = field(
         100,
-        "Passes over the training images; with two_stage, those of the first "
+        "Passes over the training data; with two_stage, those of the first "
         "stage; with until_converged, an upper limit (1000).",
         at_least=1,
         at_most=_MOST,
@@ -150,7 +159,7 @@ class Recipe(BaseRecipe):
         at_most=_MOST,
     )
     batch_size: int = field(
-        32, "Images in a training step.", at_least=1, at_most=_MOST
+        32, "Inputs in a training step.", at_least=1, at_most=_MOST
     )
     momentum: float = field(
         0.9, "Momentum of SGD, in [0, 1).", at_least=0, below=1
@@ -163,7 +172,8 @@ class Recipe(BaseRecipe):
     )
     dropout: float = field(
         0.2,
-        "Share of channels dropped after each block, in [0, 1).",
+        "Share of channels dropped after each block (mlp: of hidden units), "
+        "in [0, 1).",
         at_least=0,
         below=1,
     )
@@ -185,6 +195,8 @@ class Recipe(BaseRecipe):
 
     # Upper limit of a stage that ends when it has converged.
     MOST_EPOCHS_UNTIL_CONVERGED = 1000
+    # The first decay rate of Adam.
+    BETA_1: ClassVar[float] = 0.9
 
     @classmethod
     def of_preset(
@@ -210,17 +222,15 @@ class Recipe(BaseRecipe):
         >>> Recipe(schedule="two_stage").unused["patience"]
         'until_converged=False'
         """
-        if self.schedule == "cosine":
-            return dict.fromkeys(
-                (
-                    "second_stage_epochs",
-                    "second_stage_learning_rate",
-                    "until_converged",
-                    "patience",
-                ),
-                "schedule=cosine",
-            )
         unused = {}
+        if self.algorithm == "adam":
+            unused["momentum"] = "algorithm=adam"
+        if self.schedule == "cosine":
+            names = (
+                *("second_stage_epochs", "second_stage_learning_rate"),
+                *("until_converged", "patience"),
+            )
+            return {**unused, **dict.fromkeys(names, "schedule=cosine")}
         if not self.second_stage_epochs:
             unused["second_stage_learning_rate"] = "second_stage_epochs=0"
         if not self.until_converged:
@@ -250,9 +260,16 @@ class Recipe(BaseRecipe):
         return [first, second]
 
     def optimizer(self, steps_per_epoch: int) -> Any:
-        """SGD with momentum, at the learning rate of the first epoch."""
+        """SGD with momentum, or Adam, at the first epoch's learning rate."""
         rate = self._first_rate(steps_per_epoch)
+        if self.algorithm == "adam":
+            return self.adam(rate)
         return keras.optimizers.SGD(rate, momentum=self.momentum)
+
+    @classmethod
+    def adam(cls, learning_rate: Any) -> Any:
+        """Adam with this recipe's decay rates."""
+        return keras.optimizers.Adam(learning_rate, beta_1=cls.BETA_1)
 
     def _first_rate(self, steps_per_epoch):
         """The learning rate of the first stage, or its schedule."""

@@ -32,6 +32,11 @@ class SupervisedMethod(Method):
 
     trains_on_negatives = False
 
+    @property
+    def takes_vectors(self) -> bool:  # type: ignore[override]
+        """Those that train the parts of an image's classifier do not."""
+        return type(self).train is SupervisedMethod.train
+
     def loss(self, recipe: Any) -> Any:
         """The loss of a recipe, as `ClassifierTraining.compile` takes it."""
         raise NotImplementedError
@@ -58,18 +63,30 @@ class SupervisedMethod(Method):
 
         Args:
             dataset, recipe, run: as of `parts`.
-            input_shape: of the network; None: that of the images.
+            input_shape: of the network; None: that of the inputs.
 
         Returns:
-            Keras model of normalized images.
+            Keras model of normalized inputs.
+
+        Raises:
+            ValueError: a network that does not take inputs of this shape.
         """
-        return networks.find(recipe.network)(
-            len(dataset.class_names),
-            input_shape or dataset.image_shape,
-            dropout=recipe.dropout,
-            weight_decay=recipe.weight_decay,
-            seed=run.seed,
-        )
+        shape = input_shape or dataset.image_shape
+        try:
+            return networks.find(recipe.network)(
+                len(dataset.class_names),
+                shape,
+                dropout=recipe.dropout,
+                weight_decay=recipe.weight_decay,
+                seed=run.seed,
+            )
+        except ValueError as error:
+            if len(shape) == 3:
+                raise
+            raise ValueError(
+                f"network={recipe.network} does not take inputs of shape "
+                f"{shape}: it is for images. network=mlp takes any."
+            ) from error
 
     def parts(
         self, dataset: OpenSetDataset, recipe: Any, run: TrainingRun
@@ -161,6 +178,13 @@ class SupervisedMethod(Method):
     def train(
         self, dataset: OpenSetDataset, recipe: Any, run: TrainingRun
     ) -> keras.Model:
-        classifier = self.parts(dataset, recipe, run).classifier()
+        if dataset.holds_images:
+            classifier = self.parts(dataset, recipe, run).classifier()
+        else:
+            run.start()
+            classifier = models.vector_classifier(
+                *dataset.channel_statistics,
+                self.backbone(dataset, recipe, run),
+            )
         self.fit_classifier(classifier, dataset, recipe, run)
         return classifier

@@ -56,7 +56,10 @@ def rows_of(measures):
         ("unknown accepted", percent(measures["false_positive_rate"])),
         ("macro-F1", number(measures.get("macro_f1"))),
         *(
-            (f"images: {name.replace('_', ' ')}", f"{count:,}")
+            (
+                f"{measures.get('inputs', 'images')}: {name.replace('_', ' ')}",
+                f"{count:,}",
+            )
             for name, count in counts.items()
         ),
     ]

@@ -13,7 +13,7 @@ _LOADING = """```python
 import cac_tf
 
 model = cac_tf.load_model("model.keras")
-prediction = model.predict_open_set(images)  # raw pixels, 0...255
+prediction = model.predict_open_set({inputs})  # {raw}
 prediction.label  # names of classes, or "unknown"
 ```
 
@@ -44,10 +44,10 @@ def model_card(measures, config):
     sections = [
         ("What it does", _purpose(measures, settings)),
         ("Numbers", _numbers(measures)),
-        ("Data", _data(data, settings["data"])),
+        ("Data", _data(data, settings["data"], measures)),
         ("Training", _training(settings, config["environment"])),
         ("Limits", _limits(measures)),
-        ("How to load it", _LOADING),
+        ("How to load it", _loading(measures)),
         ("Licence", _LICENCE),
     ]
     parts = [f"# Open-set classifier: {_text(measures['dataset'])}"]
@@ -85,13 +85,22 @@ def _numbers(measures):
             "",
             *lines,
             "",
-            "Intervals show the chance in the choice of the test images, not "
+            "Intervals show the chance in the choice of the test data, not "
             "that of another training or of other unknown classes.",
         ]
     )
 
 
-def _data(data, options):
+def _loading(measures):
+    """How to load the model, for what it takes."""
+    inputs = measures.get("inputs", "images")
+    raw = "raw pixels, 0...255"
+    if inputs == "vectors":
+        raw = "(n, D) numbers, as in the training data"
+    return _LOADING.replace("{inputs}", inputs).replace("{raw}", raw)
+
+
+def _data(data, options, measures):
     counts = ", ".join(
         f"{count:,} {part.replace('_', ' ')}"
         for part, count in data["counts"].items()
@@ -102,8 +111,11 @@ def _data(data, options):
         f"- Known classes: {_text(', '.join(data['class_names']))}",
         f"- Unknown classes in the test data: "
         f"{_text(', '.join(data['unknown_class_names']) or 'none')}",
-        f"- Images: {counts}",
+        f"- {measures.get('inputs', 'images').capitalize()}: {counts}",
     ]
+    columns = data.get("input_columns")
+    if columns:
+        lines.append(f"- Columns of an input: {_text(', '.join(columns))}")
     return "\n".join(lines)
 
 
@@ -124,12 +136,14 @@ def _training(settings, environment):
 
 
 def _limits(measures):
+    changes = "the camera, the light"
+    if measures.get("inputs") == "vectors":
+        changes = "what makes the vectors"
     lines = [
         "- The rejection rates hold for unknown inputs like those of the test "
         "data. Other unknown inputs may be accepted more often.",
         "- It is calibrated on known inputs like those it was trained on. If "
-        "the camera, the light or the share of classes changes, calibrate it "
-        "anew.",
+        f"{changes} or the share of classes changes, calibrate it anew.",
         "- It is no defence against inputs that are made to be accepted.",
     ]
     if measures["auroc"] is None:

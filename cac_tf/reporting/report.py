@@ -128,6 +128,11 @@ def _numbers(measures):
     return note + page.scrolled(table, "Numbers")
 
 
+def _inputs(measures):
+    """What the inputs are, in a word."""
+    return measures.get("inputs", "images")
+
+
 def _decisions(measures):
     """Precision and recall of each class and of "unknown"."""
     found = measures.get("by_class")
@@ -141,13 +146,13 @@ def _decisions(measures):
         )
         for name, own in found.items()
     ]
-    columns = ["class", "images", "precision", "recall", "F1"]
+    columns = ["class", _inputs(measures), "precision", "recall", "F1"]
     table = page.scrolled(page.table(columns, rows), "Classes")
     return (
         f"<h2>Classes</h2>{table}<p>Of the decisions at the model's own "
-        "threshold. Precision: of the images decided for a class, those that "
-        "are of it. Recall: of the images of a class, those decided for "
-        "it.</p>"
+        f"threshold. Precision: of the {_inputs(measures)} decided for a "
+        "class, those that are of it. Recall: of those of a class, those "
+        "decided for it.</p>"
     )
 
 
@@ -165,8 +170,8 @@ def _scores(measures):
     table = page.scrolled(page.table(columns, rows), "Scores")
     return (
         f"<h2>Scores</h2>{table}<p>All are of the same network and the same "
-        "images. Times come after the network, which takes "
-        f"{measures['microseconds_per_image']['network']:.0f} µs an image "
+        f"{_inputs(measures)}. Times come after the network, which takes "
+        f"{measures['microseconds_per_image']['network']:.0f} µs for each "
         "here.</p>"
     )
 
@@ -242,6 +247,11 @@ class Pictures:
         name = dataset.unknown_class_names[label]
         return dataset.unknown_test, row - known.size, name
 
+    @property
+    def are_there(self):
+        """Whether the examples are images; others are shown by their names."""
+        return self._dataset.holds_images
+
     def pixels(self, row):
         """The example's image, a `PIL.Image`, not larger than it is shown."""
         examples, place, _ = self._place(row)
@@ -297,6 +307,9 @@ def _picture_section(name, rows, evaluation, pictures):
         order, first = np.argsort(margins), "nearest to the threshold"
     rows = rows[order]
     shown = rows[:_MOST_PICTURES]
+    if not pictures.are_there:
+        count = _count(rows, shown, first)
+        return _rows_section(name, shown, count, evaluation, pictures)
     cells = "".join(
         f'<div class="picture"><img alt="{html.escape(pictures.truth(row))}" '
         f'src="{page.png(pictures.pixels(row))}">'
@@ -306,10 +319,26 @@ def _picture_section(name, rows, evaluation, pictures):
         f"<br>{html.escape(pictures.name(row))}</div>"
         for row in shown
     )
+    return (
+        f"<h3>{html.escape(name)} ({_count(rows, shown, first)})</h3>"
+        f'<div class="pictures">{cells or "<p>none</p>"}</div>'
+    )
+
+
+def _count(rows, shown, first):
     count = f"{len(rows)}"
     if len(rows) > len(shown):
         count += f", the {len(shown)} {first} shown"
-    return (
-        f"<h3>{html.escape(name)} ({count})</h3>"
-        f'<div class="pictures">{cells or "<p>none</p>"}</div>'
-    )
+    return count
+
+
+def _rows_section(name, rows, count, evaluation, pictures):
+    """The errors of one kind as a table, where inputs are no images."""
+    cells = []
+    for row in rows:
+        score = significant(evaluation.unknown_score[row])
+        texts = (pictures.name(row), pictures.truth(row), pictures.answer(row))
+        cells.append((*map(html.escape, texts), score))
+    table = page.table(["input", "true class", "answer", "score"], cells)
+    text = page.scrolled(table, name) if cells else "<p>none</p>"
+    return f"<h3>{html.escape(name)} ({count})</h3>{text}"

@@ -157,7 +157,10 @@
     const said = tile.truth + " → " + classes[tile.answer];
     cut.setAttribute("role", "img");
     cut.setAttribute("aria-label", "test image of " + tile.truth);
-    shown.append(cut, said, element("br"), tile.name || "");
+    const text = element("span", said, tile.known ? "known" : "unknown");
+    // Without a sheet of pictures, inputs are no images.
+    shown.append(...(data.columns ? [cut, said] : [text]), element("br"),
+      tile.name || "");
     shown.title = "score " + tile.score;
     return shown;
   }

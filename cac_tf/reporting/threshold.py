@@ -102,6 +102,12 @@ def threshold_section(evaluation, pictures, model="."):
         f'<abbr title="{html.escape(meaning)}">{label}</abbr></span></div>'
         for name, label, meaning in _TILES
     )
+    style = ""
+    if sheet:
+        style = (
+            f"<style>.cut {{ background-image: url({html.escape(sheet)}); }}"
+            "</style>"
+        )
     return f"""<div id="threshold">{note}
 <noscript><p>Without JavaScript the threshold cannot be moved. The table of
 answers and the pictures beside the threshold are missing.</p></noscript>
@@ -118,7 +124,7 @@ answers and the pictures beside the threshold are missing.</p></noscript>
 with this threshold: <code class="command"></code>
 <button class="copy" type="button">copy</button>
 <span class="copied" role="status"></span></p>
-<h3>Images nearest to the threshold</h3>
+<h3>Nearest to the threshold</h3>
 <p>True class → predicted class; <span class="known">known</span> in a solid,
 <span class="unknown">unknown</span> in a dashed frame.</p>
 <p><b>Accepted</b></p><div class="accepted beside pictures"></div>
@@ -132,7 +138,7 @@ larger the share. <span class="known">Right answers</span> and
 <table class="answers"><thead></thead><tbody></tbody></table></div>
 </div>
 <script type="application/json" id="scores">{text}</script>
-<style>.cut {{ background-image: url({html.escape(sheet)}); }}</style></div>"""
+{style}</div>"""
 
 
 def _plot(name, caption, figure, alt):
@@ -163,7 +169,9 @@ def _plot(name, caption, figure, alt):
 def _numbers(evaluation, pictures, histogram):
     """What the script reads, and the sheet of pictures."""
     rows = _chosen(evaluation)
-    sheet = _sheet([pictures.pixels(row) for row in rows])
+    sheet = ""
+    if pictures.are_there:
+        sheet = _sheet([pictures.pixels(row) for row in rows])
     known, scores = evaluation.is_known, evaluation.unknown_score
     names = evaluation.metrics["class_names"]
     threshold = evaluation.metrics["threshold"]
@@ -197,7 +205,8 @@ def _numbers(evaluation, pictures, histogram):
             }
             for row in rows
         ],
-        "columns": _TILES_IN_A_ROW,
+        # Of the sheet of pictures; 0 where inputs are no images.
+        "columns": _TILES_IN_A_ROW if pictures.are_there else 0,
     }
     return numbers, sheet
 

@@ -45,10 +45,11 @@ unknown ones (gamma, threshold 1.5).
     """
     counts = measures["counts"]
     known, unknown = counts["known_test"], counts["unknown_test"]
+    inputs = measures.get("inputs", "images")
     sentences = []
     if measures["threshold"] is not None:
         accepted = share(measures["true_positive_rate"], known)
-        sentence = f"Accepts {accepted} of {known} known test images"
+        sentence = f"Accepts {accepted} of {known} known test {inputs}"
         if measures["false_positive_rate"] is not None:
             accepted = share(measures["false_positive_rate"], unknown)
             sentence += f" and {accepted} of {unknown} unknown ones"
@@ -85,13 +86,14 @@ def _threshold(threshold):
 
 def _comparison(measures):
     own, scores = measures["score"], measures["scores"]
+    inputs = measures.get("inputs", "images")
     best = max(scores, key=lambda name: scores[name]["auroc"])
     better, auroc = scores[best]["auroc"], measures["auroc"]
     if better - auroc < _MATTERS:
         return (
-            f"By AUROC on these test images, none of the {len(scores)} scores "
-            f"compared is better than {own} ({auroc:.3f}) by {_MATTERS} or "
-            "more."
+            f"By AUROC on these test {inputs}, none of the {len(scores)} "
+            f"scores compared is better than {own} ({auroc:.3f}) by {_MATTERS} "
+            "or more."
         )
     # Runs of earlier versions have none.
     interval = (measures.get("auroc_differences") or {}).get(best)
@@ -104,6 +106,6 @@ def _comparison(measures):
             f", a difference of {better - auroc:.3f} [{low:.3f} to {high:.3f}]"
         )
     return (
-        f"By AUROC on these test images, {best} {said}: {better:.3f} against "
+        f"By AUROC on these test {inputs}, {best} {said}: {better:.3f} against "
         f"{auroc:.3f} of {own}{difference}."
     )

@@ -109,7 +109,7 @@ def load_npy_vectors(
     if table is not None:
         rows = rows_of_parts(table, labels, split_column)
     names = [f"{path}#{row}" for row in range(len(vectors))]
-    values = finite_rows(vectors, path)
+    values = finite_rows(vectors, f"{path}")
     return labelled_parts(path, values, np.asarray(found), names, rows)
 
 

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a table of vectors to a report and a served model."""
+
+import csv
+import json
+import re
+
+import keras
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+import sklearn.datasets
+
+import cac_tf
+from cac_tf import experiments
+from cac_tf.experiments import ExperimentConfig
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """Digits as a column of vectors, not on the scale of pixels."""
+    bunch = sklearn.datasets.load_digits()
+    vectors = list(np.float32(bunch.data / 100 - 0.05))
+    path = str(tmp_path_factory.mktemp("table") / "digits.parquet")
+    made = {"text": ["a"] * len(vectors), "class": bunch.target, "x": vectors}
+    pyarrow.parquet.write_table(pyarrow.table(made), path)
+    return path
+
+
+def options(table):
+    return {
+        "dataset": table,
+        "label_column": "class",
+        "known_share": 0.6,
+        "trial": 1,
+    }
+
+
+@pytest.fixture(scope="module")
+def run(table, tmp_path_factory):
+    config = ExperimentConfig(
+        options(table), score="knn", scores=("gamma",), recipe={"epochs": 15}
+    )
+    return experiments.train(config, tmp_path_factory.mktemp("runs") / "run")
+
+
+def test_it_is_trained_and_measured(run):
+    measures = run.evaluation.metrics
+    assert measures["inputs"] == "vectors"
+    assert measures["accuracy"] > 0.9
+    assert measures["auroc"] > 0.9
+    assert (measures["split_family"], measures["trial"]) == ("share0.6", 1)
+    model = cac_tf.load_model(run.folder.file("model.keras"))
+    assert model.classifier.get_layer("normalization").mean.shape[-1] == 64
+
+
+def test_the_run_remembers_the_column(run, table):
+    with open(run.folder.file("config.json")) as file:
+        content = json.load(file)
+    assert content["data"]["input_columns"] == ["x"]
+    # Its recipe is that of vectors, and repeats the run.
+    assert content["settings"]["recipe"]["network"] == "mlp"
+    again = ExperimentConfig.from_dict(content["settings"])
+    assert again.settings() == content["settings"]
+
+
+def test_the_report_shows_rows(run, table):
+    with open(run.folder.file("report.html")) as file:
+        report = file.read()
+    with open(run.folder.file("predictions.csv"), newline="") as file:
+        rows = list(csv.DictReader(file))
+    accepted = [
+        row
+        for row in rows
+        if row["is_known"] == "False" and row["is_unknown"] == "False"
+    ]
+    nearest = min(
+        accepted,
+        key=lambda row: float(row["threshold"]) - float(row["unknown_score"]),
+    )
+    assert nearest["key"].startswith(f"{table}#")
+    table_of_errors = report.split("<h3>Unknown, accepted as known")[1]
+    first = table_of_errors.split('<th scope="row">')[1]
+    assert re.split("</t[hd]>(?:<td>)?", first)[:3] == [
+        nearest["key"],
+        nearest["true_class"],
+        nearest["label"],
+    ]
+    assert '<div class="picture">' not in report
+    assert "known test vectors" in report
+    with open(run.folder.file("MODEL_CARD.md")) as file:
+        card = file.read()
+    assert "- Columns of an input: x" in card
+    assert "pixels" not in card
+
+
+def test_it_is_evaluated_again(run, tmp_path):
+    rng = np.random.default_rng(0)
+    path = tmp_path / "noise.npz"
+    np.savez(path, rng.normal(0, 1, (40, 64)))
+    config = experiments.EvaluationConfig(
+        run.folder.file("model.keras"), unknown_data=(f"npz:{path}",)
+    )
+    done = experiments.evaluate_saved(config, tmp_path / "again")
+    same = done.evaluation.metrics
+    assert same["auroc"] == run.evaluation.metrics["auroc"]
+    assert same["unknown_data"][f"npz:{path}"]["false_positive_rate"] < 0.1
+    np.savez(path, np.zeros((40, 63)))
+    with pytest.raises(ValueError, match=r"\(n, 64\) numbers .*\(40, 63\)"):
+        experiments.evaluate_saved(config, tmp_path / "again")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"recipe": {"flip": 0.5}}, "^flip=0.5 has no effect with vectors"),
+        ({"recipe": {"preset": "fast"}}, "no preset=fast for vectors"),
+        ({"score": "auto"}, "holds vectors: name a score"),
+        ({"method": "crosr"}, "^method=crosr takes only images"),
+        ({"tta": "flip"}, "with flip=0"),
+    ],
+)
+def test_what_is_only_for_images(table, settings, message):
+    with pytest.raises(ValueError, match=message):
+        ExperimentConfig(options(table), **settings)
+
+
+def test_a_network_of_images_is_refused(table, tmp_path):
+    config = ExperimentConfig(options(table), recipe={"network": "resnet18"})
+    with pytest.raises(ValueError, match="resnet18 does not take .*mlp"):
+        experiments.train(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_network_and_its_normalization():
+    network = cac_tf.models.mlp(3, (4,), seed=0)
+    w1, b1, w2, b2 = network.get_weights()
+    mean, std = np.arange(4.0), np.array([1, 2, 4, 1e4])
+    classifier = cac_tf.models.vector_classifier(mean, std, network)
+    x = np.float32(np.random.default_rng(0).normal(mean, std, (5, 4)))
+    expected = np.maximum((x - mean) / std @ w1 + b1, 0) @ w2 + b2
+    np.testing.assert_allclose(
+        keras.ops.convert_to_numpy(classifier(x)), expected, atol=1e-6
+    )
+    wide = cac_tf.models.mlp(3, (1280,), seed=0)
+    assert wide.get_layer("features").units == 512
