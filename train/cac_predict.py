@@ -6,10 +6,10 @@ Example: cac-predict --model=runs/photos photo.jpg
 Or many: cac-predict --model=runs/photos --output=answers.csv photos/ more/*.jpg
 
 An input is a file, a folder (its files at any depth), a pattern, or - for paths
-on standard input. A file ending in .npz, .tfrecord or .parquet holds many
-inputs. Many answers are printed as CSV, or written to --output. An input that
-cannot be read is a row with its error; then the exit status is 1, as where a
-photo cannot be copied.
+on standard input. A file ending in .npz, .npy, .csv, .tfrecord or .parquet
+holds many inputs. Many answers are printed as CSV, or written to --output. An
+input that cannot be read is a row with its error; then the exit status is 1, as
+where a photo cannot be copied.
 """
 
 import contextlib
@@ -85,8 +85,9 @@ def define_flags(values):
         "image_column",
         None,
         "Column of Parquet files, or feature of tf.Examples, with the inputs. "
-        'Default: "image", in tf.Examples "image/encoded" before; in '
-        'tf.Examples for a model that takes no images "features".',
+        'Default: "image", in tf.Examples "image/encoded" before; for a model '
+        "that takes no images the columns it was trained on, in tf.Examples "
+        '"features".',
     )
     flag_kinds.define_text(
         values,
@@ -160,7 +161,7 @@ def main(values, inputs):
         _check_no_effect(
             values,
             ("image_column", "key_column"),
-            "on photos and arrays, only on Parquet and TFRecord files.",
+            "on photos and arrays, only on CSV, Parquet and TFRecord files.",
         )
     if not any(isinstance(block, batch.Photos) for block in blocks):
         _check_no_effect(values, ("copy_to",), "where no input is a photo.")
@@ -175,8 +176,8 @@ def main(values, inputs):
     if photos and not classifier.takes_files:
         raise ValueError(
             f"{photos[0].files[0]} cannot be read by a model that takes no "
-            "images of 1 or 3 channels: give its inputs as .npz, .tfrecord or "
-            ".parquet."
+            "images of 1 or 3 channels: give its inputs as .npz, .npy, .csv, "
+            ".tfrecord or .parquet."
         )
     work = _Work(classifier, values.threshold, values.copy_to)
     if into_parts:

@@ -12,6 +12,7 @@ import pathlib
 import typing
 from collections.abc import Callable
 from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 from typing import Self
 
@@ -63,6 +64,8 @@ class Classifier:
             input without the axis of rows, `input_shape`, `input_dtype`,
             `inputs_are_pixels` and `input_ids`, see `InputKind`.
         path: of the model.
+        input_columns: columns of a table that it was trained on, if they are
+            known.
 
     Example:
 
@@ -83,8 +86,11 @@ class Classifier:
         signature: Callable[[str], Callable[..., Any] | None],
         description: Mapping[str, Any],
         path: Path,
+        input_columns: Sequence[str] = (),
     ) -> None:
         self._signature, self._path = signature, pathlib.Path(path)
+        # Of a table, those that it was trained on; empty if that is not known.
+        self.input_columns = tuple(input_columns)
         self.class_names = tuple(description["class_names"])
         kind = {own: description[name] for name, own in _INPUTS.items()}
         self._kind = InputKind(**{**kind, "shape": tuple(kind["shape"])})
@@ -108,7 +114,7 @@ class Classifier:
         signature, description = (_of_keras if is_file else _of_saved_model)(
             path
         )
-        return cls(signature, description, path)
+        return cls(signature, description, path, _trained_on(path))
 
     @property
     def input_shape(self) -> tuple[int | None, ...]:
@@ -235,11 +241,11 @@ class Classifier:
         import tensorflow as tf
 
         if isinstance(values, list):
-            return self._signature(_FILES)(images=tf.constant(values))
+            return self._signature(_FILES)(tf.constant(values))
         if values.dtype == np.uint8 and len(self.input_shape) == 3:
-            return self._signature(_PIXELS)(images=tf.constant(values))
+            return self._signature(_PIXELS)(tf.constant(values))
         values = tf.constant(values.astype(self._kind.dtype))
-        return self._signature(_ANY)(images=values)
+        return self._signature(_ANY)(values)
 
     def nearest(
         self, answer: Answer, count: int = 3
@@ -311,6 +317,19 @@ def find_model(path: str) -> str:
         f"The folder {path} holds neither {_SAVED_MODEL} nor model.keras, nor "
         "a version of a served model."
     )
+
+
+def _trained_on(path):
+    """The columns in `config.json` of a run that a model lies in."""
+    path = pathlib.Path(path).absolute()
+    # Beside model.keras, or two folders above serving/1.
+    for folder in path.parents[:2]:
+        try:
+            content = json.loads((folder / "config.json").read_bytes())
+            return content["data"]["input_columns"]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return ()
 
 
 def _of_saved_model(path):

@@ -22,14 +22,19 @@ import numpy as np
 
 from cac_tf import lazy
 from cac_tf.batch.npz_rows import opened_npz
+from cac_tf.batch.number_columns import columns_read
+from cac_tf.batch.number_columns import numbers_in
+from cac_tf.data import tables
 from cac_tf.data.record_files import whole_records
 from cac_tf.data.regular_file import opened
+from cac_tf.data.sources.npy_vectors import read_npy
 
 if TYPE_CHECKING:
     from cac_tf.batch.classifier import Classifier
 
 arrow = lazy.module("pyarrow", extra="parquet")
 arrow_compute = lazy.module("pyarrow.compute", extra="parquet")
+csv = lazy.module("pyarrow.csv", extra="parquet")
 parquet = lazy.module("pyarrow.parquet", extra="parquet")
 
 # Photos that are read at once: so many, and of so many bytes if they are more
@@ -43,14 +48,13 @@ _RECORDS_LOOKED_AT = 100
 # Bytes of a column that are read at once; of a row group, they may be all.
 _COLUMN_BYTES = 1 << 20
 _TABLES = re.compile(
-    r"\.(npz(?::(.+))?|parquet|tfrecords?(?:\.gz)?(?:-\d+-of-\d+)?)$"
+    r"\.(npz(?::(.+))?|npy|csv|parquet|tfrecords?(?:\.gz)?(?:-\d+-of-\d+)?)$"
 )
 # No photo is larger; a film or an archive beside photos may be.
 _LARGEST_FILE = 1 << 30
 # Where tf.Examples hold an image, in the order in which they are looked for.
 _IMAGE_FEATURES = ("image/encoded", "image")
 _VECTOR_FEATURE = "features"
-_IMAGE_COLUMN = "image"
 
 
 class Chunk(typing.NamedTuple):
@@ -172,12 +176,43 @@ class NpzArray:
 
 
 @dataclasses.dataclass(frozen=True)
+class NpyArray:
+    """The array of an .npy file."""
+
+    path: str
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return (self.path,)
+
+    @property
+    def num_rows(self) -> int | None:
+        try:
+            return len(read_npy(self.path))
+        except (TypeError, ValueError):
+            return None
+
+    def chunks(self, classifier: Classifier) -> Iterator[Chunk]:
+        array = read_npy(self.path)
+        if not array.ndim:
+            raise ValueError("the array is a single value and has no rows")
+        # Before a row is read.
+        classifier.rows(array[:0], self.path)
+        count = _rows_at_once(array.shape[1:])
+        for start in range(0, len(array), count):
+            rows = np.array(array[start : start + count])
+            keys = _keys(self.path, start, len(rows))
+            yield Chunk(keys, classifier.rows(rows, self.path), {})
+
+
+@dataclasses.dataclass(frozen=True)
 class _Table:
     """A file of rows with named fields.
 
     Attributes:
         path: of the file.
-        image: field with the input, or None: the usual one.
+        image: field with the input, or None: the usual one, or those that
+            the model was trained on.
         key: field with the key, or None: the row's number.
     """
 
@@ -341,7 +376,7 @@ class ParquetRows(_Table):
     """A Parquet file.
 
     The inputs are files of images, as bytes or as structs of `bytes` (and
-    `path`), or lists of numbers.
+    `path`), lists of numbers, or columns of numbers.
     """
 
     @property
@@ -353,25 +388,22 @@ class ParquetRows(_Table):
             return None
 
     def chunks(self, classifier: Classifier) -> Iterator[Chunk]:
-        image = self.image or _IMAGE_COLUMN
-        columns = [image] if self.key is None else [image, self.key]
         with parquet.ParquetFile(self.path, buffer_size=_COLUMN_BYTES) as file:
-            names = file.schema_arrow.names
-            for name in columns:
-                if name not in names:
-                    raise ValueError(
-                        f"no column {name}; it has {', '.join(names)}"
-                    )
+            columns = self._columns(file.schema_arrow, classifier)
+            read = columns if self.key is None else (*columns, self.key)
             size = _rows_at_once(classifier.input_shape)
             if classifier.takes_files:
                 # As large as they are on average.
                 size = min(_FILES, max(_BYTES // _bytes_of_row(file), 1))
             start = 0
-            for batch in file.iter_batches(size, columns=columns):
-                yield self._chunk(batch, start, image, classifier)
+            for batch in file.iter_batches(size, columns=list(read)):
+                yield self._chunk(batch, start, columns, classifier)
                 start += batch.num_rows
 
-    def _chunk(self, batch, start, image, classifier):
+    def _columns(self, schema, classifier):
+        return columns_read(schema, self.path, classifier, self.image, self.key)
+
+    def _chunk(self, batch, start, columns, classifier):
         keys = _keys(self.path, start, batch.num_rows)
         if self.key is not None:
             found = batch.column(self.key).to_pylist()
@@ -379,7 +411,11 @@ class ParquetRows(_Table):
                 key if own is None else _text(own)
                 for key, own in zip(keys, found, strict=True)
             ]
-        column = batch.column(image)
+        image, column = columns[0], batch.column(columns[0])
+        is_number = not arrow.types.is_nested(column.type)
+        if is_number and not classifier.takes_files:
+            rows, errors = numbers_in(batch, columns)
+            return chunk_of_rows(keys, rows, classifier, errors)
         if not classifier.takes_files:
             numbers = _equal_lists(column)
             if numbers is not None:
@@ -397,6 +433,23 @@ class ParquetRows(_Table):
         if classifier.takes_files:
             return Chunk(keys, values, errors)
         return chunk_of_rows(keys, values, classifier, errors)
+
+
+class CsvRows(ParquetRows):
+    """A CSV file, whose first line names the columns of numbers."""
+
+    @property
+    def num_rows(self) -> int | None:
+        return tables.num_rows(self.path) or None
+
+    def chunks(self, classifier: Classifier) -> Iterator[Chunk]:
+        if classifier.takes_files:
+            raise ValueError("the model takes images, and a CSV file has none")
+        with opened(self.path) as content, csv.open_csv(content) as file:
+            columns, start = self._columns(file.schema, classifier), 0
+            for batch in file:
+                yield self._chunk(batch, start, columns, classifier)
+                start += batch.num_rows
 
 
 def _bytes_of_row(file):
@@ -480,16 +533,19 @@ def _shape_of_rows(values, classifier):
     return None
 
 
+Block: typing.TypeAlias = Photos | NpzArray | NpyArray | TFRecords | ParquetRows
+
+
 def blocks_of(
     paths: Iterable[str],
     block_size: int = 1024,
     image: str | None = None,
     key: str | None = None,
-) -> list[Photos | NpzArray | TFRecords | ParquetRows]:
+) -> list[Block]:
     """Groups inputs into blocks, in their order.
 
-    Files ending in .npz (or .npz:NAME for one of several arrays), .tfrecord and
-    .parquet are a block each. All others are photos.
+    Files ending in .npz (or .npz:NAME for one of several arrays), .npy, .csv,
+    .tfrecord and .parquet are a block each. All others are photos.
 
     Args:
         paths: iterable of texts.
@@ -506,7 +562,7 @@ def blocks_of(
     >>> [block.files for block in blocks]
     [('a.png', 'b.png'), ('c.png',), ('d.npz',)]
     """
-    blocks: list[Photos | NpzArray | TFRecords | ParquetRows] = []
+    blocks: list[Block] = []
     photos: list[str] = []
 
     def end_of_photos():
@@ -527,8 +583,11 @@ def blocks_of(
             # Without ":NAME".
             end = match.start() + len(".npz")
             blocks.append(NpzArray(path[:end], match[2] or ""))
-        elif match[1] == "parquet":
-            blocks.append(ParquetRows(path, image, key))
+        elif match[1] == "npy":
+            blocks.append(NpyArray(path))
+        elif match[1] in ("csv", "parquet"):
+            kind = CsvRows if match[1] == "csv" else ParquetRows
+            blocks.append(kind(path, image, key))
         else:
             blocks.append(TFRecords(path, image, key))
     end_of_photos()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """An open-set classifier as one file, for LiteRT and ONNX Runtime.
 
-Each file takes `images`, (B, ...) raw inputs (float32, or the whole numbers
-that the model takes), and gives what `serving_default` of a SavedModel gives,
-`is_valid` included. Files cannot
+Each file takes `images` (`inputs` where they are none), (B, ...) raw inputs
+(float32, or the whole numbers that the model takes), and gives what
+`serving_default` of a SavedModel gives, `is_valid` included. Files cannot
 refuse an input with a message: the runtime checks sizes. A model that computes
 in half precision is written in float32, as these runtimes have no such
 convolutions on a CPU; its scores then change by the rounding of half precision.
@@ -25,6 +25,7 @@ from cac_tf import ops as fused_ops
 from cac_tf.annotations import Path
 from cac_tf.export.saved_model import answering_of
 from cac_tf.export.signatures import answer
+from cac_tf.export.signatures import name_of_inputs
 from cac_tf.export.signatures import scored
 from cac_tf.models.open_set_classifier import OpenSetClassifier
 
@@ -219,8 +220,9 @@ def _graph(model, version, allow_uncalibrated):
         return answer(model, outputs, answering)
 
     taken = model.inputs_taken
-    spec = tf.TensorSpec((None, *taken.fixed_shape), taken.dtype, name="images")
-    return serve, [spec]
+    shape = taken.fixed_shape
+    name = name_of_inputs(shape)
+    return serve, [tf.TensorSpec((None, *shape), taken.dtype, name=name)]
 
 
 def _in_float32(model):

@@ -24,6 +24,7 @@ from cac_tf.export.saved_model import answering_of
 from cac_tf.export.saved_model import save_into
 from cac_tf.export.signatures import IMAGE_FEATURE
 from cac_tf.export.signatures import VECTOR_FEATURE
+from cac_tf.export.signatures import name_of_inputs
 from cac_tf.models.open_set_classifier import OpenSetClassifier
 from cac_tf.plain_text import for_markdown
 
@@ -60,12 +61,12 @@ def write_model_folder(
     `unknown_score`, `predicted_class_id`, `gamma`, `distances`,
     `probabilities` (softmin), `threshold`, `model_version` and `is_valid`:
 
-    * `serving_default`: `images`, (B, H, W, C) float32 pixels in 0...255 (or
-      the raw inputs of a model that does not take images, as float32 or the
-      whole numbers that it takes);
+    * `serving_default`: `images`, (B, H, W, C) float32 pixels in 0...255; or
+      `inputs`, the raw inputs of a model that does not take images, as float32
+      or the whole numbers that it takes;
     * `uint8_images`: the same as uint8;
     * `encoded_images`: (B,) JPEG, PNG, WebP or BMP files of any size;
-    * `with_threshold`: `images` as float32, and `threshold`, (B,) float32;
+    * `with_threshold`: `images` or `inputs`, and `threshold`, (B,) float32;
     * `classify`: `inputs`, (B,) tf.Examples with the feature `image/encoded`
       (or `features`, if inputs are not images); it answers with `classes`
       and `scores` as TF Serving's Classify API does.
@@ -337,6 +338,7 @@ def _write_readme(
 
     shape, dtype = " x ".join(map(str, shape)), model.inputs_taken.dtype
     takes_files = "encoded_images" in signatures
+    inputs = name_of_inputs(model.inputs_taken.fixed_shape)
     pixels = ", pixels in 0...255" if "uint8_images" in signatures else ""
     example = (
         f"`{IMAGE_FEATURE}`, a file"
@@ -344,11 +346,11 @@ def _write_readme(
         else f"`{VECTOR_FEATURE}`, {shape} numbers"
     )
     takes = {
-        "serving_default": f"`images`: {dtype}, batch x {shape}{pixels}",
+        "serving_default": f"`{inputs}`: {dtype}, batch x {shape}{pixels}",
         "uint8_images": f"`images`: uint8, batch x {shape}",
         "encoded_images": f"`images`: a batch of {NAMES} files, of any size",
-        "with_threshold": "`images` as in `serving_default`, and `threshold`: "
-        "float32, one for each row",
+        "with_threshold": f"`{inputs}` as in `serving_default`, and "
+        "`threshold`: float32, one for each row",
         "classify": f"Classify API: tf.Examples with the feature {example}",
     }
     kind, allowed = model.inputs_taken, "it takes finite ones"
@@ -362,6 +364,7 @@ def _write_readme(
     )
     text = readme_template().substitute(
         allowed=allowed,
+        inputs=inputs,
         untrusted=untrusted if takes_files else "",
         name=name,
         version=version,

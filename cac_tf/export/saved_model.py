@@ -65,7 +65,7 @@ def write_saved_model(
     >>> path = os.path.join(tempfile.mkdtemp(), "saved")
     >>> write_saved_model(model, path, allow_uncalibrated=True)
     >>> served = tf.saved_model.load(path).signatures["serving_default"]
-    >>> out = served(images=tf.constant([[1.0, 2.0], [np.nan, 0.0]]))
+    >>> out = served(inputs=tf.constant([[1.0, 2.0], [np.nan, 0.0]]))
     >>> out["is_valid"].numpy().tolist()
     [True, False]
     """

@@ -48,6 +48,17 @@ class Answering(typing.NamedTuple):
     direct: bool = False
 
 
+def name_of_inputs(shape: Shape) -> str:
+    """What a signature calls inputs of this shape.
+
+    Example:
+
+    >>> name_of_inputs((32, 32, 3)), name_of_inputs((384,))
+    ('images', 'inputs')
+    """
+    return "images" if len(shape) == 3 else "inputs"
+
+
 def takes_encoded_images(shape: Shape) -> bool:
     """Whether files can be decoded to inputs of this shape."""
     return len(shape) == 3 and None not in shape and shape[-1] in (1, 3)
@@ -187,9 +198,8 @@ def signatures(
     import tensorflow as tf
 
     shape = model.inputs_taken.fixed_shape
-    spec = tf.TensorSpec(
-        (None, *shape), model.inputs_taken.dtype, name="images"
-    )
+    name = name_of_inputs(shape)
+    spec = tf.TensorSpec((None, *shape), model.inputs_taken.dtype, name=name)
     column = tf.TensorSpec((None,), tf.float32, name="threshold")
     texts = tf.TensorSpec((None,), tf.string, name="images")
     # NaN marks a row that is not valid, at no cost; whole numbers have none.
@@ -225,7 +235,7 @@ def signatures(
         same = tf.debugging.assert_equal(
             tf.size(threshold),
             tf.shape(images)[0],
-            message="threshold must hold one number for each row of images",
+            message=f"threshold must hold one number for each row of {name}",
         )
         with tf.control_dependencies([same]):
             threshold = tf.identity(threshold)

@@ -17,6 +17,7 @@ import PIL.Image
 
 from cac_tf.export.signatures import IMAGE_FEATURE
 from cac_tf.export.signatures import VECTOR_FEATURE
+from cac_tf.export.signatures import name_of_inputs
 from cac_tf.export.signatures import takes_encoded_images
 
 # Where TF Serving looks for them in a version's folder.
@@ -109,7 +110,8 @@ def example_json(
         for name, value in _inputs(signature, shape, dtype).items()
     }
     # A signature with one input takes its value without a name.
-    return {**spec, "instances": [row if len(row) > 1 else row["images"]]}
+    (first, *others) = row.values()
+    return {**spec, "instances": [row if others else first]}
 
 
 def example_file(shape: tuple[int, ...]) -> bytes:
@@ -133,7 +135,7 @@ def _inputs(signature, shape, dtype):
         return {"images": example_file(shape)}
     if signature == "uint8_images":
         dtype = "uint8"
-    inputs = {"images": _filling(shape, dtype)}
+    inputs = {name_of_inputs(shape): _filling(shape, dtype)}
     if signature == "with_threshold":
         inputs["threshold"] = np.float32(1.0)
     return inputs

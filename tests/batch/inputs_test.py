@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arrays, tf.Examples and tables: the same answers as photos, and bad rows."""
 
+import copy
 import gzip
 import os
 import tracemalloc
@@ -390,7 +391,7 @@ def test_a_table_of_images(images, tmp_path):
     assert found[3].error == "the column photo holds no file of an image here"
     assert found[4].error.startswith("no JPEG")
     _, (found,) = answers(classifier, path)
-    assert found.error == "no column image; it has photo"
+    assert "no column image; it has photo" in found.error
     path.write_bytes(path.read_bytes()[:-9])
     keys, (found,) = answers(classifier, path)
     assert keys == [str(path)] and "Parquet" in found.error
@@ -433,6 +434,73 @@ def test_lists_of_one_size_are_taken_at_once(vectors, tmp_path, monkeypatch):
         table = pa.table({"image": column})
         parquet.write_table(table, path, row_group_size=20)
         assert_same(answers(classifier, path)[1], expected)
+
+
+def write_csv(path, columns):
+    lines = [",".join(columns)]
+    rows = zip(*columns.values(), strict=True)
+    lines += [",".join(map(str, row)) for row in rows]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def test_columns_of_numbers(vectors, tmp_path):
+    """As many as the model takes, where nothing says which."""
+    classifier, rows, expected = vectors
+    named = {name: rows[:, i].tolist() for i, name in enumerate("vwxyz")}
+    named = {"name": ["n" + str(i) for i in range(50)], **named}
+    table, path = tmp_path / "a.parquet", tmp_path / "a.csv"
+    parquet.write_table(pa.table(named), table)
+    write_csv(path, named)
+    for one in (table, path):
+        keys, found = answers(classifier, one)
+        assert keys[49] == f"{one}#49"
+        assert_same(found, expected)
+        assert answers(classifier, one, key="name")[0][3] == "n3"
+    named["w"][7], named["x"][8] = "tall", ""
+    write_csv(path, named)
+    keys, found = answers(classifier, path)
+    assert [i for i, one in enumerate(found) if one.error] == [0]
+    assert "4 columns of numbers, and the model takes 5" in found[0].error
+    found = answers(with_columns(classifier, tuple("vwxyz")), path)[1]
+    assert found[7].error == "the column w holds no number here"
+    assert found[8].error == "the column x holds no number here"
+    assert_same(found[:7] + found[9:], expected[:7] + expected[9:])
+
+
+def with_columns(classifier, columns):
+    made = copy.copy(classifier)
+    made.input_columns = columns
+    return made
+
+
+def test_the_columns_that_a_model_was_trained_on(vectors, tmp_path):
+    classifier, rows, expected = vectors
+    path = tmp_path / "a.parquet"
+    table = {"other": rows[::-1].tolist(), "mine": rows.tolist()}
+    parquet.write_table(pa.table(table), path)
+    mine = with_columns(classifier, ("mine",))
+    assert_same(answers(mine, path)[1], expected)
+    (found,) = answers(classifier, path)[1]
+    assert "several columns of lists: other, mine" in found.error
+    lost = with_columns(classifier, ("lost",))
+    (found,) = answers(lost, path)[1]
+    assert "no column lost; it has other, mine" in found.error
+    # The only column of lists needs no name.
+    parquet.write_table(pa.table({"x": rows.tolist(), "id": range(50)}), path)
+    assert_same(answers(classifier, path)[1], expected)
+
+
+def test_an_array_in_a_file_of_its_own(vectors, tmp_path, monkeypatch):
+    classifier, rows, expected = vectors
+    monkeypatch.setattr(batch.inputs, "_ROWS", 16)
+    path = tmp_path / "a.npy"
+    np.save(path, rows)
+    keys, found = answers(classifier, path)
+    assert keys == [f"{path}#{i}" for i in range(50)]
+    assert_same(found, expected)
+    np.save(path, rows[:, :4])
+    (found,) = answers(classifier, path)[1]
+    assert "rows of shape (4,); the model takes (5,)" in found.error
 
 
 def test_keys_of_any_kind(vectors, tmp_path):

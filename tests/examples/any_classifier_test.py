@@ -37,7 +37,7 @@ def test_a_trained_classifier_rejects(example, tmp_path):
     images = cac_tf.data.load_open_set_dataset("digits").unknown_test.images
     serve = tf.saved_model.load(str(tmp_path / "out" / "serving" / "1"))
     answers = serve.signatures["serving_default"](
-        images=tf.constant(images, tf.float32)
+        tf.constant(images, tf.float32)
     )
     expected = model.predict_scores(images).unknown_score
     np.testing.assert_allclose(

@@ -21,7 +21,7 @@ from tests.export import runtimes
 
 
 def served(model, images, tmp_path):
-    return runtimes.exported(model, tmp_path / "answers.saved")(images=images)
+    return runtimes.exported(model, tmp_path / "answers.saved")(images)
 
 
 def assert_same(actual, expected):
@@ -43,7 +43,7 @@ def test_the_same_answers(trained_pictures, tmp_path, suffix):
     runtimes.write(model, path, version=4)
     ask = runtimes.LOAD[suffix](path)
     for rows in (slice(None), slice(1, 2), slice(2, 5)):
-        answer = ask(images=images[rows])
+        answer = ask(images[rows])
         assert_same(answer, {k: v[rows] for k, v in expected.items()})
         assert set(np.asarray(answer["model_version"])) == {4}
 
@@ -123,7 +123,7 @@ def test_a_score_in_a_whole_model(tmp_path, rng, suffix, score, num_classes):
     ranked = np.sort(model.predict_scores(x).unknown_score)[9:31]
     widest = np.argmax(np.diff(ranked))
     model.set_threshold(ranked[widest : widest + 2].mean())
-    answer = runtimes.exported(model, tmp_path / f"model{suffix}")(images=x)
+    answer = runtimes.exported(model, tmp_path / f"model{suffix}")(x)
     assert_same(answer, served(model, x, tmp_path))
     runtimes.assert_as_in_python(model, answer, x)
 
@@ -142,9 +142,7 @@ def test_half_precision_becomes_float32(rng, tmp_path, suffix, policy):
         keras.config.set_dtype_policy("float32")
     images = np.float32(rng.uniform(0, 255, (20, 8, 8, 1)))
     model.calibrate(images, true_positive_rate=0.5)
-    answer = runtimes.exported(model, tmp_path / f"model{suffix}")(
-        images=images
-    )
+    answer = runtimes.exported(model, tmp_path / f"model{suffix}")(images)
     expected = model.predict_scores(images)
     np.testing.assert_allclose(
         answer["distances"], expected.distances, atol=0.02
@@ -231,7 +229,7 @@ def test_half_precision_with_all_that_was_learnt(
         != whole.predict_scores(pictures).logits
     ).any()
     answer = runtimes.exported(model, tmp_path / f"model{suffix}")(
-        images=np.float32(pictures)
+        np.float32(pictures)
     )
     assert whole.threshold == model.threshold
     runtimes.assert_as_in_python(whole, answer, pictures)
@@ -261,7 +259,7 @@ def test_a_layer_that_was_adapted(tmp_path, rng, suffix, policy):
     )
     model = cac_tf.OpenSetClassifier(classifier, class_names(3))
     model.calibrate(rows, true_positive_rate=0.6)
-    answer = runtimes.exported(model, tmp_path / f"model{suffix}")(images=rows)
+    answer = runtimes.exported(model, tmp_path / f"model{suffix}")(rows)
     tolerance = 1e-4 if policy == "float32" else 0.1
     np.testing.assert_allclose(
         answer["distances"],
@@ -294,7 +292,7 @@ def test_a_classifier_that_cannot_be_copied(tmp_path, rng):
     model = of_threshold(classifier, 10.0, input_shape=(5,))
     rows = np.float32(rng.standard_normal((6, 5)))
     for suffix in runtimes.EDGE:
-        answer = runtimes.exported(model, tmp_path / f"m{suffix}")(images=rows)
+        answer = runtimes.exported(model, tmp_path / f"m{suffix}")(rows)
         runtimes.assert_as_in_python(model, answer, rows)
 
 
@@ -326,7 +324,7 @@ def test_a_recurrent_classifier(tmp_path, rng, suffix):
     )
     model = of_threshold(classifier, 3.0)
     rows = np.float32(rng.standard_normal((7, 6, 2)))
-    answer = runtimes.exported(model, tmp_path / f"m{suffix}")(images=rows)
+    answer = runtimes.exported(model, tmp_path / f"m{suffix}")(rows)
     runtimes.assert_as_in_python(model, answer, rows)
 
 
@@ -370,7 +368,7 @@ def test_int8_weights_are_smaller_and_nearly_as_good(rng, tmp_path):
     ]
     assert sizes[1] < 0.3 * sizes[0]
     whole, small = (
-        runtimes.load_litert(tmp_path / f"{name}.tflite")(images=images)
+        runtimes.load_litert(tmp_path / f"{name}.tflite")(images)
         for name in ("float", "int8")
     )
     np.testing.assert_allclose(

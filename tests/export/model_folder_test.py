@@ -210,7 +210,7 @@ def test_a_new_version_and_the_settings_of_a_deployer(trained_blobs, tmp_path):
     assert {name for name, _, _ in warm_up(tmp_path / "m" / "10")} == {"mine"}
     loaded = tf.saved_model.load(tmp_path / "m" / "10").signatures
     images = tf.zeros([2, 5])
-    answer = loaded["serving_default"](images=images)
+    answer = loaded["serving_default"](images)
     assert answer["model_version"].numpy().tolist() == [10, 10]
     # An older number does not become what the README speaks of.
     write_model_folder(model, tmp_path / "m", 9)

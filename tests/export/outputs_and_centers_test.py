@@ -180,7 +180,7 @@ def test_an_export_decides_like_the_model_in_memory(
     ask = runtimes.exported(model, tmp_path / f"model{suffix}")
     sent = np.concatenate([x, x[:3]])
     sent[-3, 1], sent[-2, 2], sent[-1] = np.nan, np.inf, 3e38
-    answer = ask(images=sent)
+    answer = ask(sent)
     # Nothing of the network's own outputs is served.
     assert set(answer) == {
         *runtimes.SHARED,
@@ -235,6 +235,6 @@ def test_the_other_signatures(tmp_path, case):
         )
     thresholds = np.ravel(model.threshold)[expected.predicted_class_id]
     answer = runtimes.load_saved_model(path, "with_threshold")(
-        images=x, threshold=thresholds
+        x, threshold=thresholds
     )
     np.testing.assert_array_equal(answer["class_id"], expected.class_id)

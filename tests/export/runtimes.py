@@ -22,10 +22,12 @@ SHARED = (
 
 
 def load_saved_model(path, signature="serving_default"):
-    """A function of named inputs."""
+    """A function of raw inputs, and of what it takes by name."""
     serve = tf.saved_model.load(path).signatures[signature]
+    names = sorted(set(serve.structured_input_signature[1]) - {"threshold"})
 
-    def ask(**inputs):
+    def ask(*rows, **named):
+        inputs = {**dict(zip(names, rows, strict=False)), **named}
         answer = serve(**{k: tf.constant(v) for k, v in inputs.items()})
         return {k: v.numpy() for k, v in answer.items()}
 
@@ -36,7 +38,14 @@ def load_saved_model(path, signature="serving_default"):
 
 def load_litert(path):
     litert = pytest.importorskip("ai_edge_litert.interpreter")
-    return litert.Interpreter(str(path)).get_signature_runner()
+    runner = litert.Interpreter(str(path)).get_signature_runner()
+    names = runner.get_input_details()
+
+    def ask(*rows, **named):
+        return runner(**dict(zip(names, rows, strict=False)), **named)
+
+    ask.signature = runner
+    return ask
 
 
 def load_onnx(path):
@@ -46,7 +55,10 @@ def load_onnx(path):
     names = [output.name for output in session.get_outputs()]
     assert all(o.shape[0] == "batch" for o in session.get_outputs())
 
-    def ask(**inputs):
+    taken = [one.name for one in session.get_inputs()]
+
+    def ask(*rows, **named):
+        inputs = {**dict(zip(taken, rows, strict=False)), **named}
         answers = session.run(names, inputs)
         return dict(zip(names, answers, strict=True))
 

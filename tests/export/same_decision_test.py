@@ -79,13 +79,15 @@ def thresholds_of(scores):
     )
 
 
-def in_batches(ask, size, **inputs):
+def in_batches(ask, size, rows, **others):
     """The class ids that an export gives to rows, in batches of this size."""
-    (rows,) = {len(value) for value in inputs.values()}
+    parts = [slice(i, i + size) for i in range(0, len(rows), size)]
     return np.concatenate(
         [
-            ask(**{k: v[i : i + size] for k, v in inputs.items()})["class_id"]
-            for i in range(0, rows, size)
+            ask(rows[part], **{k: v[part] for k, v in others.items()})[
+                "class_id"
+            ]
+            for part in parts
         ]
     )
 
@@ -114,7 +116,7 @@ def test_every_example_with_every_threshold(calibrated, tmp_path):
         column = np.full(len(x), threshold, "float32")
         for size in BATCHES:
             np.testing.assert_array_equal(
-                in_batches(ask, size, images=images, threshold=column), expected
+                in_batches(ask, size, images, threshold=column), expected
             )
     assert allowed >= len(thresholds) - 1
 
@@ -134,7 +136,7 @@ def test_the_threshold_of_an_export(calibrated, tmp_path, suffix, by_class):
             model.predict_open_set(x, batch_size=size).class_id, expected
         )
         np.testing.assert_array_equal(
-            in_batches(ask, size, images=np.float32(x)), expected
+            in_batches(ask, size, np.float32(x)), expected
         )
 
 

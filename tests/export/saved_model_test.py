@@ -55,7 +55,7 @@ CLEAN_CLIENT = """
     path, inputs, outputs = sys.argv[1:]
     model = tf.saved_model.load(path)
     serve = model.signatures["serving_default"]
-    out = serve(images=tf.constant(np.load(inputs)))
+    out = serve(tf.constant(np.load(inputs)))
     graph = serve.graph.as_graph_def()
     nodes = [*graph.node]
     for function in graph.library.function:
@@ -198,10 +198,10 @@ def test_a_row_does_not_notice_its_neighbours(
     """Answers are the same, bit for bit, alone or among bad rows."""
     ask = runtimes.load_saved_model(served_pictures / "3")
     images = np.float32(trained_pictures[1][:8])
-    clean = ask(images=images)
+    clean = ask(images)
     mixed_images = images.copy()
     mixed_images[::2] = np.nan
-    mixed = ask(images=mixed_images)
+    mixed = ask(mixed_images)
     for name in OUTPUTS:
         np.testing.assert_array_equal(mixed[name][1::2], clean[name][1::2])
     assert not mixed["is_valid"][::2].any()
@@ -215,7 +215,7 @@ def test_scores_by_logits_take_negative_thresholds(trained_pictures, tmp_path):
     ask = runtimes.asking(model, tmp_path / "saved", "with_threshold")
     thresholds = np.full(len(pictures), model.threshold, "float32")
     thresholds[0] = -np.inf
-    answer = ask(images=np.float32(pictures), threshold=thresholds)
+    answer = ask(np.float32(pictures), threshold=thresholds)
     assert answer["is_valid"].tolist() == [False] + 47 * [True]
     expected = model.predict_open_set(pictures)
     np.testing.assert_array_equal(answer["class_id"][1:], expected.class_id[1:])
@@ -235,7 +235,7 @@ def test_a_score_with_statistics(trained_blobs, tmp_path, rng):
     expected = model.predict_open_set(inputs)
     assert 0 < expected.is_unknown.sum() < len(inputs)
     sent = np.concatenate([inputs, np.full((1, 5), np.nan, "float32")])
-    answer = runtimes.exported(model, tmp_path / "model.saved")(images=sent)
+    answer = runtimes.exported(model, tmp_path / "model.saved")(sent)
     assert answer["is_valid"].tolist() == [True] * len(inputs) + [False]
     for name in ("unknown_score", "probabilities", "gamma", "distances"):
         assert np.isfinite(answer[name]).all()
@@ -255,7 +255,7 @@ def test_without_a_threshold_nothing_is_rejected(trained_pictures, tmp_path):
     assert fresh.threshold is None
     images = np.float32(pictures)
     images[3] = np.nan
-    answer = ask(images=images)
+    answer = ask(images)
     assert np.flatnonzero(answer["is_unknown"]).tolist() == [3]
     assert np.unique(answer["threshold"]) == np.finfo("float32").max
 
@@ -306,7 +306,7 @@ def test_ids_that_are_in_no_table(tmp_path, rng):
     expected = model.predict_open_set(ids).class_id
     ids[2, 1], ids[4, 0] = 50, -1
     for suffix in runtimes.LOAD:
-        answer = runtimes.exported(model, tmp_path / f"m{suffix}")(images=ids)
+        answer = runtimes.exported(model, tmp_path / f"m{suffix}")(ids)
         valid = [True, True, False, True, False, True]
         assert answer["is_valid"].tolist() == valid
         np.testing.assert_array_equal(
@@ -332,7 +332,7 @@ def test_numbers_that_are_no_pixels(trained_pictures, served_pictures):
         images[place, 5, 5, 0] = value
         with pytest.raises(ValueError, match=r"pixels in 0\.\.\.255"):
             model.predict_open_set(images[[place]])
-    answer = ask(images=images)
+    answer = ask(images)
     assert answer["is_valid"].tolist() == [True, False, True, False]
 
 
@@ -352,7 +352,7 @@ def test_images_of_any_size_are_asked_for_in_the_networks(tmp_path):
     assert spec.shape.as_list() == [None, 6, 4, 1]
     grey = references.encoded(np.full((9, 9, 1), 100, "uint8"))
     ask = runtimes.load_saved_model(tmp_path / "saved", "encoded_images")
-    answer = ask(images=np.array([grey], object))
+    answer = ask(np.array([grey], object))
     assert answer["is_valid"].all()
     # The mean of equal pixels, and anchors of length 10.
     (dense,) = classifier.layers[-1:]

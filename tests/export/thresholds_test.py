@@ -24,7 +24,7 @@ def test_each_row_has_the_threshold_of_its_predicted_class(
     model, pictures = by_class
     ask = runtimes.exported(model, tmp_path / f"model{suffix}")
     for rows in (slice(None), slice(30, 31)):
-        answer = ask(images=np.float32(pictures[rows]))
+        answer = ask(np.float32(pictures[rows]))
         runtimes.assert_as_in_python(model, answer, pictures[rows])
         np.testing.assert_array_equal(
             answer["threshold"], model.threshold[answer["predicted_class_id"]]
@@ -52,9 +52,7 @@ def test_rows_that_are_not_valid_show_the_first_threshold(
     images[8] = -3e38
     valid = np.arange(len(images)) % 5 > 0
     valid[[2, 8]] = False
-    answer = runtimes.exported(model, tmp_path / f"model{suffix}")(
-        images=images
-    )
+    answer = runtimes.exported(model, tmp_path / f"model{suffix}")(images)
     np.testing.assert_array_equal(answer["is_valid"], valid)
     assert answer["is_unknown"][~valid].all()
     assert set(answer["predicted_class_id"][~valid]) == {-1}
@@ -70,13 +68,13 @@ def test_with_threshold_takes_one_for_each_row(by_class, tmp_path):
     own = model.predict_open_set(pictures)
     thresholds = model.threshold[own.predicted_class_id]
     images = np.float32(pictures)
-    answer = ask(images=images, threshold=thresholds)
+    answer = ask(images, threshold=thresholds)
     np.testing.assert_array_equal(answer["class_id"], own.class_id)
     # The other way round.
     thresholds[own.is_unknown] = 1e30
     thresholds[~own.is_unknown] = 0.0
     thresholds[3] = np.nan
-    answer = ask(images=images, threshold=thresholds)
+    answer = ask(images, threshold=thresholds)
     expected = np.where(own.is_unknown, own.predicted_class_id, -1)
     expected[3] = -1
     np.testing.assert_array_equal(answer["class_id"], expected)
@@ -98,7 +96,7 @@ def test_equal_thresholds_are_one(trained_pictures, tmp_path):
         assert model.threshold == 0.25
         ask = runtimes.exported(model, tmp_path / f"{i}.saved")
         operations = [op.type for op in ask.signature.graph.get_operations()]
-        answers.append((operations, ask(images=np.float32(pictures))))
+        answers.append((operations, ask(np.float32(pictures))))
     assert answers[0][0] == answers[1][0]
     for name, value in answers[0][1].items():
         np.testing.assert_array_equal(answers[1][1][name], value)

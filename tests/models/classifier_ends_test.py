@@ -123,7 +123,7 @@ def test_a_binary_classifier_all_the_way(score, tmp_path):
 
         model.export(tmp_path / "saved")
         serve = tf.saved_model.load(str(tmp_path / "saved")).signatures
-        out = serve["serving_default"](images=tf.constant(x))
+        out = serve["serving_default"](tf.constant(x))
         np.testing.assert_array_equal(out["class_id"], expected.class_id)
         if not model.score.reads_distances:
             np.testing.assert_allclose(

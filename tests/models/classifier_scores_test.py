@@ -205,7 +205,7 @@ def test_export(name, tmp_path):
         "serving_default"
     ]
     bad = np.float32([[np.nan] * 5, [np.inf] * 5, [3e38] * 5])
-    out = serve(images=tf.constant(np.concatenate([x, bad])))
+    out = serve(tf.constant(np.concatenate([x, bad])))
     n = len(x)
     # An input whose score is the threshold itself may fall to either side.
     apart = np.abs(expected.unknown_score - model.threshold) > 1e-5
@@ -258,8 +258,8 @@ def test_export_of_two_views(tmp_path):
     serve = tf.saved_model.load(str(tmp_path / "saved")).signatures[
         "serving_default"
     ]
-    out = serve(images=tf.constant(x))
-    mirrored = serve(images=tf.constant(x[:, :, ::-1]))
+    out = serve(tf.constant(x))
+    mirrored = serve(tf.constant(x[:, :, ::-1]))
     np.testing.assert_allclose(
         out["unknown_score"],
         model.predict_scores(x).unknown_score,

@@ -128,7 +128,7 @@ def test_exported(tmp_path, dtype, by_class):
         "classify": {"inputs": "string"},
     }
     signatures = tf.saved_model.load(folder).signatures
-    out = signatures["serving_default"](images=tf.constant(x))
+    out = signatures["serving_default"](tf.constant(x))
     np.testing.assert_array_equal(out["class_id"], expected.class_id)
     np.testing.assert_allclose(
         out["unknown_score"], expected.unknown_score, rtol=1e-4, atol=1e-5
@@ -138,7 +138,7 @@ def test_exported(tmp_path, dtype, by_class):
     column = np.full(4, 1e9, "float32")
     column[2] = np.nan
     out = signatures["with_threshold"](
-        images=tf.constant(x[:4]), threshold=tf.constant(column)
+        inputs=tf.constant(x[:4]), threshold=tf.constant(column)
     )
     assert out["is_valid"].numpy().tolist() == [True, True, False, True]
     assert out["is_unknown"].numpy().tolist() == [False, False, True, False]
@@ -165,7 +165,7 @@ def test_exported(tmp_path, dtype, by_class):
         (tmp_path / "tokens" / "requests" / "serving_default.json").read_text()
     )
     rows = tf.constant(request["instances"], dtype)
-    assert signatures["serving_default"](images=rows)["is_valid"].numpy().all()
+    assert signatures["serving_default"](rows)["is_valid"].numpy().all()
     readme = (tmp_path / "tokens" / "README.md").read_text()
     assert f"`images`: {dtype}, batch x {LENGTH}" in readme
 
@@ -181,7 +181,7 @@ def test_edge_formats(tmp_path, suffix):
     expected = model.predict_open_set(x)
     apart = np.abs(expected.unknown_score - model.threshold) > 1e-4
     np.testing.assert_array_equal(
-        ask(images=x)["class_id"][apart], expected.class_id[apart]
+        ask(x)["class_id"][apart], expected.class_id[apart]
     )
 
 
@@ -241,7 +241,7 @@ def test_a_model_with_a_table_is_exported(lookup, tmp_path):
     words = np.array([[3, 5, 7, 9, 3, 3], [7, 7, 7, 7, 1, 1]])
     model.export(str(tmp_path / "model"), verbose=False)
     served = tf.saved_model.load(str(tmp_path / "model")).signatures
-    answers = served["serving_default"](images=tf.constant(words))
+    answers = served["serving_default"](tf.constant(words))
     np.testing.assert_allclose(
         answers["unknown_score"],
         model.predict_open_set(words).unknown_score,
@@ -280,9 +280,9 @@ def test_images_that_a_model_takes_as_bytes(tmp_path, rng):
     assert types["uint8_images"] == {"images": "uint8"}
     signatures = tf.saved_model.load(str(tmp_path / "saved")).signatures
     expected = model.predict_open_set(images).class_id
-    out = signatures["serving_default"](images=tf.constant(images))
+    out = signatures["serving_default"](tf.constant(images))
     np.testing.assert_array_equal(out["class_id"], expected)
     files = [tf.io.encode_png(image).numpy() for image in images]
-    out = signatures["encoded_images"](images=tf.constant([*files, b"?"]))
+    out = signatures["encoded_images"](tf.constant([*files, b"?"]))
     np.testing.assert_array_equal(out["class_id"][:-1], expected)
     assert out["is_valid"].numpy().tolist() == [True] * 8 + [False]

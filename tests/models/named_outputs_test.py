@@ -259,7 +259,7 @@ def test_exported(tmp_path):
     model.calibrate(x, true_positive_rate=0.8)
     model.export(tmp_path / "saved")
     serve = tf.saved_model.load(str(tmp_path / "saved"))
-    out = serve.signatures["serving_default"](images=tf.constant(x))
+    out = serve.signatures["serving_default"](tf.constant(x))
     expected = model.predict_open_set(x)
     np.testing.assert_array_equal(out["class_id"], expected.class_id)
     np.testing.assert_allclose(

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which columns of a table a model reads, and the numbers in them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from typing import Any
+
+import numpy as np
+
+from cac_tf import lazy
+from cac_tf.data import tables
+
+if TYPE_CHECKING:
+    from cac_tf.batch.classifier import Classifier
+
+arrow = lazy.module("pyarrow", extra="parquet")
+
+# What it is called where the inputs are files of images.
+IMAGE_COLUMN = "image"
+
+
+def columns_read(
+    schema: Any,
+    path: str,
+    classifier: Classifier,
+    wanted: str | None = None,
+    key: str | None = None,
+) -> tuple[str, ...]:
+    """The columns that hold the inputs.
+
+    Those that the model was trained on, where its run says so. Else, for a
+    model of vectors, the one column of lists, or all columns of numbers, if
+    they are as many as the model takes.
+
+    Args:
+        schema: `pyarrow.Schema` of the table.
+        path: of the table, for messages.
+        classifier: `Classifier`.
+        wanted: the column, if the user names it.
+        key: the column with the keys, or None.
+
+    Raises:
+        ValueError: no such columns.
+    """
+    chosen = classifier.input_columns
+    if wanted is not None:
+        chosen = (wanted,)
+    elif classifier.takes_files or (
+        not chosen and IMAGE_COLUMN in schema.names
+    ):
+        chosen = (IMAGE_COLUMN,)
+    if not chosen:
+        others = [
+            field.name
+            for field in schema
+            if field.name == key or not _may_be_numbers(field.type)
+        ]
+        chosen = tables.input_columns(schema, path, others=others)
+        size = math.prod(size or 1 for size in classifier.input_shape)
+        if len(chosen) not in (1, size):
+            raise ValueError(
+                f"{path} has {len(chosen)} columns of numbers, and the model "
+                f"takes {size} numbers; it has {', '.join(schema.names)}."
+            )
+    tables.require_columns(
+        schema, path, chosen if key is None else (*chosen, key)
+    )
+    return chosen
+
+
+def _may_be_numbers(kind):
+    types = arrow.types
+    return (
+        types.is_list(kind)
+        or types.is_large_list(kind)
+        or types.is_fixed_size_list(kind)
+        or types.is_integer(kind)
+        or types.is_floating(kind)
+        or types.is_boolean(kind)
+    )
+
+
+def numbers_in(
+    batch: Any, columns: Sequence[str]
+) -> tuple[np.ndarray, dict[int, str]]:
+    """Rows of numbers from columns of numbers.
+
+    Args:
+        batch: `pyarrow.RecordBatch`.
+        columns: names.
+
+    Returns:
+        (B, D) float64; and a dict from the positions of rows in which a column
+        holds no number to a text about it.
+
+    Example:
+
+    >>> import pyarrow
+    >>> batch = pyarrow.record_batch({"x": [1, 2], "y": ["3.5", "tall"]})
+    >>> rows, errors = numbers_in(batch, ["x", "y"])
+    >>> rows[0], errors
+    (array([1. , 3.5]), {1: 'the column y holds no number here'})
+    """
+    rows, errors = np.empty((batch.num_rows, len(columns))), {}
+    for place, name in enumerate(columns):
+        column = batch.column(name)
+        if _may_be_numbers(column.type) and not column.null_count:
+            values = column.cast(arrow.float64()).to_numpy()
+        else:
+            values = np.zeros(batch.num_rows)
+            for row, value in enumerate(column.to_pylist()):
+                try:
+                    values[row] = float(value)
+                except (TypeError, ValueError):
+                    errors[row] = f"the column {name} holds no number here"
+        rows[:, place] = values
+    return rows, errors
