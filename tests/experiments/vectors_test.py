@@ -3,6 +3,7 @@
 
 import csv
 import json
+import os
 import re
 
 import keras
@@ -11,8 +12,10 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import sklearn.datasets
+import tensorflow as tf
 
 import cac_tf
+from cac_tf import batch
 from cac_tf import experiments
 from cac_tf.experiments import ExperimentConfig
 
@@ -145,3 +148,36 @@ def test_the_network_and_its_normalization():
     )
     wide = cac_tf.models.mlp(3, (1280,), seed=0)
     assert wide.get_layer("features").units == 512
+
+
+def test_the_served_model_gives_the_same_answers(run, table):
+    """To the table itself, whose column it finds, as the run's folder does."""
+    with open(run.folder.file("predictions.csv"), newline="") as file:
+        expected = {row["key"]: row["label"] for row in csv.DictReader(file)}
+    served = tf.saved_model.load(os.path.join(run.folder.serving, "1"))
+    ask = served.signatures["serving_default"]
+    assert [*ask.structured_input_signature[1]] == ["inputs"]
+    for path in (run.folder.path, run.folder.serving):
+        classifier = batch.Classifier.load(path)
+        assert classifier.input_columns == ("x",)
+        (block,) = batch.blocks_of([table])
+        answers = dict(batch.answers_of(classifier, block))
+        assert {key: answers[key].label for key in expected} == expected
+
+
+@pytest.mark.slow
+def test_intents_of_a_bank(tmp_path):
+    """Vectors in one file, labels and parts in another, as people have them."""
+    folder = os.environ.get("CAC_TF_TEXTS_DIR")
+    if not folder:
+        pytest.skip("CAC_TF_TEXTS_DIR is not set: no sentence vectors here")
+    data = {
+        "dataset": os.path.join(folder, "banking77_minilm.npy"),
+        "labels": os.path.join(folder, "banking77.csv"),
+        "known_share": 0.25,
+    }
+    config = ExperimentConfig(data, score="relative_mahalanobis")
+    measures = experiments.train(config, tmp_path / "run").evaluation.metrics
+    assert measures["counts"]["unknown_test"] == 2320
+    assert measures["auroc"] > 0.93
+    assert measures["macro_f1"] > 0.7
