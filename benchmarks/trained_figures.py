@@ -57,7 +57,7 @@ def distances_figures(runs):
 
 
 def learning_curves(runs):
-    """AUROC against minutes, as `reporting.lines_figure` takes it.
+    """AUROC against minutes, as `lines_figure` takes it.
 
     Of trainings on a CPU: the minutes of a GPU are others.
     """

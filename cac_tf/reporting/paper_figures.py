@@ -155,7 +155,7 @@ def class_count_figure(rows: Rows) -> Figure:
     lines = _by_trial(rows, place_of)
     if not lines:
         raise ValueError("There are no results of split families random<n>.")
-    return _lines_figure(lines, "known classes; as many are unknown")
+    return lines_figure(lines, "known classes; as many are unknown")
 
 
 def bars_figure(rows: Rows, measure: str) -> Figure:
@@ -249,10 +249,10 @@ def sweep_figure(rows: Rows, field: str) -> Figure:
     lines = _by_trial(rows, place_of)
     if not lines:
         raise ValueError(f"There are no results of a sweep over {field}.")
-    return _lines_figure(lines, field)
+    return lines_figure(lines, field)
 
 
-def _lines_figure(lines, title):
+def lines_figure(lines, title):
     """Lines of mean AUROCs with their spread.
 
     Args:
