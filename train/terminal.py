@@ -18,13 +18,13 @@ def say(*lines, file=None):
     Every program's lines for a person go through here.
 
     Args:
-        *lines: texts. The end of a line inside of one is shown as `\\n`.
+        *lines: texts. The end of a line inside of one is shown as `\n`.
         file: standard output by default.
 
     Example:
 
-    >>> say("unknown classes: cat\\x1b[2J, dog")
-    unknown classes: cat\\x1b[2J, dog
+    >>> say("unknown classes: cat\x1b[2J, dog")
+    unknown classes: cat\x1b[2J, dog
     """
     for line in lines:
         print(for_terminal(line), file=file, flush=True)
