@@ -12,10 +12,11 @@ import types
 import warnings
 from collections.abc import Iterator
 
-import keras
-
+from cac_tf import lazy
 from cac_tf.annotations import Tensor
 from cac_tf.version import __version__
+
+keras = lazy.module("keras")
 
 FOLDER = pathlib.Path(__file__).parent
 BINDINGS = ("tensorflow", "jax")
