@@ -8,6 +8,7 @@ __all__ = [
     "import_authors_weights",
     "networks",
     "openset_cnn",
+    "pretrained_backbone",
     "resnet18",
 ]
 __getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)

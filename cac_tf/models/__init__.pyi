@@ -9,5 +9,6 @@ from .networks.openset_cnn import openset_cnn as openset_cnn
 from .networks.resnet18 import resnet18 as resnet18
 from .open_set_classifier import OpenSetClassifier as OpenSetClassifier
 from .prediction import OpenSetPrediction as OpenSetPrediction
+from .pretrained import pretrained_backbone as pretrained_backbone
 from .saving import load_model as load_model
 from .vector_classifier import vector_classifier as vector_classifier

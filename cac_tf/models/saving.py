@@ -1,35 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loading an open-set classifier from the file that it was saved to."""
 
-import json
 import os
-import re
-import zipfile
 from collections.abc import Mapping
 from typing import Any
 
-import h5py
-import keras
-
-from cac_tf import keras_private
 from cac_tf.annotations import Path
+from cac_tf.models.keras_file import load_keras_file
 from cac_tf.models.open_set_classifier import OpenSetClassifier
-
-# Keras stores the members of its files as they are, and weights hardly shrink
-# where somebody has compressed them: what a file holds, its records and the
-# weights of its configuration take no more than this multiple of its size, or
-# than this.
-_LARGEST_EXPANSION = 20
-_ALWAYS_ALLOWED = 2**26
-# Three, and one for the vocabulary of each layer that has one.
-_MOST_MEMBERS = 1000
-_WEIGHTS, _ASSETS = "model.weights.h5", "assets/"
-_TRUSTED = {"keras", "cac_tf", "builtins"}
-_OTHERS = {_WEIGHTS, "config.json", "metadata.json"}
-
-
-class _Refusal(ValueError):
-    """Of a file that is whole."""
 
 
 def load_model(
@@ -69,135 +47,10 @@ def load_model(
     >>> cac_tf.load_model(path).class_names
     ('left', 'right')
     """
-    path = os.fspath(path)
-    if not os.path.exists(path):
-        raise FileNotFoundError(f"There is no model file {path}.")
-    if os.path.isdir(path):
-        raise ValueError(_about_a_folder(path))
-    config = check_model_file(path)
-    try:
-        _check_plan(path, config, custom_objects)
-        model = keras.saving.load_model(path, custom_objects=custom_objects)
-    except (MemoryError, KeyboardInterrupt, _Refusal):
-        raise
-    except Exception as error:
-        raise ValueError(
-            f"{path} cannot be loaded: {_sentences(error)}"
-        ) from error
+    model = load_keras_file(path, custom_objects)
     if not isinstance(model, OpenSetClassifier):
         raise ValueError(
-            f"{path} holds a {type(model).__name__}, not an OpenSetClassifier."
+            f"{os.fspath(path)} holds a {type(model).__name__}, not an "
+            "OpenSetClassifier."
         )
     return model
-
-
-def _about_a_folder(path):
-    files = sorted(n for n in os.listdir(path) if n.endswith(".keras"))
-    if "model.keras" in files:
-        files = ["model.keras"]
-    if files:
-        return f"{path} is a folder; load the model file in it: {files[0]}."
-    return (
-        f"{path} is a folder without a model file, whose name ends in .keras. "
-        "(An export for a server is not a model that can be loaded again.)"
-    )
-
-
-def check_model_file(path):
-    """Raises ValueError unless a `.keras` file is whole and of a sane size.
-
-    It is an archive. Checksums are compared, so that a damaged weight is not
-    taken for a weight, but nothing is read before the sizes are known.
-
-    Args:
-        path: of the file.
-
-    Returns:
-        The configuration that it holds.
-    """
-    size = os.path.getsize(path)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            _check_members(path, archive.infolist())
-            damaged = archive.testzip()
-            if not damaged:
-                with archive.open(_WEIGHTS) as file:
-                    _check_size(path, "its records", _size_of_records(file))
-                return json.loads(archive.read("config.json"))
-    except _Refusal:
-        raise
-    except Exception as error:
-        # (Damaged archives raise errors of many kinds.)
-        raise ValueError(
-            f"{path} ({size:,} bytes) is no model file, or is cut off or "
-            f"damaged: {_sentences(error)}"
-        ) from error
-    raise ValueError(
-        f"{path} is damaged: its member {damaged} does not have the "
-        "checksum that it was saved with."
-    )
-
-
-def _check_members(path, members):
-    names = {member.filename for member in members}
-    others = [name for name in names - _OTHERS if not name.startswith(_ASSETS)]
-    if others:
-        raise _Refusal(
-            f"{path} is not loaded: a model has no member {min(others)!r}."
-        )
-    if len(members) > min(_MOST_MEMBERS, len(names)):
-        raise _Refusal(
-            f"{path} is not loaded: it has {len(members):,} members, more "
-            f"than {_MOST_MEMBERS:,} or some of the same name."
-        )
-    _check_size(path, "its members", sum(one.file_size for one in members))
-
-
-def _size_of_records(file):
-    """Bytes of the weights in a file, as they will be in memory."""
-    sizes = []
-
-    def add(name, found):
-        if isinstance(found, h5py.Dataset):
-            sizes.append(found.nbytes)
-
-    with h5py.File(file) as records:
-        records.visititems(add)
-    return sum(sizes)
-
-
-def _check_plan(path, config, custom_objects):
-    """Compares the weights that a configuration speaks of with the file."""
-    try:
-        count = keras_private.planned_weights(config, custom_objects)
-    except ValueError as error:
-        modules = re.findall('"module": "([^".]+)', json.dumps(config))
-        if "stateless scope" in str(error) and set(modules) - _TRUSTED:
-            # The user's own layer makes a variable in a way of its own.
-            return
-        raise
-    _check_size(path, "the weights of its configuration", 4 * count)
-
-
-def _check_size(path, what, size):
-    allowed = max(_ALWAYS_ALLOWED, _LARGEST_EXPANSION * os.path.getsize(path))
-    if size > allowed:
-        raise _Refusal(
-            f"{path} is not loaded: {what} would take {size:,} bytes, and "
-            f"{allowed:,} are allowed for a file of its size."
-        )
-
-
-def _sentences(error):
-    """The text of an error in one line, or its kind where it has none."""
-    text = " ".join(str(error).split())
-    if "`Lambda`" in text:
-        return (
-            "it has a Lambda layer, and code from a file is not run. Make the "
-            "classifier of other layers: those of keras.layers (Rescaling) and "
-            "cac_tf.layers (ImagePreprocessing, ChannelNormalization), or a "
-            "class of your own that load_model gets as custom_objects. For a "
-            "file that you trust, first call "
-            "keras.config.enable_unsafe_deserialization()."
-        )
-    return text or type(error).__name__

@@ -19,7 +19,6 @@ __all__ = [
     "OpenMaxLogSumExp",
     "RelativeMahalanobis",
     "Score",
-    "UnknownClassOpenMax",
     "ViM",
     "names",
     "register",

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Networks that somebody has trained, as far as their embedding."""
+
+import importlib
+import os
+import re
+
+import keras
+import numpy as np
+
+from cac_tf.annotations import Path
+from cac_tf.arguments import whole_number
+from cac_tf.layers.image_preprocessing import ImagePreprocessing
+from cac_tf.models.features import with_features
+from cac_tf.models.inputs import check_takes_one_array
+from cac_tf.models.keras_file import load_keras_file
+from cac_tf.registry import did_you_mean
+
+_APPLICATIONS = "keras_applications/"
+# Of images, for networks of keras.applications: most are trained with it.
+_USUAL_SIZE = 224
+
+
+def pretrained_backbone(
+    network: Path,
+    *,
+    weights: Path | None = None,
+    image_size: int | None = None,
+) -> keras.Model:
+    """A network with trained weights, from raw pixels to its embedding.
+
+    It is frozen: nothing of it is trained, and batch normalization uses the
+    statistics that it has. What the network expects of pixels is a layer of
+    it.
+
+    Args:
+        network: "keras_applications/NAME", a function of `keras.applications`;
+            or the path of a `.keras` file with any model of images of 0...255,
+            which is cut before its last dense layer, if it ends in one.
+        weights: None: those that it comes with, of ImageNet for
+            `keras.applications`; "imagenet"; a file of weights of the network
+            without its top; or "none", random ones.
+        image_size: height and width that images are resampled to. None: 224
+            for `keras.applications`, or that of the file's `Input`; where this
+            takes any size, images stay as they come.
+
+    Returns:
+        Keras model, (B, H, W, C) pixels of 0...255 -> (B, E) float32.
+
+    Raises:
+        ValueError: no such network, weights that do not fit, a file
+            that `cac_tf.load_model` would not load either.
+        FileNotFoundError: no such file.
+        OSError: the weights are not on this machine, and cannot be downloaded;
+            the message says where they are looked for.
+
+    Example:
+
+    >>> backbone = pretrained_backbone(
+    ...     "keras_applications/MobileNetV2", weights="none", image_size=32)
+    >>> backbone(np.zeros((2, 50, 40, 3), "uint8")).shape[1], backbone.trainable
+    (1280, False)
+    """
+    network = os.fspath(network)
+    if image_size is not None:
+        image_size = whole_number("image_size", image_size)
+    given = None if weights is None else os.fspath(weights)
+    if network.startswith(_APPLICATIONS):
+        name = network.removeprefix(_APPLICATIONS)
+        parts = _of_applications(name, given, image_size)
+    elif network.endswith(".keras"):
+        parts = _of_file(network, given, image_size)
+    else:
+        raise ValueError(
+            f"There is no pretrained network {network!r}: name one as "
+            f"{_APPLICATIONS}EfficientNetV2B0, or a FILE.keras."
+        )
+    shape, layers = parts
+    images = keras.Input(shape, name="images")
+    x = images
+    for layer in layers:
+        x = layer(x)
+    if len(x.shape) == 3:  # Tokens, or patches in a row.
+        x = keras.layers.GlobalAveragePooling1D(name="pool")(x)
+    elif len(x.shape) == 4:
+        x = keras.layers.GlobalAveragePooling2D(name="pool")(x)
+    if len(x.shape) != 2:
+        raise ValueError(
+            f"The embedding of {network} must be numbers for each image, or a "
+            f"map of them; it has the shape {tuple(x.shape)}."
+        )
+    x = keras.layers.Activation("linear", dtype="float32", name="embedding")(x)
+    backbone = keras.Model(images, x, name="backbone")
+    backbone.trainable = False
+    return backbone
+
+
+def _of_applications(name, weights, image_size):
+    """Input shape, and the layers: a resampling, a scaling, the network."""
+    make = getattr(keras.applications, name, None)
+    names = [
+        one for one in dir(keras.applications) if one[0].isupper()
+    ]  # Functions; modules are in lower case.
+    if name not in names:
+        raise ValueError(
+            f"There is no network {name!r} in keras.applications"
+            f"{did_you_mean(name, names)}; there are: {', '.join(names)}."
+        )
+    if weights is None:
+        weights = "imagenet"
+    elif weights not in ("imagenet", "none"):
+        _check_file(weights)
+    try:
+        network = make(
+            include_top=False,
+            pooling="avg",
+            weights=None if weights == "none" else weights,
+        )
+    except Exception as error:
+        url = re.search(r"https?://\S+/([^/\s:]+)", str(error))
+        if url is None or weights != "imagenet":
+            raise ValueError(
+                f"{_APPLICATIONS}{name} cannot be made with "
+                f"weights={weights!r}: {' '.join(str(error).split())}"
+            ) from error
+        raise OSError(
+            f"The weights of {name} are not on this machine, and there is no "
+            "connection to download them: put the file that "
+            f"{url.group()} gives at {_kept_at(url.group(1))}, or give "
+            "weights= a file that you have."
+        ) from error
+    module = importlib.import_module(
+        "keras.applications." + make.__module__.rsplit(".", 1)[-1]
+    )
+    size = image_size or _USUAL_SIZE
+    return (None, None, 3), [
+        ImagePreprocessing(size, size, name="prepare"),
+        _scaling(module.preprocess_input),
+        network,
+    ]
+
+
+def _of_file(path, weights, image_size):
+    if weights is not None:
+        raise ValueError(
+            f"{path} has weights of its own: leave weights={weights!r} out."
+        )
+    model = load_keras_file(path)
+    model = getattr(model, "classifier", model)  # Of an OpenSetClassifier.
+    if not isinstance(model, keras.Model):
+        raise ValueError(f"{path} holds a {type(model).__name__}, no model.")
+    check_takes_one_array(model, path)
+    shape = tuple(model.input_shape[1:])
+    if len(shape) != 3:
+        raise ValueError(
+            f"{path} takes inputs of the shape {shape}; a pretrained network "
+            "takes images, (height, width, channels)."
+        )
+    try:
+        cut = with_features(model)[0]
+        model = keras.Model(cut.inputs[0], cut.outputs[0], name=model.name)
+    except ValueError:
+        if len(model.outputs) != 1:
+            raise
+        # It ends in no dense layer: in an embedding, or a map.
+    *size, channels = shape
+    if image_size is not None:
+        size = [image_size, image_size]
+    if None in size:
+        return shape, [model]
+    return (None, None, channels), [
+        ImagePreprocessing(*size, name="prepare"),
+        keras.layers.Rescaling(255.0, dtype="float32", name="pixels"),
+        model,
+    ]
+
+
+def _scaling(preprocess_input):
+    """A layer from [0, 1] to what `preprocess_input` makes of 0...255.
+
+    It is affine in each pixel, so its values of four pixels say all of it:
+    the means of Caffe's networks, which take blue first, as well as PyTorch's.
+    """
+    pixels = np.zeros((1, 1, 4, 3), "float64")
+    pixels[0, 0, :3] = 255.0 * np.eye(3)
+    *colors, offset = preprocess_input(pixels, data_format="channels_last")[
+        0, 0
+    ]
+    kernel = np.stack(colors) - offset
+    scale = np.diag(kernel)
+    if np.array_equal(kernel, np.diag(scale)):
+        if np.ptp(scale) == np.ptp(offset) == 0:
+            scale, offset = scale[:1], offset[:1]
+        scale, offset = (
+            [float(one) for one in values] for values in (scale, offset)
+        )
+        if len(scale) == 1:
+            scale, offset = scale[0], offset[0]
+        return keras.layers.Rescaling(
+            scale, offset, dtype="float32", name="scale"
+        )
+    layer = keras.layers.Dense(3, dtype="float32", name="scale")
+    layer.build((None, None, None, 3))
+    layer.set_weights([kernel, offset])
+    return layer
+
+
+def _check_file(path):
+    if not os.path.isfile(path):
+        raise FileNotFoundError(
+            f"There is no file of weights {path}; weights are a file, "
+            '"imagenet" or "none".'
+        )
+
+
+def _kept_at(name):
+    """Where Keras looks for a file of weights."""
+    home = os.environ.get("KERAS_HOME", os.path.join("~", ".keras"))
+    return os.path.join(os.path.expanduser(home), "models", name)
