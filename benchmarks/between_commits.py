@@ -244,5 +244,7 @@ def main(older):
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--worker"]:
         worker()
+    elif len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        sys.exit(__doc__)
     else:
         main(sys.argv[1])
