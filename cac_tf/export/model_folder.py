@@ -252,8 +252,9 @@ def _alone_in(directory):
     except FileExistsError:
         raise
     except OSError as error:
-        if error.filename is not None:
-            raise
+        inside = os.path.join(os.path.abspath(directory), "")
+        if str(error.filename).startswith(inside):
+            raise  # It is told of already.
         raise OSError(
             f"{directory} cannot be written to: {error.strerror or error}."
         ) from error

@@ -107,7 +107,7 @@ class Toy(methods.Method):
     recipe = Recipe
     scores = ("toy_gamma_and_error", "gamma")
 
-    def preset(self, dataset):
+    def preset(self, dataset, name="fair", vectors=None):
         return {}
 
     def train(self, dataset, recipe, run):
