@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training that can be killed at any moment and resumed exactly."""
+"""Training: resumed exactly after a kill, or of a head on a frozen network."""
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__all__ = [
+    "ClassifierTraining",
+    "Processes",
+    "Stage",
+]
+__getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)

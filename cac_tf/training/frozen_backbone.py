@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An open-set classifier of a frozen backbone and a head trained on it."""
+
+import keras
+import numpy as np
+
+from cac_tf.hyperparameters import MAGNITUDE
+from cac_tf.losses import CACLoss
+from cac_tf.models import OpenSetClassifier
+from cac_tf.models.features import with_features
+from cac_tf.training.computed_features import computed_features
+
+LOSSES = ("cac", "cross_entropy")
+_ROWS = 1024
+
+
+def classifier_on_frozen(backbone, dataset, folder, *, score=None, **training):
+    """Trains a head on a frozen network's features; gives the whole network.
+
+    The backbone sees each training and validation image once (and none that
+    it has seen in an earlier call with this folder), and the result takes raw
+    pixels.
+
+    Args:
+        backbone: Keras model, raw inputs -> (B, E), such as of
+            `pretrained_backbone`.
+        dataset: `OpenSetDataset`.
+        folder: where features are kept: see `computed_features`.
+        score: as of `OpenSetClassifier.from_classifier`.
+        **training: of `trained_head`.
+
+    Returns:
+        `OpenSetClassifier` with the threshold that accepts 95 % of the
+        validation images.
+
+    Raises:
+        ValueError: see `trained_head`, `computed_features` and
+            `OpenSetClassifier.from_outputs`.
+
+    Example:
+
+    >>> import tempfile
+    >>> from cac_tf.data import load_open_set_dataset
+    >>> backbone = keras.Sequential([
+    ...     keras.Input([8, 8, 1]), keras.layers.Rescaling(1 / 255),
+    ...     keras.layers.Flatten()])
+    >>> model = classifier_on_frozen(
+    ...     backbone, load_open_set_dataset("digits"), tempfile.mkdtemp(),
+    ...     hidden=32, epochs=5)
+    >>> model.inputs_taken.shape, model.score.name
+    ((8, 8, 1), 'vim')
+    """
+    check_loss(training.get("loss", "cac"))
+    train, validation = (
+        np.float32(computed_features(backbone, part.images, folder))
+        for part in (dataset.train, dataset.validation)
+    )
+    labels, names = dataset.train.labels, dataset.class_names
+    head = trained_head(train, labels, len(names), **training)
+    images = keras.Input(backbone.input_shape[1:], name="images")
+    return OpenSetClassifier.from_outputs(
+        keras.Model(images, head(backbone(images)), name="classifier"),
+        outputs_of(head, train),
+        labels,
+        validation_outputs=(
+            outputs_of(head, validation),
+            dataset.validation.labels,
+        ),
+        class_names=names,
+        score=score,
+        magnitude=training.get("magnitude", MAGNITUDE),
+    )
+
+
+def trained_head(
+    features,
+    labels,
+    num_classes,
+    *,
+    loss="cac",
+    hidden=512,
+    magnitude=MAGNITUDE,
+    epochs=30,
+    learning_rate=1e-3,
+    batch_size=32,
+    seed=0,
+):
+    """`z = W2 relu(W1 f + b1) + b2`, trained by Adam.
+
+    Args:
+        features: (n, E) float32, f.
+        labels: (n,) class indices.
+        num_classes: N.
+        loss: "cac" or "cross_entropy".
+        hidden: width of the hidden layer; None: `z = W f + b`.
+        magnitude: length of the anchors of "cac".
+        epochs, learning_rate, batch_size: of the training.
+        seed: of the first weights and of the order of the rows.
+
+    Returns:
+        Keras model, (B, E) -> (B, N) logits.
+
+    Raises:
+        ValueError: another loss.
+
+    Example:
+
+    >>> labels = np.arange(600) % 3
+    >>> features = np.eye(3, dtype="float32")[labels]
+    >>> head = trained_head(
+    ...     features, labels, 3, hidden=None, epochs=3, learning_rate=0.1)
+    >>> head.predict(np.eye(3), verbose=0).argmax(axis=1)
+    array([0, 1, 2])
+    """
+    check_loss(loss)
+    head = _head(features.shape[1], num_classes, hidden, seed)
+    head.compile(
+        keras.optimizers.Adam(learning_rate),
+        CACLoss(magnitude)
+        if loss == "cac"
+        else keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    rows = _Shuffled(features, labels, batch_size, seed)
+    head.fit(rows, epochs=epochs, shuffle=False, verbose=0)
+    return head
+
+
+def outputs_of(head, features):
+    """What `OpenSetClassifier.from_outputs` takes, of a head.
+
+    Args:
+        head: of `trained_head`.
+        features: (n, E) float32.
+
+    Returns:
+        Dict of `features`, what the last layer reads, and `logits`.
+    """
+    both, _ = with_features(head)
+    values = both.predict(features, _ROWS, verbose=0)
+    return dict(zip(("features", "logits"), values, strict=True))
+
+
+def check_loss(loss):
+    """Raises ValueError unless a head is trained with this loss."""
+    if loss not in LOSSES:
+        raise ValueError(
+            f"loss must be one of {', '.join(LOSSES)}; got {loss!r}."
+        )
+
+
+def _head(width, num_classes, hidden, seed):
+    features = keras.Input((width,), name="embedding")
+    x = features
+    if hidden is not None:
+        x = keras.layers.Dense(
+            hidden,
+            "relu",
+            kernel_initializer=keras.initializers.GlorotUniform(seed),
+            name="features",
+        )(x)
+    logits = keras.layers.Dense(
+        num_classes,
+        kernel_initializer=keras.initializers.GlorotUniform(seed + 1),
+        dtype="float32",
+        name="logits",
+    )(x)
+    return keras.Model(features, logits, name="head")
+
+
+class _Shuffled(keras.utils.PyDataset):
+    """Batches in an order of the seed's own, a new one in each epoch.
+
+    Keras' own order is drawn from the state of the whole process.
+    """
+
+    def __init__(self, x, y, batch_size, seed):
+        super().__init__()
+        self._x, self._y, self._batch_size = x, y, batch_size
+        self._rng = np.random.default_rng(seed)
+        self.on_epoch_end()
+
+    def __len__(self):
+        return -(-len(self._x) // self._batch_size)
+
+    def __getitem__(self, batch):
+        start = batch * self._batch_size
+        rows = self._order[start : start + self._batch_size]
+        return self._x[rows], self._y[rows]
+
+    def on_epoch_end(self):
+        self._order = self._rng.permutation(len(self._x))
