@@ -6,6 +6,7 @@ import pytest
 import cac_tf
 from cac_tf.training.frozen_backbone import classifier_on_frozen
 from cac_tf.training.frozen_backbone import trained_head
+from tests.export.runtimes import load_saved_model
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +78,11 @@ def test_it_classifies_and_rejects_raw_pixels(
     model.save(tmp_path / "model.keras")
     again = cac_tf.load_model(tmp_path / "model.keras").predict_open_set(x)
     np.testing.assert_array_equal(again.class_id, one.class_id)
+    if score == "gamma":
+        # So does what is served, one graph.
+        model.export(tmp_path / "served")
+        served = load_saved_model(tmp_path / "served")(np.float32(x))
+        np.testing.assert_array_equal(served["class_id"], one.class_id)
 
 
 def test_the_head_is_the_seeds_own(dataset):
