@@ -25,9 +25,9 @@ from cac_tf.batch.npz_rows import opened_npz
 from cac_tf.batch.number_columns import columns_read
 from cac_tf.batch.number_columns import numbers_in
 from cac_tf.data import tables
+from cac_tf.data.npy_file import read_npy
 from cac_tf.data.record_files import whole_records
 from cac_tf.data.regular_file import opened
-from cac_tf.data.sources.npy_vectors import read_npy
 
 if TYPE_CHECKING:
     from cac_tf.batch.classifier import Classifier

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from cac_tf.annotations import Path
+from cac_tf.data.npy_file import read_header
 from cac_tf.data.regular_file import opened
 
 
@@ -100,12 +101,6 @@ def opened_npz(path: Path, wanted: set[str]) -> Iterator[NpzRows]:
 
 def _header(content):
     """Shape, dtype, and whether the first axis changes fastest."""
-    version = np.lib.format.read_magic(content)
-    read_header = (
-        np.lib.format.read_array_header_1_0
-        if version == (1, 0)
-        else np.lib.format.read_array_header_2_0
-    )
     shape, is_fortran, dtype = read_header(content)
     if not shape:
         raise ValueError("the array is a single value and has no rows")

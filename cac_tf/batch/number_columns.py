@@ -72,15 +72,7 @@ def columns_read(
 
 
 def _may_be_numbers(kind):
-    types = arrow.types
-    return (
-        types.is_list(kind)
-        or types.is_large_list(kind)
-        or types.is_fixed_size_list(kind)
-        or types.is_integer(kind)
-        or types.is_floating(kind)
-        or types.is_boolean(kind)
-    )
+    return tables.is_list(kind) or tables.is_number(kind)
 
 
 def numbers_in(

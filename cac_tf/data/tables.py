@@ -108,7 +108,7 @@ def input_columns(
     ('embedding',)
     """
     left = [name for name in schema.names if name not in others]
-    lists = [name for name in left if _is_list(schema.field(name).type)]
+    lists = [name for name in left if is_list(schema.field(name).type)]
     if wanted is None:
         if len(lists) > 1:
             raise ValueError(
@@ -160,24 +160,30 @@ def numbers_of(table: Any, path: Path, columns: Sequence[str]) -> np.ndarray:
            [ 1. ,  4. ]], dtype=float32)
     """
     first = table.column(columns[0])
-    if _is_list(first.type):
+    if is_list(first.type):
         return _vectors(first.combine_chunks(), path, columns[0])
     made = np.empty((table.num_rows, len(columns)), "float32")
     for place, name in enumerate(columns):
         column = table.column(name)
-        kind = column.type
-        if arrow.types.is_null(kind) or not (
-            arrow.types.is_integer(kind)
-            or arrow.types.is_floating(kind)
-            or arrow.types.is_boolean(kind)
-        ):
+        if not is_number(column.type):
             raise ValueError(_no_numbers(column, path, name))
         values = column.cast(arrow.float64()).to_numpy()
         made[:, place] = finite_rows(values, f"The column {name} of {path}")
     return made
 
 
-def _is_list(kind):
+def is_number(kind: Any) -> bool:
+    """Whether a column of this `pyarrow.DataType` holds numbers or bool."""
+    types = arrow.types
+    return (
+        types.is_integer(kind)
+        or types.is_floating(kind)
+        or types.is_boolean(kind)
+    )
+
+
+def is_list(kind: Any) -> bool:
+    """Whether a column of this `pyarrow.DataType` holds lists."""
     types = arrow.types
     return (
         types.is_list(kind)
@@ -189,7 +195,7 @@ def _is_list(kind):
 def _no_numbers(column, path, name):
     """The message about a column that holds something else."""
     values = column.to_pylist()
-    row = next((i for i, one in enumerate(values) if not _is_number(one)), 0)
+    row = next((i for i, one in enumerate(values) if not _is_numeric(one)), 0)
     return (
         f"The column {name} of {path} holds {column.type}, not numbers: row "
         f"{row} (counted from 0) has {str(values[row])[:40]!r}. Name the "
@@ -198,7 +204,7 @@ def _no_numbers(column, path, name):
     )
 
 
-def _is_number(value):
+def _is_numeric(value):
     """Whether it is one, or a text that says one, or nothing."""
     try:
         return value is None or math.isfinite(float(value))

@@ -289,20 +289,23 @@ def threshold_maximizing(
     order = np.argsort(values, kind="stable")
     ordered, weights = values[order], weights[order]
     truth, predicted = truth[order], np.asarray(class_ids)[order]
-    # Where so many of the smallest scores are accepted; none first.
+
+    def accepted_of(rows):
+        """How many of some rows, by how many of all are accepted."""
+        return np.append(0.0, np.cumsum(weights * rows))
+
     is_known = truth != UNKNOWN
-    of_unknown = np.append(0.0, np.cumsum(weights * ~is_known))
+    of_unknown = accepted_of(~is_known)
     if measure == "balanced_accuracy":
-        of_known = np.append(0.0, np.cumsum(weights * is_known))
+        of_known = accepted_of(is_known)
         measures = of_known / of_known[-1] - of_unknown / of_unknown[-1]
     else:
-        rejected = weights.sum() - np.append(0.0, np.cumsum(weights))
+        rejected = weights.sum() - accepted_of(1)
         right = of_unknown[-1] - of_unknown
         measures = 2.0 * right / (rejected + of_unknown[-1])
         for k in range(num_classes):
-            own = np.append(0.0, np.cumsum(weights * (predicted == k)))
-            right = (predicted == k) & (truth == k)
-            right = np.append(0.0, np.cumsum(weights * right))
+            own = accepted_of(predicted == k)
+            right = accepted_of((predicted == k) & (truth == k))
             support = (weights * (truth == k)).sum()
             measures += (
                 2.0 * right / np.maximum(own + support, _SMALLEST_NORMAL)

@@ -124,12 +124,10 @@ class CalibratedClassifier(ScoredClassifier):
         )
         self.decision.threshold = threshold
         if scores is not None:
-            self._keep_calibration(p_value_table(scores))
+            table = p_value_table(scores)
+            self.calibration_scores.assign(table.scores)
+            self.calibration_levels.assign(table.levels)
         return threshold
-
-    def _keep_calibration(self, table):
-        self.calibration_scores.assign(table.scores)
-        self.calibration_levels.assign(table.levels)
 
     @property
     def threshold(self) -> float | np.ndarray | None:

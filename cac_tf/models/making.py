@@ -82,7 +82,7 @@ def from_classifier(
     score = default_score(network) if score is None else score
     score = score_rules.get(score)
     require_outputs_for(score, network, len(class_names))
-    for part in (data[0], (validation_data or (None,))[0]):
+    for part, _ in (data, _pair(validation_data)):
         if isinstance(part, ComputedOutputs):
             part.check(network, score)
     context = Context(tuple(class_names), network.last_layer)

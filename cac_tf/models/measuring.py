@@ -48,8 +48,9 @@ def threshold_from(
         needed_by = None if maximize is None else "maximize"
         parts.append(_examples(model, known, y, batch_size, needed_by))
     if true_positive_rate is None:
-        _, *outputs = _examples(model, unknown, None, batch_size, None, True)
-        parts.append((np.full(len(outputs[0]), UNKNOWN), *outputs))
+        parts.append(
+            _examples(model, unknown, None, batch_size, are_unknown=True)
+        )
     labels, scores, class_ids = map(np.concatenate, zip(*parts, strict=True))
     is_known = labels != UNKNOWN
     if maximize is not None:
@@ -79,13 +80,13 @@ def threshold_from(
     return threshold, None if true_positive_rate is None else scores
 
 
-def _examples(model, x, y, batch_size, needed_by, are_unknown=False):
+def _examples(model, x, y, batch_size, needed_by=None, are_unknown=False):
     """Labels, unknown scores and predicted classes; without x, none.
 
     Args:
         needed_by: what needs labels, for the message; None: without labels,
             each is 0.
-        are_unknown: whether labels, if there are any, do not matter.
+        are_unknown: whether each label is -1, whatever it says.
     """
     parts = [
         (np.empty(0, "int64"), np.empty(0, "float32"), np.empty(0, "int32"))
@@ -98,7 +99,7 @@ def _examples(model, x, y, batch_size, needed_by, are_unknown=False):
         if labels is None and needed_by is not None:
             raise ValueError(f"{needed_by} needs labels: pass y.")
         if labels is None or are_unknown:
-            labels = np.zeros(len(scores), "int64")
+            labels = np.full(len(scores), UNKNOWN if are_unknown else 0)
         labels = check_labels(
             labels, len(model.class_names), allow_unknown=True, where=place
         )

@@ -157,8 +157,6 @@ class Predictor:
                 is not finite; the message names its position.
         """
         names = tuple(sorted({*self._always, *names}))
-        if isinstance(x, tuple) and y is None:
-            x, y = x[:2]
         if isinstance(x, ComputedOutputs):
             yield from self._computed(x, y, names)
             return

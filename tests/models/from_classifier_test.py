@@ -232,6 +232,22 @@ def test_logits_and_features_of_a_classifier(kind, activation):
     np.testing.assert_array_equal(classifier.predict(x, verbose=0), before)
 
 
+def test_validation_data_without_labels():
+    """An array of known inputs alone, and a data set of batches."""
+    x, y = data()
+    classifier = KINDS["functional"]("linear")
+    expected = make(classifier, (x, y), validation_data=(x, y)).threshold
+    for known in (x, [(x[:100], y[:100]), (x[100:], y[100:])]):
+        model = make(classifier, (x, y), validation_data=known)
+        assert model.threshold == pytest.approx(expected, rel=1e-5)
+    if ON_TENSORFLOW:
+        import tensorflow as tf
+
+        batches = tf.data.Dataset.from_tensor_slices((x, y)).batch(64)
+        model = make(classifier, (x, y), validation_data=batches)
+        assert model.threshold == pytest.approx(expected, rel=1e-5)
+
+
 class Counts(cac_tf.scores.Score):
     """How many examples it was fitted to."""
 

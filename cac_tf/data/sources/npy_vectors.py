@@ -7,8 +7,8 @@ import numpy as np
 
 from cac_tf.annotations import Path
 from cac_tf.data import tables
+from cac_tf.data.npy_file import read_npy
 from cac_tf.data.number_rows import finite_rows
-from cac_tf.data.regular_file import opened
 from cac_tf.data.sources.number_table import LABEL
 from cac_tf.data.sources.number_table import labelled_parts
 from cac_tf.data.sources.number_table import rows_of_parts
@@ -111,22 +111,3 @@ def load_npy_vectors(
     names = [f"{path}#{row}" for row in range(len(vectors))]
     values = finite_rows(vectors, f"{path}")
     return labelled_parts(path, values, np.asarray(found), names, rows)
-
-
-def read_npy(path: Path) -> np.ndarray:
-    """The array of an .npy file, which stays in the file until it is used.
-
-    Raises:
-        ValueError: no such file, a damaged one, or one of Python objects.
-    """
-    try:
-        with opened(path):
-            # It is a file, and no pipe.
-            return np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError as error:
-        raise ValueError(f"There is no file {path}.") from error
-    # Damaged files make NumPy raise of any kind.
-    except Exception as error:
-        raise ValueError(
-            f"{path} is not a readable .npy file: {error}"
-        ) from error

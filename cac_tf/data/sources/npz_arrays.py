@@ -15,6 +15,7 @@ import psutil
 from cac_tf import atomic_files
 from cac_tf.annotations import Path
 from cac_tf.data.class_splits import ClassSplit
+from cac_tf.data.npy_file import read_header
 from cac_tf.data.number_rows import finite_rows
 from cac_tf.data.open_set_dataset import Examples
 from cac_tf.data.open_set_dataset import as_negatives
@@ -245,12 +246,6 @@ def _check_memory(file, members, path, copies):
 def _header(file, member):
     """Shape and type of an array in an opened .npz file."""
     with file.open(member) as array:
-        version = np.lib.format.read_magic(array)
-        read_header = (
-            np.lib.format.read_array_header_1_0
-            if version == (1, 0)
-            else np.lib.format.read_array_header_2_0
-        )
         shape, _, dtype = read_header(array)
         return shape, dtype
 
