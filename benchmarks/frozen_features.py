@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A frozen pretrained network and a head, on photos of the benchmark.
+
+    TFDS_DATA_DIR=... python benchmarks/frozen_features.py NETWORK.keras \
+        --kept=FOLDER [--train_share=.12] [--tiny_share=.4] [--tiny_dir=...]
+
+The `neal` splits of CIFAR10 (trials 0 to 4), CIFAR+10, CIFAR+50 and
+TinyImageNet (trial 0). Each image is computed once, whatever the trial; heads
+by CAC and cross-entropy, with a hidden layer of 512 and linear. Writes
+benchmarks/results/frozen_features.json: accuracy, AUROC by each score, and the
+share of unknown images accepted where 95 % of the validation images are; and
+images a second beside a bare `predict` loop. What is there already is
+not measured again.
+
+The network has seen the kinds of these classes on ImageNet, the unknown ones
+too: the numbers say what a user's pretrained network gives, and are not
+comparable with networks trained from scratch.
+"""
+
+import argparse
+import hashlib
+import json
+import pathlib
+import statistics
+import tempfile
+import time
+
+import numpy as np
+import PIL.Image
+
+from cac_tf import atomic_files
+from cac_tf.data import load_open_set_dataset
+from cac_tf.data.streamed_images import StreamedImages
+from cac_tf.experiments.environment import environment
+from cac_tf.metrics import auroc
+from cac_tf.models import OpenSetClassifier
+from cac_tf.models import pretrained_backbone
+from cac_tf.models.computed_outputs import ComputedOutputs
+from cac_tf.scores import ViM
+from cac_tf.training.computed_features import computed_features
+from cac_tf.training.frozen_backbone import outputs_of
+from cac_tf.training.frozen_backbone import trained_head
+
+RESULT = pathlib.Path(__file__).parent / "results" / "frozen_features.json"
+RUNS = [("tinyimagenet", 0), ("cifar+10", 0), ("cifar+50", 0)]
+RUNS += [("cifar10", trial) for trial in range(5)]
+SCORES = (
+    "gamma",
+    "max_logit",
+    "max_softmax",
+    "energy",
+    "relative_mahalanobis",
+    "knn",
+    "nnguide",
+    "vim",
+)
+# Beside the default number, to choose it by.
+VIM_DIMENSIONS = (16, 32, 64, 128, 256, 512, 768)
+NOTE = (
+    "The network has seen the kinds of these classes on ImageNet, the unknown "
+    "ones too."
+)
+
+
+def share_of(examples, share):
+    """The examples whose content falls into a share, in all trials alike."""
+    rows = [
+        row
+        for row, image in enumerate(examples.images)
+        if hashlib.sha256(np.ascontiguousarray(image)).digest()[0] / 256 < share
+    ]
+    return examples.take(rows)
+
+
+def throughput(backbone, images, rounds):
+    """Images a second, bare and kept, by turns; medians.
+
+    Args:
+        images: array, or `StreamedImages`, whose decoding counts.
+    """
+
+    def bare():
+        backbone.predict(np.asarray(images[:]), 32, verbose=0)
+
+    def kept():
+        with tempfile.TemporaryDirectory() as folder:
+            computed_features(backbone, images, folder)
+
+    seconds = {bare: [], kept: []}
+    for way in [bare, kept] * (rounds + 1):
+        start = time.perf_counter()
+        way()
+        seconds[way].append(time.perf_counter() - start)
+    # Without the first round, which traces.
+    bare_rate, kept_rate = (
+        len(images) / statistics.median(one[1:]) for one in seconds.values()
+    )
+    return {
+        "images": len(images),
+        "rounds": rounds,
+        "images a second, bare predict": round(bare_rate, 1),
+        "images a second, computed_features": round(kept_rate, 1),
+        "ratio": round(kept_rate / bare_rate, 3),
+    }
+
+
+def photos(folder, count, size=160):
+    """JPEG files of random textures, as `StreamedImages` of 128 pixels."""
+    rng = np.random.default_rng(0)
+    paths = []
+    for place in range(count):
+        small = rng.integers(0, 256, (10, 10, 3)).astype("uint8")
+        path = pathlib.Path(folder, f"{place}.jpg")
+        PIL.Image.fromarray(small).resize((size, size)).save(path)
+        paths.append(str(path))
+    return StreamedImages(paths, 128)
+
+
+def measure(backbone, kept, name, trial, train_share, data_dir):
+    """All heads and scores of one split."""
+    dataset = load_open_set_dataset(
+        name,
+        trial=trial,
+        **({} if data_dir is None else {"data_dir": data_dir}),
+    )
+    parts = {
+        "train": share_of(dataset.train, train_share),
+        "validation": share_of(dataset.validation, train_share),
+        "known_test": dataset.known_test,
+        "unknown_test": dataset.unknown_test,
+    }
+    start = time.perf_counter()
+    features = {
+        part: np.float32(computed_features(backbone, one.images, kept))
+        for part, one in parts.items()
+    }
+    result = {
+        "images": {part: one.size for part, one in parts.items()},
+        "train_share": train_share,
+        "minutes of features": round((time.perf_counter() - start) / 60, 2),
+        "heads": {},
+    }
+    for loss in ("cac", "cross_entropy"):
+        for hidden in (512, None):
+            start = time.perf_counter()
+            head = trained_head(
+                features["train"],
+                parts["train"].labels,
+                len(dataset.class_names),
+                loss=loss,
+                hidden=hidden,
+            )
+            seconds = time.perf_counter() - start
+            key = f"{loss}, {f'{hidden} hidden' if hidden else 'linear'}"
+            result["heads"][key] = {
+                "seconds of training": round(seconds, 1),
+                **_measured(head, dataset.class_names, parts, features),
+            }
+    return result
+
+
+def _measured(head, class_names, parts, features):
+    outputs = {
+        part: ComputedOutputs(outputs_of(head, one))
+        for part, one in features.items()
+    }
+    train_labels = parts["train"].labels
+    model = OpenSetClassifier.from_outputs(
+        head,
+        outputs_of(head, features["train"]),
+        train_labels,
+        class_names=class_names,
+        score="gamma",
+    )
+    width = model.network.width_of_features
+    chosen = {name: name for name in SCORES}
+    for dimensions in VIM_DIMENSIONS:
+        if dimensions < width:
+            chosen[f"vim, {dimensions} dimensions"] = ViM(dimensions)
+    result = {"accuracy": None, "auroc": {}, "unknown accepted": {}}
+    for name, score in chosen.items():
+        try:
+            own = model.with_score(score, outputs["train"], train_labels)
+        except ValueError as error:  # E.g. no residual is left.
+            result["auroc"][name] = str(error).split(".")[0]
+            continue
+        threshold = own.calibrate(
+            outputs["validation"], true_positive_rate=0.95
+        )
+        known = own.predict_scores(outputs["known_test"])
+        unknown = own.predict_scores(outputs["unknown_test"]).unknown_score
+        result["auroc"][name] = round(
+            float(auroc(known.unknown_score, unknown)), 4
+        )
+        result["unknown accepted"][name] = round(
+            float(np.mean(unknown <= threshold)), 4
+        )
+        result["accuracy"] = round(
+            float(
+                np.mean(known.predicted_class_id == parts["known_test"].labels)
+            ),
+            4,
+        )
+    return result
+
+
+def main():
+    """Measures what is not there yet, and writes after each split."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("network", help="as of pretrained_backbone")
+    parser.add_argument("--kept", required=True, help="folder of features")
+    parser.add_argument("--train_share", type=float, default=1.0)
+    parser.add_argument("--tiny_share", type=float, default=1.0)
+    parser.add_argument("--tiny_dir", help="TFDS folder of TinyImageNet")
+    parser.add_argument("--image_size", type=int, default=128)
+    given = parser.parse_args()
+    backbone = pretrained_backbone(given.network, image_size=given.image_size)
+    found = {}
+    if RESULT.exists():
+        found = json.loads(RESULT.read_text(encoding="utf-8"))
+    found = {"note": NOTE, "image_size": given.image_size, **found}
+    found["network"] = pathlib.Path(given.network).name
+    runs = found.setdefault("runs", {})
+
+    def write():
+        found["environment"] = environment()
+        atomic_files.write_json(RESULT, found)
+
+    for name, trial in RUNS:
+        key = f"{name} trial {trial}"
+        if key in runs:
+            continue
+        is_tiny = name == "tinyimagenet"
+        runs[key] = measure(
+            backbone,
+            given.kept,
+            name,
+            trial,
+            given.tiny_share if is_tiny else given.train_share,
+            given.tiny_dir if is_tiny else None,
+        )
+        write()
+        print(key, runs[key], flush=True)
+    if "throughput" not in found:
+        rng = np.random.default_rng(0)
+        images = rng.integers(0, 256, (1024, 32, 32, 3)).astype("uint8")
+        with tempfile.TemporaryDirectory() as folder:
+            found["throughput"] = {
+                "array of 32 pixels": throughput(backbone, images, 3),
+                "JPEG files of 160 pixels": throughput(
+                    backbone, photos(folder, 768), 3
+                ),
+            }
+        write()
+
+
+if __name__ == "__main__":
+    main()
