@@ -42,7 +42,10 @@ class ViM(Score):
     Matching*, CVPR 2022.
 
     Differences: the authors put the virtual logit into a softmax,
-    which gives the same order. Here, a comes from at most 4,096 examples.
+    which gives the same order. Here, a comes from at most 4,096 examples, and
+    what tells N classes apart, N directions, is never counted as residual
+    where features are few (64 features of 38 classes of sentences, CAC: AUROC
+    0.880 with 38 dimensions, 0.809 with half of the features).
 
     Cost: O(D (D - P) + N) a row for N classes, D features and P principal
     dimensions; D (D - P) + D numbers are kept. `fit` keeps D^2 numbers and
@@ -51,8 +54,9 @@ class ViM(Score):
     Args:
         principal_dimensions: number of directions outside the residual space.
             None: as the authors choose, 1000 for 2048 or more features, 512
-            for 768 or more, else half of the features; at most half the
-            number of examples, with a warning.
+            for 768 or more, else half of the features; but no fewer than
+            there are classes, as far as nine tenths of the features; at most
+            half the number of examples, with a warning.
         **kwargs: `name` of the score.
 
     Raises:
@@ -103,7 +107,9 @@ class ViM(Score):
             kernel = np.float64(context.last_layer.kernel)
             origin = -np.linalg.pinv(kernel.T) @ context.last_layer.bias
         width = len(origin)
-        principal = self._principal_dimensions(width, moment.count)
+        principal = self._principal_dimensions(
+            width, moment.count, context.num_classes
+        )
         about_origin = moment.about(origin)
         length = np.sqrt(np.trace(about_origin))
         # Eigenvalues ascend. (All vectors: a part of them takes twice as long.)
@@ -128,7 +134,7 @@ class ViM(Score):
         scale = largest_logits.mean(dtype="float64") / residuals.mean()
         return {"origin": origin, "residual_space": scale * residual_space}
 
-    def _principal_dimensions(self, width, count):
+    def _principal_dimensions(self, width, count, num_classes):
         principal = self.principal_dimensions
         if principal is None:
             principal = next(
@@ -140,6 +146,7 @@ class ViM(Score):
                 )
                 if width >= at_least
             )
+            principal = max(principal, min(num_classes, width * 9 // 10))
             if principal > count // 2:
                 principal = max(1, count // 2)
                 warnings.warn(

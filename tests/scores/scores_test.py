@@ -810,6 +810,24 @@ def test_logits_beyond_the_classes_that_are_named():
     np.testing.assert_allclose(found, [-2, 0, -5])
 
 
+@pytest.mark.parametrize("classes, dimensions", [(3, 10), (13, 13), (20, 18)])
+def test_vim_does_not_count_what_tells_classes_apart_as_residual(
+    rng, classes, dimensions
+):
+    """Of 20 features; a tenth of them is residual in any case."""
+    labels = np.arange(200) % classes
+    outputs = {
+        "logits": np.abs(np.float32(rng.standard_normal((200, classes)))),
+        "features": np.float32(rng.standard_normal((200, 20))),
+    }
+    names = [str(label) for label in range(classes)]
+    found, expected = (
+        rule.fit(labels, class_names=names, **outputs)["residual_space"]
+        for rule in (scores.ViM(), scores.ViM(dimensions))
+    )
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_few_examples_for_vim(rng):
     features = np.float32(rng.standard_normal((10, WIDTH)))
     rule = scores.ViM()
