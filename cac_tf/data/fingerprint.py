@@ -32,8 +32,8 @@ def fingerprint(examples):
     images, labels = examples
     digest = hashlib.sha256(np.ascontiguousarray(labels, "int64"))
     digest.update(str(tuple(images.shape)).encode())
-    if hasattr(images, "facts"):
-        digest.update(images.facts.digests)
+    if hasattr(images, "digests"):
+        digest.update(images.digests)
         return digest.hexdigest()
     for start in range(0, len(images), _ROWS_AT_ONCE):
         part = np.asarray(images[start : start + _ROWS_AT_ONCE])

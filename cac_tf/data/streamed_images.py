@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING
 from typing import Any
 
 import numpy as np
 
+from cac_tf.data.image_facts import content_of
 from cac_tf.data.image_facts import look_at
 from cac_tf.data.image_file import png_bytes
 from cac_tf.data.image_file import read_image
@@ -91,6 +93,16 @@ class StreamedImages:
                 self.sources, self._image_size, self._channels, "images"
             )
         return self._facts
+
+    @property
+    def digests(self) -> np.ndarray:
+        """(n, 32) uint8: the SHA-256 of each file, which is not decoded."""
+        if self._facts is not None:
+            return self._facts.digests
+        found = [
+            hashlib.sha256(content_of(one)).digest() for one in self.sources
+        ]
+        return np.frombuffer(b"".join(found), "uint8").reshape(-1, 32)
 
     def channel_sums(self) -> tuple[np.ndarray, np.ndarray, int]:
         """Sums of the pixels and of their squares by channel, and n H W."""

@@ -126,8 +126,8 @@ def _renamed(value, places):
 def _keys(images):
     """A text for the content of each image, and its size."""
     shape = str(tuple(images.shape[1:])).encode()
-    if hasattr(images, "facts"):
-        contents = images.facts.digests
+    if hasattr(images, "digests"):
+        contents = images.digests
         kind = b"file"
     else:
         contents, kind = images, images.dtype.str.encode()

@@ -126,6 +126,9 @@ def test_files_that_are_decoded_when_needed(
         paths.append(os.fspath(path))
     kept = pathlib.Path(tmp_path, "kept")
     streamed = StreamedImages(paths, 4)
+    digests = streamed.digests
+    np.testing.assert_array_equal(streamed.facts.digests, digests)
+    streamed = StreamedImages(paths, 4)  # Whose facts are not known.
     found = computed_features(network, streamed, kept)
     np.testing.assert_allclose(found, network(images), rtol=2e-3, atol=0.1)
     del computed[:]
