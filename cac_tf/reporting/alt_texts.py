@@ -9,7 +9,7 @@ from cac_tf.reporting.measures import significant
 def of_histogram(evaluation):
     """Where the scores of known and unknown inputs lie, and the threshold."""
     parts = [
-        f"the median of {name} test images is "
+        f"the median of {name} test inputs is "
         f"{significant(np.median(evaluation.unknown_score[is_member]))}"
         for name, is_member in (
             ("known", evaluation.is_known),
@@ -37,7 +37,7 @@ def of_roc(evaluation):
         text += (
             "; the model's threshold accepts "
             f"{measures['true_positive_rate']:.0%} of known and "
-            f"{measures['false_positive_rate']:.0%} of unknown images"
+            f"{measures['false_positive_rate']:.0%} of unknown inputs"
         )
     return f"{text}."
 
@@ -63,7 +63,7 @@ def of_logit_space(evaluation):
     """What is drawn, of which classes."""
     names = ", ".join(evaluation.metrics["class_names"])
     return (
-        "Logits of the test images in three dimensions, by class "
+        "Logits of the test inputs in three dimensions, by class "
         f"({names} and unknown), with the class centers."
     )
 

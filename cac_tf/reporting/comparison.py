@@ -17,11 +17,11 @@ from cac_tf.reporting.measures import rows_of
 from cac_tf.reporting.verdict import verdict
 
 _OTHER_TEST_DATA = (
-    "These runs were evaluated on different test images or classes, so a "
+    "These runs were evaluated on different test inputs or classes, so a "
     "difference of their numbers says nothing about their models."
 )
 _ONE_TRAINING = (
-    "Intervals say how much chance there is in the choice of the test images. "
+    "Intervals say how much chance there is in the choice of the test inputs. "
     "Another seed changes a model's numbers too: train several before calling "
     "a small difference real."
 )
@@ -35,7 +35,7 @@ class ComparedRun(typing.NamedTuple):
     config: dict  # config.json
     history: list  # history.json: a dict for each epoch, or empty
     unknown_score: typing.Any  # (n,), from scores.npz
-    labels: typing.Any  # (n,) int, -1 for unknown test images
+    labels: typing.Any  # (n,) int, -1 for unknown test inputs
 
 
 def write_comparison(path: Path, runs: Sequence[ComparedRun]) -> None:
@@ -44,7 +44,7 @@ def write_comparison(path: Path, runs: Sequence[ComparedRun]) -> None:
     It has the sentences of each run's verdict, all numbers, the AUROC of each
     score, the settings and the environment that differ, and the runs' ROC
     curves and learning curves over each other. It says where runs were not
-    evaluated on the same test images.
+    evaluated on the same test inputs.
 
     Args:
         path: of the HTML file.

@@ -72,7 +72,7 @@ def distances_figure(
     for axes in grid[-1]:
         axes.set_xlabel("distance to the closest class mean")
     for row in grid:
-        row[0].set_ylabel("share of images")
+        row[0].set_ylabel("share of inputs")
     grid[0][-1].legend(frameon=False, fontsize="small")
     return figure
 

@@ -185,7 +185,7 @@ def unknown_sets_section(measures):
     for cells in rows:
         cells[0] = html.escape(cells[0])
     table = page.table(["AUROC", *map(html.escape, sets)], rows)
-    return f"<h2>Unknown images by set</h2>{page.scrolled(table, 'Sets')}"
+    return f"<h2>Unknown inputs by set</h2>{page.scrolled(table, 'Sets')}"
 
 
 def _trainings(history):

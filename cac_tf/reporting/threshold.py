@@ -34,25 +34,25 @@ _TILES = (
     (
         "known-accepted",
         "known accepted",
-        "Share of the known test images that are accepted (true-positive "
+        "Share of the known test inputs that are accepted (true-positive "
         "rate), with its 95 % interval.",
     ),
     (
         "right",
         "known accepted as their own class",
-        "Share of the known test images that are accepted and given their own "
+        "Share of the known test inputs that are accepted and given their own "
         "class (correct classification rate, CCR).",
     ),
     (
         "unknown-accepted",
         "unknown accepted",
-        "Share of the unknown test images that are accepted (false-positive "
+        "Share of the unknown test inputs that are accepted (false-positive "
         "rate): the errors that a threshold is there to prevent.",
     ),
     (
         "threshold",
         "threshold",
-        "An image whose unknown score is larger is rejected.",
+        "An input whose unknown score is larger is rejected.",
     ),
 )
 
@@ -131,7 +131,7 @@ with this threshold: <code class="command"></code>
 <p><b>Rejected</b></p><div class="rejected beside pictures"></div>
 <h3>Answers</h3>
 <p class="sentence"></p>
-<p>Each row: the images of a class, by answer; the deeper the color, the
+<p>Each row: the inputs of a class, by answer; the deeper the color, the
 larger the share. <span class="known">Right answers</span> and
 <span class="unknown">wrong ones</span>.</p>
 <div class="scroll" tabindex="0" role="region" aria-label="Table of answers">

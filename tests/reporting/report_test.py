@@ -631,15 +631,15 @@ def test_figures_are_described(rng, tmp_path):
     ]
     measures = evaluation.metrics
     assert alts == [
-        "Histogram of unknown scores: the median of known test images is "
-        f"{medians[0]}, the median of unknown test images is {medians[1]}, "
+        "Histogram of unknown scores: the median of known test inputs is "
+        f"{medians[0]}, the median of unknown test inputs is {medians[1]}, "
         f"the threshold is {measures['threshold']:.4g}.",
         f"ROC curve of gamma, AUROC {measures['auroc']:.3f}; the model&#x27;s "
         f"threshold accepts {measures['true_positive_rate']:.0%} of known "
-        f"and {measures['false_positive_rate']:.0%} of unknown images.",
+        f"and {measures['false_positive_rate']:.0%} of unknown inputs.",
         f"OSCR curve of gamma, area {measures['oscr']:.3f}.",
         "Training over 2 epochs: loss from 2 to 1, accuracy 0.900 at the end.",
-        "Logits of the test images in three dimensions, by class (cat, dog, "
+        "Logits of the test inputs in three dimensions, by class (cat, dog, "
         "cow and unknown), with the class centers.",
     ]
 

@@ -68,7 +68,7 @@ def test_numbers_of_both_runs_are_side_by_side(runs, tmp_path, capsys):
     assert cells_of(page, "recipe.epochs") == ["5", "6"]
     # What is the same is not listed.
     assert "data.dataset" not in page and ">seed<" not in page
-    assert "evaluated on different test images" not in page
+    assert "evaluated on different test inputs" not in page
     for caption in ("ROC curves", "Training loss", "Validation accuracy"):
         assert f"<figcaption>{caption}</figcaption>" in page
 
@@ -78,7 +78,7 @@ def test_other_test_data_are_told(runs, tmp_path):
     folders = [runs / name for name in ("one", "two", "other")]
     compare_runs(folders, path)
     page = path.read_text()
-    assert "evaluated on different test images or classes" in page
+    assert "evaluated on different test inputs or classes" in page
     assert cells_of(page, "data.trial") == ["–", "–", "1"]
 
 
