@@ -32,12 +32,13 @@ from cac_tf.train import terminal
 
 def define_flags(values):
     """Defines the flags of `cac-benchmark`."""
-    flag_kinds.define_choices(
-        values,
+    flags.DEFINE_list(
         "datasets",
         ["mnist", "svhn", "cifar10", "cifar+10", "cifar+50", "tinyimagenet"],
-        ("digits", *data.BENCHMARK_SETS),
-        "Data sets.",
+        f"Data sets: {', '.join(('digits', *data.BENCHMARK_SETS))}. With "
+        "--train_flags=--known_share=0.5 each trial draws the known classes, "
+        "and any --dataset of cac-train may stand here.",
+        flag_values=values,
     )
     flag_kinds.define_choices(
         values, "methods", ["cac"], methods.names(), "Methods."
@@ -283,7 +284,7 @@ def main(values):
     quiet.load_keras()
     runs = [
         run
-        for family in values.split_family
+        for family in _families(values, for_all)
         for run in experiments.plan(
             values.output_dir,
             values.datasets,
@@ -292,6 +293,7 @@ def main(values):
             family,
             values.released_weights,
             sweep,
+            for_all.known_share,
         )
     ]
     if not runs:
@@ -322,6 +324,18 @@ def main(values):
             f"{len(state.failed)} of {len(runs)} runs failed:\n{lines}\nThe "
             "same command tries them again."
         )
+
+
+def _families(values, for_all):
+    """The families of class splits; one where each trial draws its classes."""
+    if for_all.known_share is None:
+        return values.split_family
+    if values["split_family"].present:
+        raise ValueError(
+            "--split_family has no effect with --known_share in --train_flags, "
+            "which draws the classes; leave it out."
+        )
+    return [None]
 
 
 def _axis(sweep):
@@ -367,7 +381,12 @@ def _rows_of(datasets, runs, rows):
     A folder may hold the runs of several tables and figures.
     """
     wanted = {
-        (run.dataset, run.split_family, run.method, run.variant_text)
+        (
+            os.path.basename(run.dataset),
+            run.split_family,
+            run.method,
+            run.variant_text,
+        )
         for run in runs
         if run.dataset in datasets
     }

@@ -40,7 +40,9 @@ class BenchmarkRun:
         if self.checkpoint is not None:
             return data_of_released_weights(self.dataset, self.trial).in_force
         own: dict[str, Any] = {"dataset": self.dataset}
-        if self.split_family != "custom":
+        if self.split_family.startswith(_SHARE):
+            own |= {"trial": self.trial}
+        elif self.split_family != "custom":
             own |= {"split_family": self.split_family, "trial": self.trial}
         return own
 
@@ -54,7 +56,8 @@ class BenchmarkRun:
         label = _label(self.method, self.variant)
         if self.split_family not in ("neal", "custom"):
             label = f"{self.split_family} {label}"
-        return f"{self.dataset} {label} trial {self.trial}"
+        name = os.path.basename(self.dataset)
+        return f"{name} {label} trial {self.trial}"
 
     @property
     def folder(self) -> RunFolder:
@@ -90,6 +93,9 @@ def _label(method, variant):
     return ",".join([method, *(f"{name}={value}" for name, value in variant)])
 
 
+# How the split family begins where a share of the classes is drawn.
+_SHARE = "share"
+
 # Data sets whose runs evaluate the model of another set if it has the same
 # known classes, instead of training it again.
 SHARES_MODEL_OF = {"cifar+50": "cifar+10"}
@@ -100,9 +106,10 @@ def plan(
     datasets: Sequence[str],
     methods: Sequence[str],
     trials: Sequence[int],
-    split_family: str,
+    split_family: str | None,
     released_weights: Path | None = None,
     sweep: Any = None,
+    known_share: float | None = None,
 ) -> list[BenchmarkRun]:
     """The runs of a benchmark, in an order in which shared models come first.
 
@@ -113,10 +120,11 @@ def plan(
 
     Args:
         output_dir: folder of all runs.
-        datasets: names; "digits" or of `data.BENCHMARK_SETS`.
+        datasets: names; "digits" or of `data.BENCHMARK_SETS`, or with
+            `known_share` any that `data.load_open_set_dataset` takes.
         methods: names of methods.
         trials: numbers of trials; a set with fixed classes has only trial 0.
-        split_family: as in `data.class_split`.
+        split_family: as in `data.class_split`; None with `known_share`.
         released_weights: folder of the weights that the paper's authors
             released; they are evaluated, and nothing is trained. None: every
             model is trained.
@@ -124,11 +132,14 @@ def plan(
             combination is trained, of the fields that a method has. A preset
             that is the same as no preset has the same run. None: the recipe
             as it is.
+        known_share: share of the classes that each trial draws, in the place
+            of the split family; as of `data.DataOptions`.
 
     Raises:
         ValueError: a data set that is not part of the benchmark, a trial
             that it does not have, or one without released weights; a field of
-            the sweep that none of the methods has.
+            the sweep that none of the methods has; two data sets whose paths
+            end alike.
 
     Example:
 
@@ -143,11 +154,18 @@ def plan(
             f"{split_family}."
         )
     for dataset in datasets:
-        if dataset not in known_names:
+        if dataset not in known_names and known_share is None:
             raise ValueError(
                 f"{dataset!r} is not a data set of the benchmark; there are: "
-                f"{', '.join(known_names)}."
+                f"{', '.join(known_names)}. Others need known_share=..., the "
+                "share of their classes that each trial draws."
             )
+    endings = [os.path.basename(dataset) for dataset in datasets]
+    if len(set(endings)) < len(endings):
+        raise ValueError(
+            "datasets must differ in the last part of their paths, which "
+            f"names their folders; got {', '.join(datasets)}."
+        )
     runs: dict[tuple, BenchmarkRun] = {}
 
     def first_with_its_classes(source, dataset, trial):
@@ -165,7 +183,9 @@ def plan(
             return runs[key]
         dataset, method, trial, variant = key
         family, shared = "custom", None
-        if data.has_class_split(dataset):
+        if known_share is not None:
+            family = f"{_SHARE}{known_share:g}"
+        elif data.has_class_split(dataset):
             family = split_family
             source = SHARES_MODEL_OF.get(dataset, dataset)
             first = first_with_its_classes(source, dataset, trial)
@@ -174,7 +194,7 @@ def plan(
         path = os.path.join(
             output_dir,
             family,
-            dataset,
+            os.path.basename(dataset),
             _label(method, variant),
             f"trial{trial}",
         )
@@ -192,7 +212,7 @@ def plan(
     variants = _variants(sweep or {}, methods)
     for dataset in datasets:
         own_trials = trials
-        if not data.has_class_split(dataset):
+        if known_share is None and not data.has_class_split(dataset):
             own_trials = [trial for trial in trials if trial == 0]
             if not own_trials:
                 raise ValueError(

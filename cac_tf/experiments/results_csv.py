@@ -2,6 +2,7 @@
 """results.csv: the numbers of a benchmark's finished runs, a row per score."""
 
 import csv
+import os
 import pathlib
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -33,6 +34,7 @@ COLUMNS = {
     "ccr@5%": float,
     "ccr@10%": float,
     "oscr": float,
+    "macro_f1": float,
     "bhattacharyya": float,
     "epochs": int,
     "seconds": float,
@@ -118,10 +120,10 @@ def _rows(folder):
     return [
         {
             "format": FORMAT,
-            **{
-                name: metrics[name]
-                for name in ("dataset", "split_family", "method")
-            },
+            # Of a file, its name.
+            "dataset": os.path.basename(metrics["dataset"]),
+            "split_family": metrics["split_family"],
+            "method": metrics["method"],
             # The values of a sweep; empty where there is none.
             "variant": folder.parts[-2].partition(",")[2],
             # A data set whose known classes are all classes has no trials.
@@ -134,6 +136,10 @@ def _rows(folder):
                 f"ccr@{float(rate):.0%}": value
                 for rate, value in (by_score["ccr"] or {}).items()
             },
+            # Of the score that decided.
+            "macro_f1": metrics["macro_f1"]
+            if score == metrics["score"]
+            else None,
             "bhattacharyya": metrics["bhattacharyya"],
             # Nothing of these where released weights were evaluated.
             "epochs": training.get("epochs"),

@@ -33,7 +33,7 @@ def estimated_seconds(
     """Seconds of a benchmark's runs, from a few timed training steps.
 
     As if no stage ended early; None for a recipe that does not say what would
-    have to be timed, or that trains more than a classifier.
+    have to be timed, or that trains more than a classifier, and for vectors.
     """
     rates: dict[tuple, float] = {}
     found: dict[BenchmarkRun, float | None] = {}
@@ -42,8 +42,10 @@ def estimated_seconds(
         if run.evaluated_model is not None:
             found[run] = _SECONDS_OF_EVALUATION
             continue
-        if not isinstance(recipe, methods.Recipe) or isinstance(
-            recipe, PublishedRecipe
+        if (
+            config.vectors is not None
+            or not isinstance(recipe, methods.Recipe)
+            or isinstance(recipe, PublishedRecipe)
         ):
             found[run] = None
             continue

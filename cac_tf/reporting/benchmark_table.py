@@ -110,6 +110,7 @@ def _print_trials(rows, family, file):
         "ccr@5%": "ccr@5%",
         "ccr@10%": "ccr@10%",
         "oscr": "oscr",
+        "macro_f1": "macro-f1",
     }
     lines = [
         (
@@ -128,7 +129,7 @@ def _print_trials(rows, family, file):
     ]
     for dataset in dict.fromkeys(row["dataset"] for row in rows):
         for name, values in published_ccr(dataset).items():
-            cells = [*[""] * 6, *map(_number, values), "", "", ""]
+            cells = [*[""] * 6, *map(_number, values), *[""] * 4]
             lines.append(([f"{dataset}, published: {name}", *cells], True))
     print_table(
         ["data, method, score"],

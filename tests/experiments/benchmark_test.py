@@ -107,6 +107,8 @@ def test_results_say_how_a_shared_model_was_trained(tmp_path):
             "method": "cac",
             "split_family": "neal",
             "bhattacharyya": None,
+            "macro_f1": None,
+            "score": "gamma",
             "scores": {"gamma": {"ccr": None}},
         }
         settings = {"model": trained.model, "model_sha256": "0"}
@@ -460,7 +462,7 @@ def test_tables_show_mean_deviation_and_the_papers_numbers(monkeypatch):
     rows = [row(trial=t, auroc=0.7 + 0.1 * t) for t in range(3)]
     rows.append(row(split_family="miller2020", auroc=None, commit=None))
     rows.append(row(dataset="cifar10_vs_svhn", split_family="custom"))
-    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setenv("COLUMNS", "176")
     stream = io.StringIO()
     benchmark_table.print_benchmark(rows, stream)
     text = stream.getvalue()

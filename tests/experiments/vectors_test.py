@@ -17,6 +17,7 @@ import tensorflow as tf
 import cac_tf
 from cac_tf import batch
 from cac_tf import experiments
+from cac_tf.data import load_open_set_dataset
 from cac_tf.experiments import ExperimentConfig
 
 
@@ -181,3 +182,25 @@ def test_intents_of_a_bank(tmp_path):
     assert measures["counts"]["unknown_test"] == 2320
     assert measures["auroc"] > 0.93
     assert measures["macro_f1"] > 0.7
+
+
+def test_a_benchmark_draws_the_classes_of_each_trial(table, tmp_path):
+    asked = (str(tmp_path), [table], ["cac"], [0, 3], None)
+    runs = experiments.plan(*asked, known_share=0.6)
+    configs = experiments.configurations(
+        runs, {"label_column": "class", "known_share": 0.6}
+    )
+    assert [run.name for run in runs] == [
+        f"digits.parquet share0.6 cac trial {trial}" for trial in (0, 3)
+    ]
+    found = [load_open_set_dataset(one.data) for one in configs.values()]
+    assert [(one.split_family, one.trial) for one in found] == [
+        ("share0.6", 0),
+        ("share0.6", 3),
+    ]
+    assert found[0].class_names != found[1].class_names
+    with pytest.raises(ValueError, match="Others need known_share=..., the"):
+        experiments.plan(*asked)
+    with pytest.raises(ValueError, match="differ in the last part of their"):
+        asked = (str(tmp_path), [table, "digits.parquet"], ["cac"], [0], None)
+        experiments.plan(*asked, known_share=0.6)
