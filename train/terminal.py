@@ -55,6 +55,13 @@ def tell(kind, *values):
         for one, value in sorted(separations.items(), key=lambda x: -x[1]):
             say(f"{one:>25}  {value:.4f} from composites of known images")
         say(f"--score=auto chose {name}")
+    elif kind == "rates":
+        measure, rates, chosen = values
+        draws = ", ".join(f"{rate:.1%}" for rate in rates)
+        say(
+            f"--maximize={measure}: accepts {chosen:.1%} of known inputs, the "
+            f"mean of {draws} with known classes left out"
+        )
     elif kind == "callbacks":
         name, epochs, steps = values
         return [reporting.TrainingProgress(epochs, steps)]

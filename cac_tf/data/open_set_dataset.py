@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cac_tf import lazy
 from cac_tf import metrics
@@ -185,6 +186,53 @@ class OpenSetDataset:
     def digests(self) -> dict[str, str]:
         """SHA-256 of the images and labels of each part in `counts`."""
         return {part: fingerprint(getattr(self, part)) for part in self.counts}
+
+    def without_classes(self, left_out: ArrayLike) -> OpenSetDataset:
+        """A smaller experiment in which some known classes are unknown.
+
+        It is made of training and validation data alone: `known_test` is its
+        validation data, `unknown_test` all examples of the classes that are
+        left out.
+
+        Args:
+            left_out: labels; at least two classes must stay.
+
+        Raises:
+            ValueError: fewer than two classes stay.
+
+        Example:
+
+        >>> from cac_tf.data import load_open_set_dataset
+        >>> digits = load_open_set_dataset("digits")
+        >>> fewer = digits.without_classes([1, 4])
+        >>> fewer.class_names, fewer.unknown_class_names
+        (('0', '2', '4', '9'), ('1', '5'))
+        """
+        kept = np.setdiff1d(np.arange(len(self.class_names)), left_out)
+        check_known(kept, self.class_names, self.name)
+
+        def rows_of(examples, classes):
+            is_there = np.isin(examples.labels, classes)
+            chosen = examples.take(np.flatnonzero(is_there))
+            return chosen._replace(labels=classes.searchsorted(chosen.labels))
+
+        out = np.unique(left_out)
+        train, validation = (
+            rows_of(part, kept) for part in (self.train, self.validation)
+        )
+        return dataclasses.replace(
+            self,
+            class_names=tuple(self.class_names[i] for i in kept),
+            class_ids=tuple(self.class_ids[i] for i in kept),
+            unknown_class_names=tuple(self.class_names[i] for i in out),
+            unknown_class_ids=tuple(self.class_ids[i] for i in out),
+            train=train,
+            validation=validation,
+            known_test=validation,
+            unknown_test=rows_of(self.train, out).joined(
+                rows_of(self.validation, out)
+            ),
+        )
 
     # Computed once, because it reads all training images.
     @functools.cached_property

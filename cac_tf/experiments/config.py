@@ -16,6 +16,7 @@ from cac_tf.annotations import Path
 from cac_tf.data import DataOptions
 from cac_tf.data.sources.npz_arrays import origin_of
 from cac_tf.data.sources.source import source_of
+from cac_tf.decision.calibration import MEASURES
 from cac_tf.methods import presets
 from cac_tf.options import Options
 from cac_tf.options import described
@@ -110,6 +111,20 @@ class ExperimentConfig(Options):
         above=0,
         below=1,
     )
+    maximize: str | None = field(
+        None,
+        "What the threshold maximizes, in the place of a true-positive rate. "
+        "The rate is chosen by three more trainings, each of which leaves a "
+        "quarter of the known classes out and takes them for unknown.",
+        kind=str,
+        choices=MEASURES,
+    )
+    unknown_share: float = field(
+        0.5,
+        "With maximize: the share of unknown inputs that is expected.",
+        above=0,
+        below=1,
+    )
     precision: str = field(
         "float32",
         "Keras dtype policy of the backbone.",
@@ -134,6 +149,15 @@ class ExperimentConfig(Options):
         if self.score != AUTO:
             score_rules.check(self.score)
         super().__post_init__()
+        name, why = (
+            ("unknown_share", "without maximize")
+            if self.maximize is None
+            else ("true_positive_rate", f"with maximize={self.maximize}")
+        )
+        if (value := getattr(self, name)) != getattr(type(self), name):
+            raise ValueError(
+                f"{name}={value} has no effect {why}; leave it out."
+            )
         if self.evaluate_every and (
             self.score == AUTO or score_rules.find(self.score).IS_FITTED_TO_DATA
         ):

@@ -48,7 +48,15 @@ COLUMNS = {
     "date": str,
 }
 # What all trials should have in common. (Seeds may differ.)
-_ALIKE = ("recipe", "precision", "score", "tta", "true_positive_rate")
+_ALIKE = (
+    "recipe",
+    "precision",
+    "score",
+    "tta",
+    "true_positive_rate",
+    "maximize",
+    "unknown_share",
+)
 # What need not be the same of the data: which trial, and how they are read.
 _DATA_APART = (
     "trial",

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import keras
+import numpy as np
 
 from cac_tf import lazy
 from cac_tf import methods
@@ -19,6 +20,7 @@ from cac_tf.data import load_open_set_dataset
 from cac_tf.experiments.config import AUTO
 from cac_tf.experiments.environment import bfloat16_is_slow
 from cac_tf.experiments.evaluation import evaluate
+from cac_tf.experiments.rate_choice import chosen_rates
 from cac_tf.experiments.results import Done
 from cac_tf.experiments.results import write_results
 from cac_tf.experiments.run_folder import RunFolder
@@ -73,8 +75,9 @@ def train(
             function; only the first writes into `output_dir`. None: this one
             alone.
         tell: called with a `kind` and its values as things happen: "note"
-            (about the data), "chosen" (a score), "callbacks" (may return
-            more of them). None: nothing is called.
+            (about the data), "chosen" (a score), "rates" (that maximize a
+            measure), "callbacks" (may return more of them). None: nothing is
+            called.
 
     Returns:
         `Done`.
@@ -176,7 +179,13 @@ def _train_in(folder, config, runtime, dataset, tensorboard, tell):
         chosen, statistics, separations = choose_score(model, dataset)
         tell("chosen", chosen.name, separations)
         model = model.with_score(chosen, statistics=statistics)
-    method.calibrate(model, dataset, recipe, config.true_positive_rate)
+    rate = config.true_positive_rate
+    if config.maximize is not None:
+        with runtime.scope():
+            rates = chosen_rates(config, method, dataset, model.score, run)
+        rate = float(np.mean(rates))
+        tell("rates", config.maximize, rates, rate)
+    method.calibrate(model, dataset, recipe, rate)
     model.save(folder.file("model.keras"))
     evaluation = evaluate(model, dataset, config.method, config.scores)
     if keras.backend.backend() == "tensorflow":

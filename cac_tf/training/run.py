@@ -73,6 +73,8 @@ class TrainingRun:
     callbacks: typing.Callable | None = None
     after_epoch: typing.Callable | None = None
     pictures: str | None = None
+    # Before the names of its checkpoints.
+    prefix: str = ""
     # The records of the trainings that were run, by name.
     records: dict = dataclasses.field(default_factory=dict)
 
@@ -128,7 +130,7 @@ class TrainingRun:
             sampled = functools.partial(samples, shown)
         callbacks = ()
         if self.callbacks is not None:
-            callbacks = self.callbacks(name, epochs, steps)
+            callbacks = self.callbacks(self.prefix + name, epochs, steps)
         self.records[name] = fit_resumable(
             model,
             train,
@@ -136,7 +138,9 @@ class TrainingRun:
             stages=stages,
             batch_size=batch_size,
             seed=self.seed,
-            checkpoint=os.path.join(self.checkpoints, f"{name}.npz"),
+            checkpoint=os.path.join(
+                self.checkpoints, f"{self.prefix}{name}.npz"
+            ),
             monitor=monitor,
             callbacks=callbacks,
             after_epoch=self._after_epoch(name, epochs, sampled),
@@ -146,6 +150,24 @@ class TrainingRun:
             # It ended early, so this was not known in the last epoch.
             self._keep_samples(name, "at the end", sampled)
         return self.records[name]
+
+    def beside(self, name: str) -> TrainingRun:
+        """A run for other trainings of the same kind, in the same folder.
+
+        Args:
+            name: of this run; what its checkpoints are called by.
+
+        Returns:
+            `TrainingRun` without pictures and `after_epoch`; its history and
+            seconds are its own.
+        """
+        return dataclasses.replace(
+            self,
+            after_epoch=None,
+            pictures=None,
+            prefix=f"{self.prefix}{name}_",
+            records={},
+        )
 
     def _keep_samples(self, name, when, samples):
         rows = samples().items()

@@ -184,6 +184,83 @@ def test_intents_of_a_bank(tmp_path):
     assert measures["macro_f1"] > 0.7
 
 
+def test_the_rate_is_chosen_with_known_classes_left_out(table, tmp_path):
+    """In the place of unknown data, of which none is looked at."""
+
+    def trained(share):
+        told = []
+        config = ExperimentConfig(
+            {**options(table), "test_fraction": 0.5},
+            score="max_logit",
+            scores=("max_logit",),
+            maximize="balanced_accuracy" if share is None else "macro_f1",
+            unknown_share=share or 0.5,
+            recipe={"epochs": 2},
+        )
+        done = experiments.train(
+            config,
+            tmp_path / f"share{share}",
+            tell=lambda kind, *values: told.append((kind, *values)),
+        )
+        ((_, measure, rates, chosen),) = [
+            one for one in told if one[0] == "rates"
+        ]
+        assert measure == config.maximize
+        assert len(rates) == 3 and chosen == np.mean(rates)
+        model = cac_tf.load_model(done.folder.file("model.keras"))
+        dataset = load_open_set_dataset(config.data)
+        accepted = (
+            model.predict_scores(dataset.validation.images).unknown_score
+            <= model.threshold
+        )
+        assert accepted.mean() == pytest.approx(chosen, abs=0.02)
+        names = {path.name for path in tmp_path.glob("*/checkpoints/*")}
+        assert "left_out_2_classifier.npz" in names
+        return chosen
+
+    # The more unknown inputs are expected, the fewer are accepted.
+    assert trained(0.9) < trained(0.02)
+
+
+def test_a_data_set_without_some_of_its_classes(table):
+    dataset = load_open_set_dataset(**options(table))
+    fewer = dataset.without_classes([0, 3])
+    assert fewer.class_names == tuple(
+        dataset.class_names[i] for i in (1, 2, 4, 5)
+    )
+    for part, whole in (("train", "train"), ("known_test", "validation")):
+        one, all_of_them = getattr(fewer, part), getattr(dataset, whole)
+        there = np.isin(all_of_them.labels, [1, 2, 4, 5])
+        np.testing.assert_array_equal(one.images, all_of_them.images[there])
+        names = np.array(fewer.class_names)[one.labels]
+        np.testing.assert_array_equal(
+            names, np.array(dataset.class_names)[all_of_them.labels[there]]
+        )
+    unknown = fewer.unknown_test
+    assert unknown.size + fewer.train.size + fewer.known_test.size == (
+        dataset.train.size + dataset.validation.size
+    )
+    assert set(unknown.labels) == {0, 1}
+    with pytest.raises(ValueError, match="At least two known classes"):
+        dataset.without_classes([0, 1, 2, 3, 4])
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"unknown_share": 0.7}, "unknown_share=0.7 has no effect without"),
+        (
+            {"maximize": "macro_f1", "true_positive_rate": 0.9},
+            "true_positive_rate=0.9 has no effect with maximize=macro_f1",
+        ),
+        ({"maximize": "f1"}, "maximize must be one of macro_f1, balanced_acc"),
+    ],
+)
+def test_a_threshold_is_asked_for_in_one_way(settings, message):
+    with pytest.raises(ValueError, match=message):
+        ExperimentConfig({"dataset": "digits"}, **settings)
+
+
 def test_a_benchmark_draws_the_classes_of_each_trial(table, tmp_path):
     asked = (str(tmp_path), [table], ["cac"], [0, 3], None)
     runs = experiments.plan(*asked, known_share=0.6)
