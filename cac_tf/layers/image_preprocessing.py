@@ -13,6 +13,8 @@ from cac_tf.annotations import Shape
 from cac_tf.annotations import Tensor
 from cac_tf.arguments import whole_number
 
+_INTERPOLATIONS = ("bilinear", "bicubic")
+
 
 @keras.saving.register_keras_serializable(package="CacTf")
 class ImagePreprocessing(keras.layers.Layer):
@@ -22,13 +24,17 @@ class ImagePreprocessing(keras.layers.Layer):
     follow it, as layers of their own: the black fill of an augmentation must
     be black before normalization.
 
-    Resizing is bilinear, with antialiasing where an image shrinks (TensorFlow
-    has no XLA kernel for that, so there a layer that shrinks, or does not know
-    the size in advance, reports that it cannot be jit-compiled; images that
-    already have this size cost nothing).
+    An image that shrinks is antialiased (TensorFlow has no XLA kernel for that,
+    so there a layer that shrinks, or does not know the size in advance, reports
+    that it cannot be jit-compiled; images that already have this size cost
+    nothing).
 
     Args:
         height, width: size of the images that follow.
+        interpolation: "bilinear" or "bicubic". Small photos that a pretrained
+            network sees larger want the second: CIFAR10 at 128 pixels, frozen
+            EfficientNet-Lite0, trial 0: AUROC of ViM 0.847, and 0.826 with
+            the first.
         **kwargs: passed to `keras.layers.Layer`; `dtype` defaults to float32.
 
     Call arguments:
@@ -38,7 +44,8 @@ class ImagePreprocessing(keras.layers.Layer):
         (B, height, width, C) float32 in [0, 1].
 
     Raises:
-        ValueError: a size below 1, or images of another rank.
+        ValueError: a size below 1, another interpolation, or images of
+            another rank.
 
     Example:
 
@@ -48,11 +55,23 @@ class ImagePreprocessing(keras.layers.Layer):
     1.0
     """
 
-    def __init__(self, height: int, width: int, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        height: int,
+        width: int,
+        interpolation: str = "bilinear",
+        **kwargs: Any,
+    ) -> None:
         kwargs["dtype"] = kwargs.get("dtype") or "float32"
         super().__init__(**kwargs)
         self.height = whole_number("height", height)
         self.width = whole_number("width", width)
+        if interpolation not in _INTERPOLATIONS:
+            raise ValueError(
+                f"interpolation must be one of {', '.join(_INTERPOLATIONS)}; "
+                f"got {interpolation!r}."
+            )
+        self.interpolation = interpolation
 
     def build(self, input_shape: Shape) -> None:
         if len(input_shape) != 4:
@@ -79,11 +98,13 @@ class ImagePreprocessing(keras.layers.Layer):
             images = ops.image.resize(
                 images,
                 (self.height, self.width),
-                interpolation="bilinear",
+                interpolation=self.interpolation,
                 antialias=self._shrinks(images.shape)
                 or None in images.shape[1:3],
                 data_format="channels_last",
             )
+            if self.interpolation == "bicubic":  # It overshoots at edges.
+                images = ops.clip(images, 0.0, 255.0)
         return images / 255.0
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
@@ -94,6 +115,7 @@ class ImagePreprocessing(keras.layers.Layer):
             **super().get_config(),
             "height": self.height,
             "width": self.width,
+            "interpolation": self.interpolation,
         }
 
 

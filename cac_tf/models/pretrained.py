@@ -134,7 +134,7 @@ def _of_applications(name, weights, image_size):
     )
     size = image_size or _USUAL_SIZE
     return (None, None, 3), [
-        ImagePreprocessing(size, size, name="prepare"),
+        ImagePreprocessing(size, size, "bicubic", name="prepare"),
         _scaling(module.preprocess_input),
         network,
     ]
@@ -169,7 +169,7 @@ def _of_file(path, weights, image_size):
     if None in size:
         return shape, [model]
     return (None, None, channels), [
-        ImagePreprocessing(*size, name="prepare"),
+        ImagePreprocessing(*size, "bicubic", name="prepare"),
         keras.layers.Rescaling(255.0, dtype="float32", name="pixels"),
         model,
     ]

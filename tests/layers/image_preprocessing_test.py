@@ -27,14 +27,19 @@ def test_uint8_and_float_give_the_same(rng):
     )
 
 
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
 @pytest.mark.parametrize("size", [8, 24])
-def test_resizes_like_pillow(rng, size):
-    """Bilinear with antialiasing; Pillow rounds to whole grey levels."""
+def test_resizes_like_pillow(rng, size, interpolation):
+    """With antialiasing; Pillow rounds to whole grey levels."""
     coarse = rng.integers(0, 256, (4, 4)).astype("uint8")
     picture = PIL.Image.fromarray(coarse).resize((16, 16))
-    resized = picture.resize((size, size), PIL.Image.Resampling.BILINEAR)
+    way = PIL.Image.Resampling[interpolation.upper()]
+    resized = picture.resize((size, size), way)
     images = np.asarray(picture)[None, :, :, None]
-    out = 255 * np.asarray(ImagePreprocessing(size, size)(images))[0, :, :, 0]
+    layer = ImagePreprocessing(size, size, interpolation)
+    out = 255 * np.asarray(layer(images))[0, :, :, 0]
+    assert out.min() >= 0
+    assert out.max() <= 255
     assert np.abs(out - np.asarray(resized)).max() <= 1.01
 
 
@@ -55,6 +60,8 @@ def test_a_constant_channel_has_deviation_one():
 def test_bad_arguments():
     with pytest.raises(ValueError, match="at least 1"):
         ImagePreprocessing(0, 8)
+    with pytest.raises(ValueError, match="interpolation must be one of bilin"):
+        ImagePreprocessing(8, 8, "cubic")
     with pytest.raises(ValueError, match="std must be finite and > 0"):
         ChannelNormalization([0.5], [0.0])
     with pytest.raises(ValueError, match="mean must be finite"):

@@ -59,7 +59,7 @@ def test_it_classifies_and_rejects_raw_pixels(
     x = np.concatenate([known.images, unknown.images])
     y = np.r_[known.labels, np.full(unknown.size, -1)]
     measures = model.evaluate(x, y)
-    assert measures["accuracy"] > 0.9
+    assert measures["accuracy"] > 0.85
     assert measures["auroc"] > 0.8
     # The threshold is that of the validation images, as from their pixels.
     scores = model.predict_scores(dataset.validation.images).unknown_score
