@@ -20,6 +20,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cac_tf.decision.accepted_share import AcceptedShare
 from cac_tf.labels import UNKNOWN
 from cac_tf.labels import check_labels
 
@@ -107,13 +108,16 @@ def threshold_for_true_positive_rate(
     # Without the tolerance, 0.95 * 20 would round up to rank 20.
     rank = max(math.ceil((scores.size + 1) * rate - 1e-9), 1)
     if rank > scores.size:
+        rank = scores.size
         warnings.warn(
             f"{scores.size} known examples are too few to guarantee a "
-            f"true-positive rate of {rate}; the threshold is taken above all "
-            "of their scores.",
+            f"true-positive rate of {rate}, which takes "
+            f"{_fewest(threshold_for_true_positive_rate, rate)}; the threshold "
+            "is taken above all of their scores, and accepts "
+            f"{AcceptedShare(rank, rank).in_words()} of new known inputs (with "
+            "a probability of 90 %).",
             stacklevel=2,
         )
-        rank = scores.size
     return _beyond(scores, rank, resolution)
 
 
@@ -149,8 +153,11 @@ def threshold_for_false_positive_rate(
     if rank == 0:
         warnings.warn(
             f"{scores.size} unknown examples are too few to guarantee a "
-            f"false-positive rate of {rate}; the threshold is taken below all "
-            "of their scores.",
+            f"false-positive rate of {rate}, which takes "
+            f"{_fewest(threshold_for_false_positive_rate, rate)}; the "
+            "threshold is taken below all of their scores, and accepts "
+            f"{AcceptedShare(0, scores.size).in_words()} of new unknown inputs "
+            "(with a probability of 90 %).",
             stacklevel=2,
         )
         rank = 1

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 
 from cac_tf import lazy
 from cac_tf.annotations import Tensor
+from cac_tf.decision.accepted_share import AcceptedShare
 
 # Arrays do without it.
 ops = lazy.module("keras.ops")
@@ -43,6 +44,31 @@ class PValueTable(typing.NamedTuple):
     # (TABLE_SIZE + 1,) float32, ascending: the p-value of an input that so many
     # of these scores are not below.
     levels: np.ndarray
+
+    def accepted_by(self, threshold: float) -> AcceptedShare | None:
+        """How many of the calibration scores a threshold accepts.
+
+        Where not all of them are kept, a little fewer.
+
+        Args:
+            threshold: a float32 number.
+
+        Returns:
+            None if there was no score.
+
+        Example:
+
+        >>> p_value_table([1.0, 3.0, 2.0]).accepted_by(2.5)
+        AcceptedShare(accepted=2, count=3)
+        """
+        count = round(1.0 / float(self.levels[0])) - 1
+        if not count:
+            return None
+        # (A score may have been raised to the middle of a gap, where thresholds
+        # lie.)
+        above = np.nextafter(np.float32([threshold]), np.float32(np.inf))
+        rejected = round(float(p_values(above, *self)[0]) * (count + 1)) - 1
+        return AcceptedShare(count - rejected, count)
 
 
 def p_value_table(known_scores: ArrayLike) -> PValueTable:

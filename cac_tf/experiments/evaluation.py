@@ -182,6 +182,7 @@ def evaluate(
         **own,
         **({} if _has_own_centers(model) else {"bhattacharyya": None}),
         **_decisions(evaluation, dataset.class_names),
+        "calibration": _calibration(model),
         "intervals": _intervals(evaluation),
         "auroc_differences": _auroc_differences(model, by_score),
         "scores": _comparable(measured),
@@ -404,6 +405,18 @@ def _seconds(function, *arrays):
         function(*arrays)
         taken.append(time.perf_counter() - started)
     return float(np.median(taken)) / len(arrays[0])
+
+
+def _calibration(model):
+    """What the threshold accepts of the known inputs that it comes from."""
+    share = model.accepted_shares.get("known")
+    if share is None:
+        return None
+    return {
+        **share._asdict(),
+        "rate": share.rate,
+        "interval": list(share.interval),
+    }
 
 
 def _intervals(evaluation):

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from cac_tf.annotations import Tensor
 from cac_tf.decision import rule
+from cac_tf.decision.accepted_share import AcceptedShare
 from cac_tf.decision.p_values import PValueTable
 from cac_tf.decision.p_values import p_value_table
 from cac_tf.decision.p_values import p_values
@@ -30,6 +31,7 @@ class CalibratedClassifier(ScoredClassifier):
             name="decision", lowest=0.0 if self.score.IS_NON_NEGATIVE else None
         )
         self.decision.build((None, len(self.class_names)))
+        self._own.accepted_unknown = None
         none = p_value_table(())
         self.calibration_scores = self._weight(
             "calibration_scores", none.scores
@@ -110,7 +112,7 @@ class CalibratedClassifier(ScoredClassifier):
                 rate or share outside (0, 1), no example of the kind that is
                 needed, or labels that are none.
         """
-        threshold, scores = measuring.threshold_from(
+        threshold, scores, of_unknown = measuring.threshold_from(
             self,
             known,
             y,
@@ -122,7 +124,8 @@ class CalibratedClassifier(ScoredClassifier):
             by_class=by_class,
             batch_size=batch_size,
         )
-        self.decision.threshold = threshold
+        self.set_threshold(threshold)
+        self._own.accepted_unknown = of_unknown
         if scores is not None:
             table = p_value_table(scores)
             self.calibration_scores.assign(table.scores)
@@ -153,6 +156,29 @@ class CalibratedClassifier(ScoredClassifier):
                 score.
         """
         self.decision.threshold = threshold
+        self._own.accepted_unknown = None
+
+    @property
+    def accepted_shares(self) -> dict[str, AcceptedShare]:
+        """What the threshold accepts of the inputs that calibrated it.
+
+        Under "known", where it is one number, of the known inputs whose scores
+        p-values are of, also after loading; under "unknown", of unknown inputs
+        that `calibrate` has been given since the model was made or loaded.
+        `share.interval` is that of new inputs like them, for a threshold of a
+        rate; one that maximizes a measure was chosen by these inputs, and the
+        share of new ones is a little worse.
+
+        Example:
+
+        >>> model.accepted_shares["known"].interval  # doctest: +SKIP
+        (0.915, 0.978)
+        """
+        threshold, of_known = self.threshold, None
+        if isinstance(threshold, float):
+            of_known = self.calibration.accepted_by(threshold)
+        both = {"known": of_known, "unknown": self._own.accepted_unknown}
+        return {name: one for name, one in both.items() if one is not None}
 
     def require_threshold(self) -> float | np.ndarray:
         """The threshold; raises ValueError while the model has none."""

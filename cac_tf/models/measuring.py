@@ -6,6 +6,7 @@ import numpy as np
 from cac_tf import metrics
 from cac_tf.decision import calibration
 from cac_tf.decision import rule
+from cac_tf.decision.accepted_share import AcceptedShare
 from cac_tf.labels import UNKNOWN
 from cac_tf.labels import check_labels
 
@@ -28,8 +29,9 @@ def threshold_from(
     """The threshold that `OpenSetClassifier.calibrate` sets; see there.
 
     Returns:
-        The threshold, and the unknown scores of known inputs, or None where
-        they have not been looked at.
+        The threshold; the unknown scores of known inputs, or None where they
+        have not been looked at; and the `AcceptedShare` of unknown inputs, or
+        None.
     """
     wanted = (true_positive_rate, false_positive_rate, maximize)
     if sum(one is not None for one in wanted) != 1:
@@ -63,7 +65,8 @@ def threshold_from(
             unknown_share=unknown_share,
             resolution=resolution,
         )
-        return threshold, scores[is_known]
+        accepted = _accepted(threshold, scores[~is_known])
+        return threshold, scores[is_known], accepted
     if true_positive_rate is not None:
         rows, rate = is_known, true_positive_rate
         rule_for = calibration.threshold_for_true_positive_rate
@@ -77,7 +80,15 @@ def threshold_from(
         )
     else:
         threshold = rule_for(scores, rate, resolution)
-    return threshold, None if true_positive_rate is None else scores
+    if true_positive_rate is not None:
+        return threshold, scores, None
+    of_rows = rule.threshold_of_rows(np.float32(threshold), class_ids)
+    return threshold, None, _accepted(of_rows, scores)
+
+
+def _accepted(threshold, scores):
+    accepted = rule.accepts(scores, np.float32(threshold))
+    return AcceptedShare(int(accepted.sum()), len(scores))
 
 
 def _examples(model, x, y, batch_size, needed_by=None, are_unknown=False):

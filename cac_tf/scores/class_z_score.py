@@ -15,6 +15,7 @@ from cac_tf.scores.score import Context
 from cac_tf.scores.score import KnownBatch
 from cac_tf.scores.score import Score
 from cac_tf.scores.statistics import ClassMoments
+from cac_tf.scores.statistics import moderated_variances
 
 
 @register
@@ -25,7 +26,9 @@ class ClassZScore(Score):
     \\(\mu_k\\) and \\(\sigma_k\\) are the mean and standard deviation of logit
     k over the correctly classified examples of class k. Classes differ in how
     large and how spread out their logits are, and they differ more on data that
-    was not used for training. The statistics should come from such data.
+    was not used for training. The statistics should come from such data. With
+    few examples of a class, \\(\sigma_k\\) is drawn towards that of the others:
+    see `statistics.moderated_variances`.
 
     Paper: none; it comes from a comparison of candidates on the authors'
     released weights (docs/scores.md says what was looked at).
@@ -41,7 +44,7 @@ class ClassZScore(Score):
     >>> statistics = score.fit([0, 0, 0, 1, 1], logits=logits)
     >>> inputs = np.float32([[8, 0], [0, 8]])
     >>> np.asarray(score(inputs, **statistics)).round(3)
-    array([ 1.225, -3.   ], dtype=float32)
+    array([ 0.53, -1.59], dtype=float32)
     """
 
     NAME, READS = "class_z_score", ("logits",)
@@ -60,7 +63,6 @@ class ClassZScore(Score):
         kept.add(own[:, None], labels)
 
     def finish(self, kept: Any, context: Context) -> dict[str, ArrayLike]:
-        deviation = np.sqrt(kept.variances[:, 0])
         for name, count, has_spread in zip(
             context.class_names, kept.counts, kept.has_spread[:, 0], strict=True
         ):
@@ -70,7 +72,8 @@ class ClassZScore(Score):
                     "classified examples of each class, with different "
                     f"logits; class {name!r} has {count}."
                 )
-        return {"mean": kept.means[:, 0], "deviation": deviation}
+        variances = moderated_variances(kept.variances[:, 0], kept.counts)
+        return {"mean": kept.means[:, 0], "deviation": np.sqrt(variances)}
 
     def call(
         self, logits: Tensor, *, mean: Tensor, deviation: Tensor

@@ -37,8 +37,9 @@ class Mahalanobis(Score):
 
     Uses the mean features of each class and one covariance about these means,
     shrunk by Ledoit and Wolf's formula (*A Well-Conditioned Estimator for
-    Large-Dimensional Covariance Matrices*, 2004). With fewer examples than
-    features, a warning states the amount of shrinkage.
+    Large-Dimensional Covariance Matrices*, 2004). As the means of N classes
+    come from the same n examples, these count as n - N. With fewer examples
+    than features, a warning states the amount of shrinkage.
 
     Paper: Lee, Lee, Lee, Shin, *A Simple Unified Framework for Detecting
     Out-of-Distribution Samples and Adversarial Attacks*, NeurIPS 2018.
@@ -128,10 +129,12 @@ class Mahalanobis(Score):
             _, features, labels = sample.arrays()
             offsets_of_some = np.float64(features) - means[labels]
             lengths = np.sum(offsets_of_some**2, axis=-1)
-            shrinkage = _shrinkage(
-                covariance, np.mean(lengths**2), moment.count
+            # (Not 0, where examples differ within a class.)
+            freedom = moment.count - len(means)
+            shrinkage = _shrinkage(covariance, np.mean(lengths**2), freedom)
+            shrunk = covariances.shrunk_covariance(
+                covariance * (moment.count / freedom), shrinkage
             )
-            shrunk = covariances.shrunk_covariance(covariance, shrinkage)
         # About the origin: what rounding is relative to.
         sizes = np.diag(moment.products) / moment.count
         whitening = _whitening(shrunk, sizes)
@@ -202,10 +205,10 @@ def _shrinkage(covariance, mean_fourth_power, count):
     (Scikit-learn's function needs all examples at once.)
 
     Args:
-        covariance: (D, D) about the class means, divided by `count`.
+        covariance: (D, D) about the class means, a mean over the examples.
         mean_fourth_power: mean of the fourth power of the examples' Euclidean
             distances from their class means.
-        count: number of examples.
+        count: number of examples, less that of the means.
     """
     width = len(covariance)
     squares = np.sum(covariance**2)

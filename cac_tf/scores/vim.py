@@ -55,8 +55,11 @@ class ViM(Score):
         principal_dimensions: number of directions outside the residual space.
             None: as the authors choose, 1000 for 2048 or more features, 512
             for 768 or more, else half of the features; but no fewer than
-            there are classes, as far as nine tenths of the features; at most
-            half the number of examples, with a warning.
+            there are classes, as far as nine tenths of the features. With
+            fewer than two examples a dimension, as many as there are classes
+            or half as many as examples, with a warning: the examples lie in
+            the directions that are found from them alone, so that their
+            residual says little of others'.
         **kwargs: `name` of the score.
 
     Raises:
@@ -148,11 +151,10 @@ class ViM(Score):
             )
             principal = max(principal, min(num_classes, width * 9 // 10))
             if principal > count // 2:
-                principal = max(1, count // 2)
+                principal = max(1, min(num_classes, count // 2))
                 warnings.warn(
                     f"ViM was fitted to {count} examples of {width} features: "
-                    f"it uses {principal} principal dimensions, half as many "
-                    "as there are examples.",
+                    f"it uses only {principal} principal dimensions.",
                     stacklevel=2,
                 )
         if principal >= width:

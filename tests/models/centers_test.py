@@ -9,6 +9,7 @@ import pytest
 
 import cac_tf
 from cac_tf.layers.class_distances import starting_centers
+from cac_tf.scores.statistics import moderated_variances
 from tests import oracle
 from tests.conftest import blobs
 from tests.conftest import small_classifier
@@ -189,8 +190,11 @@ def test_scores_of_logits_with_more_logits_than_classes(rng, name):
         ]
         winner = logits[:, :3].argmax(axis=1)
         mean = np.array([values.mean() for values in own])[winner]
-        deviation = np.array([values.std() for values in own])[winner]
-        expected = (mean - logits[:, :3].max(axis=1)) / deviation
+        variances = moderated_variances(
+            *np.transpose([(values.var(), len(values)) for values in own])
+        )
+        expected = mean - logits[:, :3].max(axis=1)
+        expected /= np.sqrt(variances[winner])
     actual = model.predict_scores(unknown)
     np.testing.assert_allclose(
         actual.unknown_score, expected, rtol=2e-4, atol=1e-6

@@ -30,6 +30,7 @@ from cac_tf.scores.relative_mahalanobis import RelativeMahalanobis
 from cac_tf.scores.score import KnownBatch
 from cac_tf.scores.score import LastLayer
 from cac_tf.scores.she import SHE
+from cac_tf.scores.statistics import moderated_variances
 from cac_tf.scores.two_heads import TwoHeads
 from tests import execution
 from tests import oracle
@@ -170,12 +171,18 @@ def test_class_z_score(known, unseen, mode):
     z = np.float64(logits)
     right = z.argmax(axis=1) == labels
     assert 0 < right.sum() < len(right)
-    expected = []
+    expected, winners = [], []
     for row in np.float64(unseen[1]):
         k = row.argmax()
         own = z[right & (labels == k), k]
-        expected.append((own.mean() - row[k]) / own.std())
+        expected.append(own.mean() - row[k])
+        winners.append(k)
+    own = [z[right & (labels == k), k] for k in range(NUM_CLASSES)]
+    variances = moderated_variances(
+        *np.transpose([(one.var(), len(one)) for one in own])
+    )
     actual = execution.compiled(rule, mode)(unseen[1])
+    expected = np.array(expected) / np.sqrt(variances[winners])
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -209,6 +216,15 @@ def test_vim(known, unseen, mode, dimensions, has_layer):
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
 
 
+def within_classes(offsets):
+    """Scikit-learn's estimate; the means of four classes cost four rows."""
+    _, shrinkage = covariance.ledoit_wolf(offsets, assume_centered=True)
+    freedom = len(offsets) - NUM_CLASSES
+    shrinkage = min(shrinkage * len(offsets) / freedom, 1.0)
+    unbiased = offsets.T @ offsets / freedom
+    return covariance.shrunk_covariance(unbiased, shrinkage), shrinkage
+
+
 @pytest.mark.parametrize("rows", [400, 9])
 def test_mahalanobis(rng, unseen, mode, rows):
     """As scikit-learn's covariance has it, inverted and multiplied out."""
@@ -218,18 +234,16 @@ def test_mahalanobis(rng, unseen, mode, rows):
         rule = fitted(scores.Mahalanobis(), labels, features=features)
     x = np.float64(features)
     means = np.stack([x[labels == k].mean(axis=0) for k in range(4)])
-    estimate = covariance.LedoitWolf(assume_centered=True).fit(
-        x - means[labels]
-    )
+    within, shrinkage = within_classes(x - means[labels])
     if rows < WIDTH:
         (said,) = (str(w.message) for w in caught)
         assert f"only {rows} examples" in said
-        assert f"shrunk by {estimate.shrinkage_:.3f}" in said
+        assert f"shrunk by {shrinkage:.3f}" in said
     else:
         assert not caught
     offsets = np.float64(unseen[0])[:, None] - means
     expected = np.einsum(
-        "bki,ij,bkj->bk", offsets, estimate.precision_, offsets
+        "bki,ij,bkj->bk", offsets, np.linalg.inv(within), offsets
     ).min(axis=1)
     actual = execution.compiled(rule, mode)(unseen[0])
     np.testing.assert_allclose(actual, expected, rtol=2e-5)
@@ -249,9 +263,9 @@ def test_relative_mahalanobis(rng, unseen, mode, rows):
     )
     x = np.float64(features)
     means = np.stack([x[labels == k].mean(axis=0) for k in range(4)])
-    within = covariance.LedoitWolf(assume_centered=True).fit(x - means[labels])
+    within, _ = within_classes(x - means[labels])
     between = np.cov(means[labels], rowvar=False, bias=True)
-    precision = np.linalg.inv(within.covariance_ + between)
+    precision = np.linalg.inv(within + between)
     offsets = np.float64(unseen[0]) - x.mean(axis=0)
     background = np.einsum("bi,ij,bj->b", offsets, precision, offsets)
     expected = np.float64(plain(unseen[0])) - background
@@ -828,14 +842,14 @@ def test_vim_does_not_count_what_tells_classes_apart_as_residual(
     np.testing.assert_array_equal(found, expected)
 
 
-def test_few_examples_for_vim(rng):
+@pytest.mark.parametrize("classes, principal", [(2, 2), (5, 5), (8, 5)])
+def test_few_examples_for_vim(rng, classes, principal):
     features = np.float32(rng.standard_normal((10, WIDTH)))
-    rule = scores.ViM()
-    with pytest.warns(UserWarning, match="5 principal dimensions"):
-        found = rule.fit(
-            np.zeros(10), logits=np.ones((10, 2)), features=features
+    with pytest.warns(UserWarning, match=f"only {principal} principal dimen"):
+        found = scores.ViM().fit(
+            np.zeros(10), logits=np.ones((10, classes)), features=features
         )
-    assert found["residual_space"].shape == (WIDTH, WIDTH - 5)
+    assert found["residual_space"].shape == (WIDTH, WIDTH - principal)
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,12 @@
 
 import numpy as np
 import pytest
+from scipy import special
 from scipy import stats
 
 from cac_tf.scores.score import keys_of
 from cac_tf.scores.statistics import Sample
+from cac_tf.scores.statistics import moderated_variances
 
 
 def one_hot_images(dtype):
@@ -62,3 +64,52 @@ def test_a_sample_is_that_of_the_smallest_keys(rng, batch):
     np.testing.assert_array_equal(found, expected)
     np.testing.assert_array_equal(found_labels, labels[expected])
     assert sample.seen == 1000
+
+
+def drawn_variances(rng, groups, common, prior):
+    """True variances of groups, and those of a few values of each."""
+    true = common * prior / rng.chisquare(prior, groups)
+    counts = rng.integers(2, 9, groups)
+    return true, true * rng.chisquare(counts - 1) / counts, counts
+
+
+def test_moderated_variances_are_the_means_given_what_was_seen(rng):
+    """Those of the distribution that the true ones were drawn from."""
+    _, found, counts = drawn_variances(rng, 20_000, common=2.0, prior=10)
+    freedom = counts - 1
+    expected = (10 * 2.0 + found * counts) / (10 + freedom)
+    actual = moderated_variances(found, counts)
+    np.testing.assert_allclose(actual, expected, rtol=0.1)
+
+
+def test_moderated_variances_are_nearer_to_the_true_ones(rng):
+    """Of 20 groups, in the logarithm; with many values they change nothing."""
+    errors = []
+    for _ in range(20):
+        true, found, counts = drawn_variances(rng, 20, common=0.5, prior=6)
+        unbiased = found * counts / (counts - 1)
+        errors.append(
+            [
+                np.mean(np.log(one / true) ** 2)
+                for one in (unbiased, moderated_variances(found, counts))
+            ]
+        )
+        many = np.full(20, 10_000)
+        np.testing.assert_allclose(
+            moderated_variances(true, many), true, rtol=0.01
+        )
+    before, after = np.mean(errors, axis=0)
+    assert after < 0.5 * before
+
+
+def test_variances_that_differ_by_chance_alone_become_one(rng):
+    counts = np.arange(3, 103)
+    found = 3.0 * rng.chisquare(counts - 1) / counts
+    actual = moderated_variances(found, counts)
+    assert np.ptp(actual) <= 0.2 * np.ptp(found)
+    same = moderated_variances(np.full(4, 2.0), np.full(4, 5))
+    # The mean logarithm of a sample's variance lies below that of the true one.
+    np.testing.assert_allclose(same, 2.5 * np.exp(np.log(2) - special.psi(2)))
+    np.testing.assert_allclose(
+        moderated_variances(np.array([3.0]), np.array([4])), 4.0
+    )
