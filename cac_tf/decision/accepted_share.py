@@ -31,7 +31,8 @@ class AcceptedShare(typing.NamedTuple):
     """
 
     accepted: int
-    count: int
+    # (A tuple's own method is of no use here.)
+    count: int  # type: ignore[assignment]
 
     @property
     def rate(self) -> float:

@@ -66,7 +66,9 @@ class PValueTable(typing.NamedTuple):
             return None
         # (A score may have been raised to the middle of a gap, where thresholds
         # lie.)
-        above = np.nextafter(np.float32([threshold]), np.float32(np.inf))
+        above = np.nextafter(
+            np.array([threshold], "float32"), np.float32(np.inf)
+        )
         rejected = round(float(p_values(above, *self)[0]) * (count + 1)) - 1
         return AcceptedShare(count - rejected, count)
 
