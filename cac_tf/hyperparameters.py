@@ -8,3 +8,5 @@ MAGNITUDE, ANCHOR_WEIGHT = 10.0, 0.1
 # Of the Objectosphere authors' code for MNIST: the length that features of
 # known images should have (xi), and the weight of the terms of this length.
 FEATURE_LENGTH, LENGTH_WEIGHT = 50.0, 1e-4
+# How images are resampled; the first is the default.
+INTERPOLATIONS = ("bilinear", "bicubic")

@@ -12,6 +12,7 @@ from cac_tf.cores import map_ahead
 from cac_tf.data.image_file import CONVERSIONS
 from cac_tf.data.image_file import read_image
 from cac_tf.data.regular_file import opened
+from cac_tf.hyperparameters import INTERPOLATIONS
 
 # Images that one thread reads at a time.
 _AT_ONCE = 64
@@ -164,12 +165,19 @@ def duplicate_notes(digests, labels, parts, names):
             )
 
 
-def look_at(sources, image_size, channels, what, images=None):
+def look_at(
+    sources,
+    image_size,
+    channels,
+    what,
+    images=None,
+    interpolation=INTERPOLATIONS[0],
+):
     """Reads every image once, by several threads.
 
     Args:
         sources: sequence of paths or of files' bytes.
-        image_size, channels: as of `read_image`.
+        image_size, channels, interpolation: as of `read_image`.
         what: what is read, for the progress on the terminal.
         images: (n, image_size, image_size, channels) uint8 array that gets the
             pixels of those that are read; None to forget them.
@@ -196,7 +204,8 @@ def look_at(sources, image_size, channels, what, images=None):
     def look(start):
         rows = range(start, min(start + _AT_ONCE, len(sources)))
         chosen = None if images is None else images[rows.start : rows.stop]
-        return _look([sources[row] for row in rows], shape, chosen)
+        some = [sources[row] for row in rows]
+        return _look(some, shape, interpolation, chosen)
 
     # At least one part, for the types.
     starts = range(0, max(len(sources), 1), _AT_ONCE)
@@ -214,7 +223,7 @@ def look_at(sources, image_size, channels, what, images=None):
     return ImageFacts(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def _look(sources, shape, images):
+def _look(sources, shape, interpolation, images):
     """The arrays of `ImageFacts`, of a few images."""
     count = len(sources)
     digests = np.zeros((count, 32), "uint8")
@@ -226,7 +235,9 @@ def _look(sources, shape, images):
         digest = hashlib.sha256(content).digest()
         digests[row] = np.frombuffer(digest, "uint8")
         try:
-            pixels, kinds = read_image(content, shape[0], shape[2])
+            pixels, kinds = read_image(
+                content, shape[0], shape[2], interpolation
+            )
             if images is not None:
                 images[row] = pixels
             pixels = pixels.astype("float64")

@@ -15,6 +15,7 @@ from cac_tf.data.image_formats import NAMES
 from cac_tf.data.image_formats import format_of
 from cac_tf.data.image_formats import orientation_of
 from cac_tf.data.regular_file import opened
+from cac_tf.hyperparameters import INTERPOLATIONS
 
 # Not `PIL.Image.open`: it refuses large images before it tells their size, by
 # a limit that holds for the whole process, and warns of smaller ones.
@@ -45,7 +46,9 @@ _UPRIGHT = {
 }
 
 
-def read_image(source, image_size=None, channels=3):
+def read_image(
+    source, image_size=None, channels=3, interpolation=INTERPOLATIONS[0]
+):
     """Decodes an image of one of `image_formats`.
 
     It is turned as its EXIF says. Of 16 bits the first 8 are kept, an alpha
@@ -54,9 +57,10 @@ def read_image(source, image_size=None, channels=3):
 
     Args:
         source: path of the file, or its bytes.
-        image_size: height and width to resample to (bilinear, antialiased);
-            None keeps the image's own.
+        image_size: height and width to resample to (antialiased); None keeps
+            the image's own.
         channels: 3 for RGB, 1 for grey.
+        interpolation: of `INTERPOLATIONS`.
 
     Returns:
         (H, W, channels) uint8 array, and a list that says what had to be
@@ -86,7 +90,7 @@ def read_image(source, image_size=None, channels=3):
     turn = _UPRIGHT.get(orientation_of(source, format_.blocks))
     if turn is not None:
         image = image.transpose(turn)
-    return _converted(image, image_size, channels)
+    return _converted(image, image_size, channels, interpolation)
 
 
 def problem_of(content):
@@ -131,18 +135,20 @@ def _of_another_format(content):
         return f"no {NAMES} image"
 
 
-def as_pixels(array, image_size=None, channels=3):
+def as_pixels(
+    array, image_size=None, channels=3, interpolation=INTERPOLATIONS[0]
+):
     """The pixels of one image as `read_image` would give them.
 
     Args:
         array: (H, W), (H, W, 1) or (H, W, 3) uint8 array.
-        image_size, channels: as in `read_image`.
+        image_size, channels, interpolation: as in `read_image`.
 
     Returns:
         As `read_image`.
     """
     image = _image_of(array)
-    return _converted(image, image_size, channels)
+    return _converted(image, image_size, channels, interpolation)
 
 
 def png_bytes(array):
@@ -168,7 +174,7 @@ def _is_grey(array):
     return array.ndim == 3 and array.shape[-1] == 1
 
 
-def _converted(image, image_size, channels):
+def _converted(image, image_size, channels, interpolation):
     kinds = []
     if image.mode != _MODES[channels]:
         has_alpha = image.mode in ("RGBA", "LA", "PA")
@@ -177,8 +183,7 @@ def _converted(image, image_size, channels):
         image = image.convert(_MODES[channels])
     if image_size is not None and image.size != (image_size, image_size):
         kinds.append(_OTHER_SIZE)
-        image = image.resize(
-            (image_size, image_size), PIL.Image.Resampling.BILINEAR
-        )
+        way = PIL.Image.Resampling[interpolation.upper()]
+        image = image.resize((image_size, image_size), way)
     pixels = np.asarray(image)
     return pixels.reshape(*pixels.shape[:2], channels), kinds

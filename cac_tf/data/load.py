@@ -133,6 +133,8 @@ def _load(options):
         white=parts.white,
         **({} if parts.negatives is None else {"negatives": parts.negatives}),
     )
+    if options.interpolation is not None:
+        fields["interpolation"] = options.interpolation
     return dataclasses.replace(result, **fields)
 
 

@@ -23,6 +23,7 @@ from cac_tf.data.options import TEST_FRACTION
 from cac_tf.data.options import VALIDATION_FRACTION
 from cac_tf.data.options import DataOptions
 from cac_tf.data.pixel_scale import on_one_scale
+from cac_tf.hyperparameters import INTERPOLATIONS
 from cac_tf.labels import UNKNOWN
 from cac_tf.labels import UNKNOWN_NAME
 from cac_tf.labels import check_class_names
@@ -136,6 +137,7 @@ class OpenSetDataset:
     trial: int | None = None
     notes: tuple = ()  # what was converted, skipped or assumed
     input_columns: tuple = ()  # of a table, those that inputs are made of
+    interpolation: str = INTERPOLATIONS[0]  # by which images were resampled
     # None becomes empty ones.
     negatives: Examples = None  # type: ignore[assignment]
 

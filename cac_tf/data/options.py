@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from cac_tf.hyperparameters import INTERPOLATIONS
 from cac_tf.options import Options
 from cac_tf.options import described
 from cac_tf.options import field
@@ -138,6 +139,14 @@ class DataOptions(Options):
         kind=int,
         at_least=1,
         at_most=2**13,
+        of_source=True,
+    )
+    interpolation: str | None = field(
+        None,
+        "How images are resampled. Default: bilinear; for a pretrained "
+        "network bicubic, as it resizes images itself.",
+        kind=str,
+        choices=INTERPOLATIONS,
         of_source=True,
     )
     stream: bool | None = field(

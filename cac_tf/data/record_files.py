@@ -18,6 +18,7 @@ from cac_tf.data.image_file import problem_of
 from cac_tf.data.kept_beside import kept_beside
 from cac_tf.data.kept_beside import listing_of
 from cac_tf.data.regular_file import opened
+from cac_tf.hyperparameters import INTERPOLATIONS
 
 # Of a record: 8 bytes for its length and 4 for a checksum of that before it, 4
 # for a checksum of its content after it.
@@ -138,7 +139,14 @@ class DamagedError(ValueError):
 
 
 def read_records(
-    folder, name, paths, image_features, label_features, size, channels
+    folder,
+    name,
+    paths,
+    image_features,
+    label_features,
+    size,
+    channels,
+    interpolation=INTERPOLATIONS[0],
 ):
     """Images in TFRecord files, which stay there, and what is known of them.
 
@@ -153,6 +161,7 @@ def read_records(
             record has is taken. A label is a whole number or a text.
         size, channels: height and width, and number of channels, that images
             are brought to.
+        interpolation: as of `read_image`.
 
     Returns:
         `Records`; (n,) labels, int64 or texts; `ImageFacts`.
@@ -176,8 +185,10 @@ def read_records(
         **kept_beside(
             folder,
             f"{name}_{size}x{channels}",
-            [size, channels, *listing],
-            lambda: look_at(records, size, channels, name).arrays(),
+            [size, channels, interpolation, *listing],
+            lambda: look_at(
+                records, size, channels, name, interpolation=interpolation
+            ).arrays(),
         )
     )
     bad = np.flatnonzero(~facts.is_readable)

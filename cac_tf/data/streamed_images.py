@@ -13,6 +13,7 @@ from cac_tf.data.image_facts import content_of
 from cac_tf.data.image_facts import look_at
 from cac_tf.data.image_file import png_bytes
 from cac_tf.data.image_file import read_image
+from cac_tf.hyperparameters import INTERPOLATIONS
 
 if TYPE_CHECKING:
     from cac_tf.data.image_facts import ImageFacts
@@ -39,6 +40,7 @@ class StreamedImages:
         channels: 3 for RGB, 1 for grey.
         facts: `ImageFacts`, where they are known; None: the images are read
             when facts are asked for.
+        interpolation: as of `read_image`.
 
     Example:
 
@@ -61,11 +63,13 @@ class StreamedImages:
         image_size: int,
         channels: int = 3,
         facts: ImageFacts | None = None,
+        interpolation: str = INTERPOLATIONS[0],
     ) -> None:
         self.sources = sources
         if isinstance(sources, (list, tuple)):
             self.sources = _objects(sources)
         self._image_size, self._channels = image_size, channels
+        self._interpolation = interpolation
         self._facts = facts
 
     @property
@@ -83,14 +87,20 @@ class StreamedImages:
         return np.array(chosen, "uint8").reshape(-1, *self.shape[1:])
 
     def _decode(self, source):
-        return read_image(source, self._image_size, self._channels)[0]
+        return read_image(
+            source, self._image_size, self._channels, self._interpolation
+        )[0]
 
     @property
     def facts(self) -> ImageFacts:
         """`ImageFacts` of the images; reads them, the first time."""
         if self._facts is None:
             self._facts = look_at(
-                self.sources, self._image_size, self._channels, "images"
+                self.sources,
+                self._image_size,
+                self._channels,
+                "images",
+                interpolation=self._interpolation,
             )
         return self._facts
 
@@ -117,6 +127,7 @@ class StreamedImages:
             self._image_size,
             self._channels,
             None if self._facts is None else self._facts[rows],
+            self._interpolation,
         )
 
     def joined(self, other: StreamedImages | np.ndarray) -> StreamedImages:
@@ -131,6 +142,7 @@ class StreamedImages:
             self._image_size,
             self._channels,
             self.facts.joined(other.facts),
+            self._interpolation,
         )
 
     def of_array(self, images: np.ndarray) -> StreamedImages:

@@ -16,6 +16,7 @@ from cac_tf.data.sources.source import names_of_datasets
 from cac_tf.data.sources.source import what_is_taken
 from cac_tf.data.streamed_images import StreamedImages
 from cac_tf.data.streamed_images import exceeds_memory
+from cac_tf.hyperparameters import INTERPOLATIONS
 from cac_tf.registry import did_you_mean
 
 _FILES_AT_ONCE = 1024
@@ -153,7 +154,13 @@ def test_split(builder):
 
 
 def read_split(
-    builder, split, classes=None, image_size=None, stream=None, channels=None
+    builder,
+    split,
+    classes=None,
+    image_size=None,
+    stream=None,
+    channels=None,
+    interpolation=None,
 ):
     """Reads a split of a prepared TFDS data set.
 
@@ -166,6 +173,7 @@ def read_split(
         stream: whether to keep the images encoded and decode them when they
             are used; None decides by the memory that they would need.
         channels: 3 for RGB, 1 for grey; None keeps those of the data set.
+        interpolation: "bilinear" (None is the same) or "bicubic".
 
     Returns:
         `Examples`, in the order of the files.
@@ -183,6 +191,7 @@ def read_split(
     if channels is None:
         is_grey = builder.info.features["image"].shape[-1] == 1
         channels = 1 if is_grey else 3
+    way = interpolation or INTERPOLATIONS[0]
     height, width, _ = builder.info.features["image"].shape
     size = image_size or (height if height == width else None)
     if stream and not size:
@@ -201,7 +210,7 @@ def read_split(
         builder.info.file_format,
     )
     if size and is_streamed(count) and kind.value == "tfrecord":
-        sources, labels, facts = _on_disk(builder, split, size, channels)
+        sources, labels, facts = _on_disk(builder, split, size, channels, way)
         if classes is not None:
             rows = np.flatnonzero(np.isin(labels, list(classes)))
             sources, labels, facts = (x[rows] for x in (sources, labels, facts))
@@ -210,9 +219,9 @@ def read_split(
         facts = None
     _check_labels(builder, split, classes, labels)
     if is_streamed(len(sources)):
-        images = StreamedImages(sources, size, channels, facts)
+        images = StreamedImages(sources, size, channels, facts, way)
         return Examples(images, labels)
-    decoded = [read_image(s, image_size, channels)[0] for s in sources]
+    decoded = [read_image(s, image_size, channels, way)[0] for s in sources]
     if len({image.shape for image in decoded}) > 1:
         raise ValueError(
             f"The images of {builder.name} differ in shape; give image_size."
@@ -220,12 +229,19 @@ def read_split(
     return Examples(np.stack(decoded), labels)
 
 
-def _on_disk(builder, split, size, channels):
+def _on_disk(builder, split, size, channels, way):
     """The images of a split, which stay in its files; labels and facts."""
     paths = [os.fspath(p) for p in builder.info.splits[split].filepaths]
     try:
         return read_records(
-            builder.data_dir, split, paths, ["image"], ["label"], size, channels
+            builder.data_dir,
+            split,
+            paths,
+            ["image"],
+            ["label"],
+            size,
+            channels,
+            way,
         )
     except DamagedError as error:
         raise ValueError(_damaged(builder, split, error)) from error

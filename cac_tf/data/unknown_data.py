@@ -17,17 +17,21 @@ from cac_tf.data.pixel_scale import on_one_scale
 from cac_tf.data.sources.image_folder import image_files
 from cac_tf.data.sources.npz_arrays import read_entries
 from cac_tf.data.sources.npz_arrays import white_of
+from cac_tf.hyperparameters import INTERPOLATIONS
 
 KINDS = ("folder", "npz", "tfds")
 
 
 def load_unknown_images(
-    source: str, image_shape: tuple[int, ...], data_dir: Path | None = None
+    source: str,
+    image_shape: tuple[int, ...],
+    data_dir: Path | None = None,
+    interpolation: str = INTERPOLATIONS[0],
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """Images of other data, in the form that a model takes.
 
     Their labels do not matter: to the model all of them are unknown. They are
-    resampled (bilinear, antialiased) and converted to its number of channels.
+    resampled (antialiased) and converted to its number of channels.
 
     Args:
         source: "folder:<path>", the image files of a folder at any depth;
@@ -39,6 +43,7 @@ def load_unknown_images(
             another shape, and `source` is an .npz file with (n, *image_shape)
             numbers.
         data_dir: the TFDS directory.
+        interpolation: "bilinear" or "bicubic".
 
     Returns:
         (n, height, width, channels) uint8 array, and a tuple of notes on what
@@ -73,19 +78,22 @@ def load_unknown_images(
             f"the model takes {tuple(image_shape)}."
         )
     if kind == "tfds":
-        return _of_tfds(name, data_dir, height, channels)
+        return _of_tfds(name, data_dir, height, channels, interpolation)
     found: collections.Counter[str] = collections.Counter()
     skipped: dict[str, str] = {}
     if kind == "npz":
         arrays, notes = _arrays(name)
         count = len(arrays)
         converted = (
-            as_pixels(np.rint(one).astype("uint8"), height, channels)
+            as_pixels(
+                np.rint(one).astype("uint8"), height, channels, interpolation
+            )
             for one in arrays
         )
     else:
         paths, notes, count = _files(name), (), -1
-        converted = _readable(paths, name, height, channels, skipped)
+        form = (height, channels, interpolation)
+        converted = _readable(paths, name, form, skipped)
 
     def readable():
         for pixels, kinds in converted:
@@ -125,11 +133,11 @@ def _vectors(kind, path, shape):
     return finite_rows(values, f"{name} in {path}"), ()
 
 
-def _readable(paths, folder, size, channels, skipped):
+def _readable(paths, folder, form, skipped):
     """Yields what `read_image` gives; says in `skipped` of what it does not."""
     for path in paths:
         try:
-            yield read_image(path, size, channels)
+            yield read_image(path, *form)
         except (OSError, ValueError) as error:
             problem = getattr(error, "strerror", None) or str(error)
             skipped[os.path.relpath(path, folder)] = problem
@@ -163,11 +171,16 @@ def _arrays(path):
     return scaled[name], notes
 
 
-def _of_tfds(name, data_dir, size, channels):
+def _of_tfds(name, data_dir, size, channels, interpolation):
     builder = tfds_images.prepared_builder(name, data_dir)
     split = tfds_images.test_split(builder) or "train"
     notes = () if split == "test" else (f"{name}: the split {split!r}",)
     examples = tfds_images.read_split(
-        builder, split, None, size, stream=False, channels=channels
+        builder,
+        split,
+        image_size=size,
+        stream=False,
+        channels=channels,
+        interpolation=interpolation,
     )
     return examples.images, notes

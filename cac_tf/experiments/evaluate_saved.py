@@ -95,7 +95,10 @@ def evaluate_saved(
     others = {}
     for name in config.unknown_data:
         others[name], notes = load_unknown_images(
-            name, dataset.image_shape, _tfds_folder(options)
+            name,
+            dataset.image_shape,
+            _tfds_folder(options),
+            dataset.interpolation,
         )
         for note in notes:
             tell("note", f"{name}: {note}")

@@ -12,8 +12,7 @@ from cac_tf.annotations import Config
 from cac_tf.annotations import Shape
 from cac_tf.annotations import Tensor
 from cac_tf.arguments import whole_number
-
-_INTERPOLATIONS = ("bilinear", "bicubic")
+from cac_tf.hyperparameters import INTERPOLATIONS
 
 
 @keras.saving.register_keras_serializable(package="CacTf")
@@ -59,16 +58,16 @@ class ImagePreprocessing(keras.layers.Layer):
         self,
         height: int,
         width: int,
-        interpolation: str = "bilinear",
+        interpolation: str = INTERPOLATIONS[0],
         **kwargs: Any,
     ) -> None:
         kwargs["dtype"] = kwargs.get("dtype") or "float32"
         super().__init__(**kwargs)
         self.height = whole_number("height", height)
         self.width = whole_number("width", width)
-        if interpolation not in _INTERPOLATIONS:
+        if interpolation not in INTERPOLATIONS:
             raise ValueError(
-                f"interpolation must be one of {', '.join(_INTERPOLATIONS)}; "
+                f"interpolation must be one of {', '.join(INTERPOLATIONS)}; "
                 f"got {interpolation!r}."
             )
         self.interpolation = interpolation

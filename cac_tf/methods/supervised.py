@@ -108,7 +108,12 @@ class SupervisedMethod(Method):
         mean, std = dataset.channel_statistics
         network = self.backbone(dataset, recipe, run)
         return models.image_parts(
-            dataset.image_shape, mean, std, network, augment
+            dataset.image_shape,
+            mean,
+            std,
+            network,
+            augment,
+            dataset.interpolation,
         )
 
     def training(

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 from numpy.typing import ArrayLike
 
+from cac_tf.hyperparameters import INTERPOLATIONS
 from cac_tf.layers.affine_augmentation import AffineAugmentation
 from cac_tf.layers.image_preprocessing import ChannelNormalization
 from cac_tf.layers.image_preprocessing import ImagePreprocessing
@@ -59,6 +60,7 @@ def image_parts(
     std: ArrayLike,
     network: keras.Model,
     augment: keras.Layer | None = None,
+    interpolation: str = INTERPOLATIONS[0],
 ) -> ImageParts:
     """The parts of a classifier of images of 0...255.
 
@@ -67,11 +69,12 @@ def image_parts(
         mean, std: of each channel, for images in [0, 1].
         network: Keras model of normalized images.
         augment: layer that heeds the argument `training`, on images in [0, 1].
+        interpolation: as of `ImagePreprocessing`.
     """
     height, width, channels = image_shape
     return ImageParts(
         channels,
-        ImagePreprocessing(height, width, name="prepare"),
+        ImagePreprocessing(height, width, interpolation, name="prepare"),
         augment,
         ChannelNormalization(mean, std, name="normalization"),
         network,

@@ -27,6 +27,7 @@ OTHERS = {
     "split_column": ("part", "part", "part"),
     "input_columns": (["x", "y"], "x,y", ["x", "y"]),
     "image_size": (8, "8", 8),
+    "interpolation": ("bicubic", "bicubic", "bicubic"),
     "stream": (False, "false", False),
     "strict": (True, "true", True),
     "split_seed": (2**32 - 1, "4294967295", 2**32 - 1),

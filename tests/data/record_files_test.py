@@ -137,9 +137,9 @@ def test_files_are_looked_at_once(tmp_path, photos, monkeypatch):
     calls = []
     real = image_facts.look_at
 
-    def look_at(*arguments):
+    def look_at(*arguments, **options):
         calls.append(arguments[-1])
-        return real(*arguments)
+        return real(*arguments, **options)
 
     monkeypatch.setattr("cac_tf.data.record_files.look_at", look_at)
     first = load_record_folder(tmp_path, SIZE, stream=True)

@@ -113,7 +113,13 @@ class BenchmarkSets(DataSource):
     NAME = "benchmark"
     DATASETS = tuple(BENCHMARK_SETS)
     TAKES = f"a set of the paper's benchmark ({', '.join(BENCHMARK_SETS)})"
-    OPTIONS = ("data_dir", "image_size", "stream", "validation_split")
+    OPTIONS = (
+        "data_dir",
+        "image_size",
+        "interpolation",
+        "stream",
+        "validation_split",
+    )
     DATA_DIR_IS_OF_TFDS = True
 
     def takes(self, dataset):
@@ -122,10 +128,8 @@ class BenchmarkSets(DataSource):
     def has_part(self, part, validation_split, **options):
         return part == "test" or validation_split is not None
 
-    def load(
-        self, dataset, classes, data_dir, image_size, stream, validation_split
-    ):
-        images = BenchmarkImages(dataset, data_dir, image_size, stream)
+    def load(self, dataset, classes, data_dir, validation_split, **options):
+        images = BenchmarkImages(dataset, data_dir, **options)
         split = images.default_split
         # Read only if it is needed.
         others = images.negative_class_names if classes.negative else None
@@ -163,7 +167,7 @@ class BenchmarkImages:
         name: key of `BENCHMARK_SETS`.
         data_dir: TFDS directory; by default TFDS' own (`TFDS_DATA_DIR`).
         image_size: height and width; None for the benchmark's.
-        stream: as in `tfds_images.read_split`.
+        stream, interpolation: as in `tfds_images.read_split`.
 
     Raises:
         ValueError: what `tfds_images.prepared_builder` finds wrong.
@@ -175,11 +179,13 @@ class BenchmarkImages:
         data_dir: str | None = None,
         image_size: int | None = None,
         stream: bool | None = None,
+        interpolation: str | None = None,
     ) -> None:
         self._set = BENCHMARK_SETS[name]
         self._options = {
             "image_size": image_size or self._set.image_size,
             "stream": stream,
+            "interpolation": interpolation,
         }
         self._data_dir = data_dir
         self._known = self._builder(self._set.known)

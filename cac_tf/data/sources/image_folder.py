@@ -26,6 +26,7 @@ from cac_tf.data.sources.source import LabelledParts
 from cac_tf.data.sources.source import register
 from cac_tf.data.streamed_images import StreamedImages
 from cac_tf.data.streamed_images import exceeds_memory
+from cac_tf.hyperparameters import INTERPOLATIONS
 from cac_tf.labels import check_class_names
 
 _IMAGE_SIZE = 32
@@ -39,9 +40,18 @@ class ImageFolder(DataSource):
     NAME = "folder"
     DATASETS = (NAME,)
     TAKES = "folder (of images, see data_dir)"
-    OPTIONS = ("data_dir", "image_size", "strict", "stream")
+    OPTIONS = ("data_dir", "image_size", "interpolation", "strict", "stream")
 
-    def load(self, dataset, classes, data_dir, image_size, strict, stream):
+    def load(
+        self,
+        dataset,
+        classes,
+        data_dir,
+        image_size,
+        interpolation,
+        strict,
+        stream,
+    ):
         if data_dir is None:
             raise ValueError(
                 f"dataset={dataset!r} needs data_dir: the folder, with one "
@@ -52,7 +62,7 @@ class ImageFolder(DataSource):
         ids = classes.ids(names)
         _check_there_are_files(data_dir, names, ids)
         size = _IMAGE_SIZE if image_size is None else image_size
-        return load_image_folder(data_dir, size, strict, stream)
+        return load_image_folder(data_dir, size, strict, stream, interpolation)
 
 
 def _class_folders(folder):
@@ -180,14 +190,15 @@ def load_image_folder(
     image_size: int = 32,
     strict: bool = False,
     stream: bool | None = None,
+    interpolation: str | None = None,
 ) -> LabelledParts:
     """Reads all images of a folder, as RGB of one size.
 
     Either `data_dir/<class>/*`, or `data_dir/train/<class>/*`,
     `data_dir/test/<class>/*` and optionally `data_dir/validation/<class>/*`;
     a class may be only in test. Grey images become RGB, an alpha channel is
-    dropped, other sizes are resampled (bilinear, antialiased) to a square;
-    `notes` says how many.
+    dropped, other sizes are resampled (antialiased) to a square; `notes` says
+    how many.
 
     Args:
         data_dir: the folder.
@@ -198,6 +209,7 @@ def load_image_folder(
             keeping them in memory; None decides by the memory that they
             would need. Each is read once here, and what was found is kept in
             `.cac_tf` of the folder: the next time, the files are only listed.
+        interpolation: "bilinear" (None is the same) or "bicubic".
 
     Returns:
         `LabelledParts`; images uint8 (n, image_size, image_size, 3), an array
@@ -225,7 +237,8 @@ def load_image_folder(
     if image_size < 1:
         raise ValueError(f"image_size must be at least 1; got {image_size}.")
     class_names = folder_classes(data_dir)
-    reading = _Reading(data_dir, image_size, strict, stream)
+    way = interpolation or INTERPOLATIONS[0]
+    reading = _Reading(data_dir, image_size, strict, stream, way)
     root = pathlib.Path(data_dir)
     folders = _parts(root)
     parts = {
@@ -247,9 +260,10 @@ def load_image_folder(
 class _Reading:
     """Reads the parts of a folder, and counts what it did to the images."""
 
-    def __init__(self, data_dir, image_size, strict, stream):
+    def __init__(self, data_dir, image_size, strict, stream, interpolation):
         self._data_dir, self._image_size = os.fspath(data_dir), image_size
         self._strict, self._stream = strict, stream
+        self._interpolation = interpolation
         self._conversions, self._skipped = collections.Counter(), {}
         self._digests, self._read = [], {}
 
@@ -270,7 +284,7 @@ class _Reading:
         else:
             size = self._image_size
             images = np.zeros((len(paths), size, size, 3), "uint8")
-            facts = look_at(paths, size, 3, part, images)
+            facts = self._look_at(paths, part, images)
         is_readable = facts.is_readable
         if not is_readable.all():
             for row in np.flatnonzero(~is_readable):
@@ -292,11 +306,19 @@ class _Reading:
             **kept_beside(
                 self._data_dir,
                 f"{part}_{size}",
-                [size, listing_of(self._data_dir, paths)],
-                lambda: look_at(paths, size, 3, part).arrays(),
+                [size, self._interpolation, listing_of(self._data_dir, paths)],
+                lambda: self._look_at(paths, part).arrays(),
             )
         )
-        return facts, StreamedImages(paths, size, facts=facts)
+        images = StreamedImages(
+            paths, size, facts=facts, interpolation=self._interpolation
+        )
+        return facts, images
+
+    def _look_at(self, paths, part, images=None):
+        return look_at(
+            paths, self._image_size, 3, part, images, self._interpolation
+        )
 
     def _skip(self, path):
         problem = problem_of(content_of(path))

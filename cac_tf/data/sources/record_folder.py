@@ -26,6 +26,7 @@ from cac_tf.data.sources.source import LabelledParts
 from cac_tf.data.sources.source import register
 from cac_tf.data.streamed_images import StreamedImages
 from cac_tf.data.streamed_images import exceeds_memory
+from cac_tf.hyperparameters import INTERPOLATIONS
 
 arrow = lazy.module("pyarrow", extra="parquet")
 parquet = lazy.module("pyarrow.parquet", extra="parquet")
@@ -46,23 +47,28 @@ class RecordFolder(DataSource):
     NAME = "records"
     DATASETS = (NAME,)
     TAKES = "records (TFRecord or Parquet files of images, see data_dir)"
-    OPTIONS = ("data_dir", "image_size", "stream")
+    OPTIONS = ("data_dir", "image_size", "interpolation", "stream")
 
     def has_part(self, part, data_dir, **options):
         return data_dir is not None and bool(_files_of(data_dir, part))
 
-    def load(self, dataset, classes, data_dir, image_size, stream):
+    def load(
+        self, dataset, classes, data_dir, image_size, interpolation, stream
+    ):
         if data_dir is None:
             raise ValueError(
                 f"dataset={dataset!r} needs data_dir: the folder, with files "
                 "whose names begin with train and end in .tfrecord or .parquet."
             )
         size = _IMAGE_SIZE if image_size is None else image_size
-        return load_record_folder(data_dir, size, stream)
+        return load_record_folder(data_dir, size, stream, interpolation)
 
 
 def load_record_folder(
-    data_dir: Path, image_size: int = 32, stream: bool | None = None
+    data_dir: Path,
+    image_size: int = 32,
+    stream: bool | None = None,
+    interpolation: str | None = None,
 ) -> LabelledParts:
     """Reads labelled images from TFRecord or Parquet files.
 
@@ -81,6 +87,7 @@ def load_record_folder(
         image_size: height and width of the images, which become RGB.
         stream: whether images stay in their files and are decoded when they
             are used; None decides by the memory that they would need.
+        interpolation: "bilinear" (None is the same) or "bicubic".
 
     Returns:
         `LabelledParts`. Names of classes are the labels, in order.
@@ -110,8 +117,9 @@ def load_record_folder(
             f"{data_dir} has no file whose name begins with train and ends in "
             ".tfrecord or .parquet."
         )
+    way = interpolation or INTERPOLATIONS[0]
     read = {
-        part: _read_part(data_dir, part, paths, image_size)
+        part: _read_part(data_dir, part, paths, image_size, way)
         for part in _PARTS
         if (paths := _files_of(data_dir, part))
     }
@@ -130,7 +138,13 @@ def load_record_folder(
         collections.Counter(),
     )
     parts = {
-        part: _examples(records, labels, facts, found, image_size, stream)
+        part: _examples(
+            StreamedImages(records, image_size, 3, facts, way),
+            np.searchsorted(found, labels).astype("int64"),
+            exceeds_memory(len(records), image_size, 3)
+            if stream is None
+            else stream,
+        )
         for part, (records, labels, facts) in read.items()
     }
     return LabelledParts(
@@ -167,18 +181,16 @@ def _is_table(path):
     return _KIND.search(path)[1] == "parquet"
 
 
-def _read_part(data_dir, part, paths, size):
+def _read_part(data_dir, part, paths, size, interpolation):
     if _is_table(paths[0]):
         paths = [_as_records(data_dir, part, paths)]
-    return read_records(data_dir, part, paths, _IMAGES, _LABELS, size, 3)
+    return read_records(
+        data_dir, part, paths, _IMAGES, _LABELS, size, 3, interpolation
+    )
 
 
-def _examples(records, labels, facts, found, size, stream):
-    labels = np.searchsorted(found, labels).astype("int64")
-    if stream is None:
-        stream = exceeds_memory(len(records), size, 3)
-    images = StreamedImages(records, size, 3, facts)
-    return Examples(images if stream else images[:], labels)
+def _examples(images, labels, is_streamed):
+    return Examples(images if is_streamed else images[:], labels)
 
 
 def _as_records(data_dir, part, paths):

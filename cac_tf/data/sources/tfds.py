@@ -17,14 +17,14 @@ class Tfds(DataSource):
 
     NAME = "tfds"
     TAKES = "the name of another TFDS data set with an image and a label"
-    OPTIONS = ("data_dir", "image_size", "stream")
+    OPTIONS = ("data_dir", "image_size", "interpolation", "stream")
     DATA_DIR_IS_OF_TFDS = True
     IS_FALLBACK = True
 
     def takes(self, dataset):
         return True
 
-    def load(self, dataset, classes, data_dir, image_size, stream):
+    def load(self, dataset, classes, data_dir, **options):
         builder = tfds_images.prepared_builder(dataset, data_dir)
         # Before images are decoded.
         names = tfds_images.class_names(builder)
@@ -33,8 +33,7 @@ class Tfds(DataSource):
         if test_split == "validation":
             notes = ("the split 'validation' serves as test data",)
         train, test = (
-            split
-            and tfds_images.read_split(builder, split, None, image_size, stream)
+            split and tfds_images.read_split(builder, split, **options)
             for split in ("train", test_split)
         )
         return LabelledParts(names, train, test=test, notes=notes, white=WHITE)

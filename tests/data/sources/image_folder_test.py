@@ -14,6 +14,7 @@ from cac_tf.data.sources import image_folder
 from cac_tf.data.sources.image_folder import folder_classes
 from cac_tf.data.sources.image_folder import load_image_folder
 from cac_tf.data.unknown_data import load_unknown_images
+from cac_tf.layers import ImagePreprocessing
 from tests import image_files
 
 
@@ -45,6 +46,29 @@ def test_a_folder_a_class(flat_folder):
     # Channel 2, 1 or 0 is lit, by class.
     lit = folder.train.images.mean(axis=(1, 2)).argmax(axis=1)
     np.testing.assert_array_equal(lit, 2 - folder.train.labels)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("interpolation", [None, "bicubic"])
+def test_images_are_resampled_as_the_first_layer_does(
+    interpolation, stream, tmp_path, rng
+):
+    """Smaller photos and larger ones; a served model sees the files as is."""
+    photos = []
+    for name in ("a", "b"):
+        for i, size in enumerate((9, 12, 40, 60, 11, 30)):
+            coarse = rng.integers(0, 256, (6, 6, 3)).astype("uint8")
+            photo = PIL.Image.fromarray(coarse).resize((size, size))
+            paint(tmp_path / name / f"{i}.png", 0)
+            photo.save(tmp_path / name / f"{i}.png")
+            photos.append(np.asarray(photo))
+    parts = load_image_folder(
+        tmp_path, 20, stream=stream, interpolation=interpolation
+    )
+    layer = ImagePreprocessing(20, 20, interpolation or "bilinear")
+    for image, photo in zip(parts.train.images[:], photos, strict=True):
+        expected = 255 * np.asarray(layer(photo[None]))[0]
+        assert np.abs(image - expected).max() <= 1.5
 
 
 @pytest.mark.parametrize("stream", [False, True])
