@@ -12,6 +12,7 @@ input that cannot be read is a row with its error; then the exit status is 1, as
 where a photo cannot be copied.
 """
 
+import collections
 import contextlib
 import gc
 import importlib.util
@@ -28,6 +29,7 @@ from cac_tf import batch
 from cac_tf import file_lock
 from cac_tf import lazy
 from cac_tf import quiet_import
+from cac_tf.decision.p_values import discovery_level
 from cac_tf.plain_text import for_terminal
 from cac_tf.train import command_line
 from cac_tf.train import flag_kinds
@@ -51,6 +53,13 @@ def define_flags(values):
         "threshold",
         None,
         "The threshold. Default: the model's own.",
+    )
+    flag_kinds.define_number(
+        values,
+        "false_discovery_rate",
+        None,
+        "Also say up to which p-value the inputs are unknown, so that of these "
+        "at most this share is known, on average.",
     )
     flag_kinds.define_text(
         values,
@@ -139,6 +148,12 @@ def main(values, inputs):
             ("format", "files_per_part"),
             "without an output in parts: a folder, such as answers/.",
         )
+    elif values.false_discovery_rate is not None:
+        raise ValueError(
+            "--false_discovery_rate needs all answers at once: one output file."
+        )
+    if values.false_discovery_rate is not None:
+        discovery_level([], [], values.false_discovery_rate)
     shard = _shard(values.shard, into_parts)
     _check_runner(values, into_parts)
     if values.output is not None and not into_parts:
@@ -191,6 +206,9 @@ def main(values, inputs):
                 work.answer(block, write, progress)
     if sum(work.counts) > 1 or values.output is not None:
         print(_summary(work.counts), file=sys.stderr)
+    if values.false_discovery_rate is not None:
+        screened = _screened(work.p_values, values.false_discovery_rate)
+        print(screened, file=sys.stderr)
     if work.first_error is not None:
         _complain(f"cac-predict: not read: {work.first_error}")
     return 1 if work.counts.failed or work.not_copied else 0
@@ -214,6 +232,8 @@ class _Work:
         self._copy_to = copy_to
         self.counts, self.first_error = batch.Counts(), None
         self.not_copied = 0
+        # How many inputs have a p-value.
+        self.p_values = collections.Counter()
 
     @quiet.without_lines_of_libraries()
     def answer(self, block, write, progress):
@@ -226,6 +246,8 @@ class _Work:
         ):
             write(key, answer)
             self.counts = self.counts.and_one(answer)
+            if not answer.error:
+                self.p_values[answer.p_value] += 1
             if answer.error and self.first_error is None:
                 self.first_error = f"{key}: {answer.error}"
             if can_be_copied:
@@ -391,6 +413,16 @@ def _summary(counts):
     return (
         f"{sum(counts)} inputs: {counts.accepted} of known classes, "
         f"{counts.rejected} unknown, {counts.failed} not read."
+    )
+
+
+def _screened(p_values, rate):
+    level = discovery_level([*p_values], [*p_values.values()], rate)
+    called = sum(count for one, count in p_values.items() if one <= level)
+    which = f": those with a p-value up to {level:.4g}" if called else ""
+    return (
+        f"At a false-discovery rate of {rate:g}, {called} inputs are unknown"
+        f"{which}."
     )
 
 

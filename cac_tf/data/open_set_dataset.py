@@ -19,6 +19,7 @@ from cac_tf.data.channel_statistics import channel_statistics
 from cac_tf.data.fingerprint import fingerprint
 from cac_tf.data.number_rows import column_statistics
 from cac_tf.data.number_rows import finite_rows
+from cac_tf.data.options import FEW_OF_A_CLASS
 from cac_tf.data.options import TEST_FRACTION
 from cac_tf.data.options import VALIDATION_FRACTION
 from cac_tf.data.options import DataOptions
@@ -37,6 +38,13 @@ class _ImagesAndLabels(typing.NamedTuple):
     # that are no images, such as vectors, (n, D).
     images: typing.Any
     labels: np.ndarray  # (n,) int64
+
+
+_NO_VALIDATION = (
+    f"there are fewer than {FEW_OF_A_CLASS} training vectors a class: none are "
+    "set apart for validation, and the threshold comes from further trainings, "
+    "each without a fifth of them (validation_fraction sets some apart)"
+)
 
 
 class Examples(_ImagesAndLabels):
@@ -279,20 +287,7 @@ def stratified_split(
     >>> np.bincount(train.labels), np.bincount(validation.labels)
     (array([45, 15]), array([15,  5]))
     """
-    labels, counts = np.unique(examples.labels, return_counts=True)
-
-    def named(chosen):
-        if class_names is None:
-            return listed([str(label) for label in chosen])
-        return listed([repr(class_names[label]) for label in chosen])
-
-    if examples.size == 0:
-        raise ValueError("There are no examples that could be set apart.")
-    if counts.min() < 2:
-        raise ValueError(
-            "Every class needs at least two examples, so that one can be set "
-            f"apart; these have one: {named(labels[counts < 2])}."
-        )
+    labels = _check_several_of_each(examples, class_names)
     second = min(
         max(round(fraction * examples.size), len(labels)),
         examples.size - len(labels),
@@ -309,10 +304,30 @@ def stratified_split(
         if missing.size:
             raise ValueError(
                 f"A split by {fraction} leaves no example of these classes in "
-                f"one of its parts: {named(missing)}. Take another fraction, "
-                "or more examples."
+                f"one of its parts: {_named(missing, class_names)}. Take "
+                "another fraction, or more examples."
             )
     return first, last
+
+
+def _check_several_of_each(examples, class_names):
+    """The labels; ValueError where one cannot be set apart of each."""
+    labels, counts = np.unique(examples.labels, return_counts=True)
+    if examples.size == 0:
+        raise ValueError("There are no examples that could be set apart.")
+    if counts.min() < 2:
+        raise ValueError(
+            "Every class needs at least two examples, so that one can be set "
+            "apart; these have one: "
+            f"{_named(labels[counts < 2], class_names)}."
+        )
+    return labels
+
+
+def _named(labels, class_names):
+    if class_names is None:
+        return listed([str(label) for label in labels])
+    return listed([repr(class_names[label]) for label in labels])
 
 
 def make_open_set_dataset(
@@ -324,7 +339,7 @@ def make_open_set_dataset(
     validation: Examples | None = None,
     split_seed: int = 0,
     test_fraction: float = TEST_FRACTION,
-    validation_fraction: float = VALIDATION_FRACTION,
+    validation_fraction: float | None = None,
     unknown: Examples | None = None,
     unknown_class_names: Sequence[str] | None = None,
     unknown_classes: Sequence[int] | None = None,
@@ -350,7 +365,9 @@ def make_open_set_dataset(
             known class's training images is set apart. Unknown classes in
             it are left out.
         split_seed: seed of both choices.
-        test_fraction, validation_fraction: shares in (0, 1).
+        test_fraction, validation_fraction: shares in (0, 1). No
+            validation_fraction: 0.2, but nothing of fewer than 20 vectors a
+            class on average.
         unknown: `Examples` of another source whose classes are the unknown
             ones, or None: then they are the classes of this source that are
             not known.
@@ -467,9 +484,22 @@ def make_open_set_dataset(
             raise ValueError(
                 f"The test part of {name} has no image of a known class."
             )
-    if validation is None:
+    is_few = rows.size < FEW_OF_A_CLASS * len(known)
+    are_images = len(train.images.shape) == 4
+    if (
+        validation is None
+        and validation_fraction is None
+        and (is_few and not are_images)
+    ):
+        _check_several_of_each(rows, known_names)
+        fields["notes"] = (*fields["notes"], _NO_VALIDATION)
+        validation = _of_rows(train, rows.take(np.arange(0)))
+    elif validation is None:
         rows, validation_rows = stratified_split(
-            rows, validation_fraction, split_seed, known_names
+            rows,
+            validation_fraction or VALIDATION_FRACTION,
+            split_seed,
+            known_names,
         )
         validation = _of_rows(train, validation_rows)
     else:

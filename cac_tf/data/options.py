@@ -18,6 +18,8 @@ from cac_tf.registry import did_you_mean
 # for it; of the rest, the other share is set apart for validation.
 TEST_FRACTION = 0.3
 VALIDATION_FRACTION = 0.2
+# With fewer training vectors of a class, on average, none are set apart.
+FEW_OF_A_CLASS = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,7 +183,9 @@ class DataOptions(Options):
         None,
         "Share of each known class's training images set apart for "
         "validation, where the data have no such part. Default: "
-        f"{VALIDATION_FRACTION}, tinyimagenet 0.1.",
+        f"{VALIDATION_FRACTION}, tinyimagenet 0.1; of fewer than "
+        f"{FEW_OF_A_CLASS} vectors a class, none: then the threshold comes "
+        "from further trainings, each without a fifth of them.",
         kind=float,
         above=0,
         below=1,

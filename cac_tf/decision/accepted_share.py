@@ -31,23 +31,22 @@ class AcceptedShare(typing.NamedTuple):
     """
 
     accepted: int
-    # (A tuple's own method is of no use here.)
-    count: int  # type: ignore[assignment]
+    examples: int
 
     @property
     def rate(self) -> float:
         """The share of these examples that is accepted."""
-        return self.accepted / self.count
+        return self.accepted / self.examples
 
     @property
     def interval(self) -> tuple[float, float]:
         """The share of new inputs like them, with a probability of 90 %."""
-        found = stats.binomtest(self.accepted, self.count)
+        found = stats.binomtest(self.accepted, self.examples)
         low, high = found.proportion_ci(_CONFIDENCE, method="exact")
         return float(low), float(high)
 
     def in_words(self) -> str:
         """The interval in percent."""
-        digits = 1 if self.count >= 1000 else 0
+        digits = 1 if self.examples >= 1000 else 0
         low, high = (f"{100 * one:.{digits}f}" for one in self.interval)
         return f"{low}-{high} %"

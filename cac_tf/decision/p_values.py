@@ -59,7 +59,7 @@ class PValueTable(typing.NamedTuple):
         Example:
 
         >>> p_value_table([1.0, 3.0, 2.0]).accepted_by(2.5)
-        AcceptedShare(accepted=2, count=3)
+        AcceptedShare(accepted=2, examples=3)
         """
         count = round(1.0 / float(self.levels[0])) - 1
         if not count:
@@ -67,7 +67,7 @@ class PValueTable(typing.NamedTuple):
         # (A score may have been raised to the middle of a gap, where thresholds
         # lie.)
         above = np.nextafter(
-            np.array([threshold], "float32"), np.float32(np.inf)
+            np.full(1, threshold, "float32"), np.inf, dtype="float32"
         )
         rejected = round(float(p_values(above, *self)[0]) * (count + 1)) - 1
         return AcceptedShare(count - rejected, count)
@@ -132,6 +132,42 @@ def p_values(unknown_score: Tensor, scores: Tensor, levels: Tensor) -> Tensor:
     # Comparisons, which every runtime that graphs are exported to has.
     is_below = ops.cast(unknown_score[:, None] <= scores[None, :], "int32")
     return ops.take(levels, ops.sum(is_below, axis=-1), axis=0)
+
+
+def discovery_level(found: ArrayLike, counts: ArrayLike, rate: float) -> float:
+    """Of a batch, the largest p-value that is called unknown.
+
+    The procedure of Benjamini and Hochberg (*Controlling the False Discovery
+    Rate*, 1995): the largest p for which p is at most `rate` times the share of
+    the batch with p-values up to p. Of what is called unknown, at most the
+    share `rate` is known, on average over batches and calibrations: see above.
+
+    Args:
+        found: (k,) different p-values of the batch.
+        counts: (k,) how many inputs have each.
+        rate: wanted false-discovery rate, in (0, 1).
+
+    Returns:
+        A p-value of the batch; 0 if no input is called unknown.
+
+    Raises:
+        ValueError: a rate outside (0, 1).
+
+    Example:
+
+    >>> discovery_level([0.01, 0.02, 0.5, 0.9], [3, 1, 4, 2], rate=0.1)
+    0.02
+    """
+    if not 0.0 < rate < 1.0:
+        raise ValueError(
+            f"false_discovery_rate must be in (0, 1); got {rate!r}."
+        )
+    order = np.argsort(found)
+    levels = np.asarray(found, "float64")[order]
+    up_to = np.cumsum(np.asarray(counts)[order])
+    # P-values are float32, and may be rounded up.
+    is_called = levels * up_to[-1:] <= rate * up_to * (1.0 + 1e-6)
+    return float(levels[is_called].max(initial=0.0))
 
 
 def _raised(scores, ascending):

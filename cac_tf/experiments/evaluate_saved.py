@@ -175,6 +175,12 @@ def _prepared(config, model, dataset, tell):
         is_changed = True
     elif model.threshold is None and rate is None:
         rate = _TRUE_POSITIVE_RATE
+    if rate is not None and not dataset.validation.size:
+        raise ValueError(
+            "These data have no validation part, so the threshold cannot be "
+            "set anew for a rate, another score or new centers: train anew "
+            "with these, or give the threshold."
+        )
     if rate is not None:
         model.calibrate(dataset.validation.images, true_positive_rate=rate)
         is_changed = True

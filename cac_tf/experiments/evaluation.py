@@ -20,6 +20,7 @@ from cac_tf import scores as score_rules
 from cac_tf.decision import rule
 from cac_tf.labels import UNKNOWN
 from cac_tf.labels import UNKNOWN_NAME
+from cac_tf.methods.known_data import known_examples
 
 if TYPE_CHECKING:
     from cac_tf.data.open_set_dataset import OpenSetDataset
@@ -314,7 +315,7 @@ def fitted_scores(model, dataset, rules, batch_size=256):
             for one in rules
             if one.name not in problems
             and one.IS_FITTED_TO_DATA
-            and held_out == one.WANTS_HELD_OUT_DATA
+            and held_out == (known_examples(one, dataset) is not dataset.train)
         ]
         if learning:
             found, failed = model.fit_scores(

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 from typing import Any
 
 import numpy as np
 
+from cac_tf.data.open_set_dataset import stratified_split
+from cac_tf.data.options import VALIDATION_FRACTION
 from cac_tf.methods.known_data import open_set_classifier
 
 if TYPE_CHECKING:
@@ -59,6 +62,11 @@ def chosen_rates(
             f"least two must stay; there are {classes}. Give "
             "true_positive_rate=... instead."
         )
+    if not dataset.validation.size:
+        train, apart = stratified_split(
+            dataset.train, VALIDATION_FRACTION, config.seed, dataset.class_names
+        )
+        dataset = dataclasses.replace(dataset, train=train, validation=apart)
     rng = np.random.default_rng(config.seed)
     recipe = config.recipe_in_force
     found = []

@@ -18,6 +18,7 @@ from cac_tf import scores
 from cac_tf.annotations import Path
 from cac_tf.data import load_open_set_dataset
 from cac_tf.experiments.config import AUTO
+from cac_tf.experiments.cross_fitting import cross_fitted_scores
 from cac_tf.experiments.environment import bfloat16_is_slow
 from cac_tf.experiments.evaluation import evaluate
 from cac_tf.experiments.rate_choice import chosen_rates
@@ -160,21 +161,25 @@ def _train_in(folder, config, runtime, dataset, tensorboard, tell):
     if score == AUTO:
         # The choice follows; until then, one that needs no fit.
         score = "max_logit"
-    try:
-        check_enough_for(scores.get(score), dataset)
+
+    def made(dataset, run):
         with runtime.scope():
             classifier = method.train(dataset, recipe, run)
+        return open_set_classifier(
+            classifier,
+            dataset,
+            score,
+            magnitude=_magnitude(recipe),
+            tta=config.tta,
+        )
+
+    try:
+        check_enough_for(scores.get(score), dataset)
+        model = made(dataset, run)
     except ValueError:
         # If the method refuses the recipe, nothing is left behind.
         folder.remove_if_nothing_was_trained()
         raise
-    model = open_set_classifier(
-        classifier,
-        dataset,
-        score,
-        magnitude=_magnitude(recipe),
-        tta=config.tta,
-    )
     if config.score == AUTO:
         chosen, statistics, separations = choose_score(model, dataset)
         tell("chosen", chosen.name, separations)
@@ -185,7 +190,10 @@ def _train_in(folder, config, runtime, dataset, tensorboard, tell):
             rates = chosen_rates(config, method, dataset, model.score, run)
         rate = float(np.mean(rates))
         tell("rates", config.maximize, rates, rate)
-    method.calibrate(model, dataset, recipe, rate)
+    if dataset.validation.size:
+        method.calibrate(model, dataset, recipe, rate)
+    else:
+        model.calibrate_by_scores(cross_fitted_scores(made, dataset, run), rate)
     model.save(folder.file("model.keras"))
     evaluation = evaluate(model, dataset, config.method, config.scores)
     if keras.backend.backend() == "tensorflow":

@@ -52,7 +52,7 @@ def open_set_classifier(
     score = scores.get(score)
     known: Any
     of_score = None
-    if score.WANTS_HELD_OUT_DATA:
+    if _is_held_out(score, dataset):
         of_score = tuple(dataset.validation)
     if image_classifier.share_of_mirrored(classifier):
         of_score = of_score or tuple(dataset.train)
@@ -88,19 +88,26 @@ def known_examples(score: Any, dataset: OpenSetDataset) -> Any:
         score: `scores.Score`.
         dataset: `OpenSetDataset`.
     """
-    held_out = score.WANTS_HELD_OUT_DATA
-    return dataset.validation if held_out else dataset.train
+    return dataset.validation if _is_held_out(score, dataset) else dataset.train
+
+
+def _is_held_out(score, dataset):
+    """Whether a score is fitted to validation data; there may be none."""
+    return score.WANTS_HELD_OUT_DATA and dataset.validation.size > 0
 
 
 def check_enough_for(score: Any, dataset: OpenSetDataset) -> None:
     """Raises ValueError if a score could not be fitted after a training."""
-    held_out = score.WANTS_HELD_OUT_DATA
     counts = np.bincount(
         np.asarray(known_examples(score, dataset).labels),
         minlength=len(dataset.class_names),
     )
     fewest = score.FEWEST_OF_A_CLASS
+    if not dataset.validation.size:
+        # The threshold comes from trainings without one of them.
+        fewest += 1
     if score.IS_FITTED_TO_DATA and counts.min() < fewest:
+        held_out = _is_held_out(score, dataset)
         which = "validation" if held_out else "training"
         raise ValueError(
             f"The score {score.name!r} needs at least {fewest} {which} images "

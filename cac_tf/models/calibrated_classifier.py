@@ -9,6 +9,7 @@ from keras import ops
 from numpy.typing import ArrayLike
 
 from cac_tf.annotations import Tensor
+from cac_tf.decision import calibration
 from cac_tf.decision import rule
 from cac_tf.decision.accepted_share import AcceptedShare
 from cac_tf.decision.p_values import PValueTable
@@ -127,10 +128,38 @@ class CalibratedClassifier(ScoredClassifier):
         self.set_threshold(threshold)
         self._own.accepted_unknown = of_unknown
         if scores is not None:
-            table = p_value_table(scores)
-            self.calibration_scores.assign(table.scores)
-            self.calibration_levels.assign(table.levels)
+            self._keep_scores(scores)
         return threshold
+
+    def calibrate_by_scores(
+        self, known_scores: ArrayLike, true_positive_rate: float
+    ) -> float:
+        """Sets threshold and p-values from scores that exist already.
+
+        Args:
+            known_scores: (n,) unknown scores of known inputs that were not
+                used for training, such as by models like this one that were
+                trained without them.
+            true_positive_rate: see `calibrate`.
+
+        Returns:
+            The threshold.
+
+        Raises:
+            ValueError: no scores, scores that are not finite, or a rate
+                outside (0, 1).
+        """
+        threshold = calibration.threshold_for_true_positive_rate(
+            known_scores, true_positive_rate, self.score.RESOLUTION
+        )
+        self.set_threshold(threshold)
+        self._keep_scores(known_scores)
+        return threshold
+
+    def _keep_scores(self, known_scores):
+        table = p_value_table(known_scores)
+        self.calibration_scores.assign(table.scores)
+        self.calibration_levels.assign(table.levels)
 
     @property
     def threshold(self) -> float | np.ndarray | None:

@@ -34,15 +34,15 @@ def verdict(measures: Mapping[str, Any]) -> list[str]:
     ...     "accuracy": 0.9, "threshold": 1.5, "score": "gamma",
     ...     "true_positive_rate": 0.95, "false_positive_rate": 0.25,
     ...     "counts": {"known_test": 200, "unknown_test": 400},
-    ...     "calibration": {"accepted": 144, "count": 151},
+    ...     "calibration": {"accepted": 144, "examples": 151},
     ...     "auroc": 0.91, "auroc_differences": {"knn": [0.012, 0.048]},
     ...     "scores": {"gamma": {"auroc": 0.91}, "knn": {"auroc": 0.94}}}
     >>> for sentence in verdict(measures):
     ...     print(sentence)
     Accepts 95 % [91-97] of 200 known test images and 25 % [21-29] of 400 \
 unknown ones (gamma, threshold 1.5).
-    The threshold comes from 151 known images besides, of which it accepts \
-95.4 %: of new ones, 91-98 % (with a probability of 90 %).
+    The threshold comes from 151 known images besides, and accepts 95.4 % of \
+these: of new ones, 91-98 % (with a probability of 90 %).
     Its closed-set accuracy is 90 % [85-93].
     By AUROC on these test images, knn would have been better: 0.940 against \
 0.910 of gamma, a difference of 0.030 [0.012 to 0.048].
@@ -61,7 +61,7 @@ unknown ones (gamma, threshold 1.5).
         sentences.append(f"{sentence} ({rule}).")
     # Runs of earlier versions have none.
     if measures.get("calibration"):
-        sentences.append(_calibration(measures["calibration"], inputs))
+        sentences.append(_calibration(measures, inputs))
     accuracy = share(measures["accuracy"], known)
     sentences.append(f"Its closed-set accuracy is {accuracy}.")
     if measures["auroc"] is None:
@@ -74,12 +74,16 @@ unknown ones (gamma, threshold 1.5).
     return sentences
 
 
-def _calibration(found, inputs):
-    share = AcceptedShare(found["accepted"], found["count"])
+def _calibration(measures, inputs):
+    found = measures["calibration"]
+    share = AcceptedShare(found["accepted"], found["examples"])
+    source = f"{share.examples} known {inputs} besides"
+    if measures["counts"].get("validation") == 0:
+        source = f"the training {inputs}, each scored by a training without it"
     return (
-        f"The threshold comes from {share.count} known {inputs} besides, of "
-        f"which it accepts {100 * share.rate:.1f} %: of new ones, "
-        f"{share.in_words()} (with a probability of 90 %)."
+        f"The threshold comes from {source}, and accepts "
+        f"{100 * share.rate:.1f} % of these: of new ones, {share.in_words()} "
+        "(with a probability of 90 %)."
     )
 
 

@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from cac_tf.decision.p_values import TABLE_SIZE
+from cac_tf.decision.p_values import discovery_level
 from cac_tf.decision.p_values import p_value_table
 from cac_tf.decision.p_values import p_values
 
@@ -89,9 +90,24 @@ def test_a_batch_is_screened_at_a_false_discovery_rate(rng):
         table = p_value_table(np.float32(rng.normal(size=200)))
         known, unknown = rng.normal(size=180), rng.normal(3.5, 1.0, size=20)
         found = p_values(np.float32([*known, *unknown]), *table)
-        called = stats.false_discovery_control(found) <= rate
+        level = discovery_level(*np.unique(found, return_counts=True), rate)
+        called = found <= level
+        np.testing.assert_array_equal(
+            called, stats.false_discovery_control(found) <= rate * (1 + 1e-6)
+        )
         shares.append(called[:180].sum() / max(called.sum(), 1))
     error = np.std(shares) / np.sqrt(len(shares))
     assert np.mean(shares) <= rate + 3 * error
     # The promise is rate * 180 / 200, and it is not far from reached.
     assert np.mean(shares) >= 0.5 * rate
+
+
+def test_a_level_at_which_nothing_or_everything_is_unknown():
+    assert discovery_level([0.3, 1.0], [2, 5], 0.2) == 0.0
+    assert discovery_level([0.05], [7], 0.05) == 0.05
+    # 1/20 as a float32 is above it.
+    assert discovery_level(np.float32([0.05]), [7], 0.05) > 0.05
+    assert discovery_level([], [], 0.1) == 0.0
+    for rate in (0.0, 1.0, np.nan):
+        with pytest.raises(ValueError, match="false_discovery_rate must be"):
+            discovery_level([0.5], [1], rate)

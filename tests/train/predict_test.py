@@ -15,6 +15,7 @@ import PIL.Image
 import pytest
 from absl import flags
 from pyarrow import parquet
+from scipy import stats
 
 import cac_tf
 from cac_tf import batch
@@ -86,9 +87,17 @@ def test_many_photos(model, photos, trained_pictures, capsys, tmp_path):
     copies = list((sorted_to / "unknown").iterdir())
     assert len(copies) == unknown
     assert sum(1 for _ in sorted_to.rglob("*.png")) == 24
-    # Printed, it is the same table.
-    assert run(model, f"{photos}/*.png") == 1
+    # Printed, it is the same table; and screened.
+    screened = "--false_discovery_rate=0.4"
+    assert run(model, f"{photos}/*.png", screened) == 1
     said = capsys.readouterr()
+    called = stats.false_discovery_control(expected.p_value) <= 0.4
+    level = expected.p_value[called].max()
+    assert 0 < called.sum() < 24
+    assert (
+        f"{called.sum()} inputs are unknown: those with a p-value up to "
+        f"{level:.4g}."
+    ) in said.err
     assert list(csv.DictReader(io.StringIO(said.out))) == found
     # With a threshold that accepts everything.
     (photos / "text.png").unlink()
@@ -336,6 +345,18 @@ def test_bad_command_lines(model, photos, tmp_path):
             run(model, photos, f"--output={tmp_path}/p", f"--shard={shard}")
     with pytest.raises(ValueError, match="shard needs an output in parts"):
         run(model, photos, f"--output={tmp_path}/x.csv", "--shard=1/2")
+    for rate, message in (
+        ("1.5", r"must be in \(0, 1\)"),
+        ("0.1", "needs all answers at once"),
+    ):
+        output = tmp_path / ("p" if rate == "0.1" else "x.csv")
+        with pytest.raises(ValueError, match=f"false_discovery_rate {message}"):
+            run(
+                model,
+                photos,
+                f"--output={output}",
+                f"--false_discovery_rate={rate}",
+            )
     assert not (tmp_path / "p").exists()
 
 

@@ -337,14 +337,15 @@ def dump_arrays(path: Path, dataset: OpenSetDataset) -> None:
     optional = {"x_negatives": negatives[:]} if len(negatives) else {}
     if dataset.holds_images:
         optional["white"] = WHITE
+    if dataset.validation.size:
+        optional["x_validation"] = dataset.validation.images[:]
+        optional["y_validation"] = dataset.validation.labels
     with atomic_files.replacing(path) as temporary:
         np.savez(
             temporary,
             **optional,
             x_train=dataset.train.images[:],
             y_train=dataset.train.labels,
-            x_validation=dataset.validation.images[:],
-            y_validation=dataset.validation.labels,
             x_test=np.concatenate([known.images[:], unknown.images[:]]),
             y_test=np.r_[known.labels, unknown.labels + num_known],
             class_names=[*dataset.class_names, *dataset.unknown_class_names],

@@ -12,7 +12,6 @@ from cac_tf.data.open_set_dataset import check_disjoint
 from cac_tf.data.open_set_dataset import check_known
 from cac_tf.data.open_set_dataset import listed
 from cac_tf.data.options import SOURCE_OPTIONS
-from cac_tf.data.options import VALIDATION_FRACTION
 from cac_tf.labels import check_class_names
 from cac_tf.registry import Registry
 from cac_tf.registry import did_you_mean
@@ -52,7 +51,7 @@ class LabelledParts(typing.NamedTuple):
     split: ClassSplit | None = None
     # Fields that an `OpenSetDataset` of this split has.
     fields: dict | None = None
-    validation_fraction: float = VALIDATION_FRACTION
+    validation_fraction: float | None = None
     # The value of a white pixel in arrays; None: found from the values, see
     # `pixel_scale.on_one_scale`.
     white: float | None = None

@@ -94,8 +94,8 @@ def test_columns_by_name(write):
     dataset = load(path, label_column="intent", input_columns=["length"])
     assert dataset.input_columns == ("length",)
     assert dataset.image_shape == (1,)
-    assert dataset.notes == (
-        f"these columns of {path} are not used: width, text",
+    assert dataset.notes[0] == (
+        f"these columns of {path} are not used: width, text"
     )
     assert dataset.counts["train"] + dataset.counts["validation"] == 14
 
