@@ -17,7 +17,6 @@ from cac_tf import methods
 from cac_tf import scores
 from cac_tf.annotations import Path
 from cac_tf.data import load_open_set_dataset
-from cac_tf.experiments.config import AUTO
 from cac_tf.experiments.environment import bfloat16_is_slow
 from cac_tf.experiments.evaluation import evaluate
 from cac_tf.experiments.rate_choice import chosen_rates
@@ -27,7 +26,6 @@ from cac_tf.experiments.run_folder import RunFolder
 from cac_tf.experiments.run_folder import changes
 from cac_tf.experiments.run_folder import changes_of_data
 from cac_tf.experiments.run_folder import data_summary
-from cac_tf.experiments.score_choice import choose_score
 from cac_tf.hyperparameters import MAGNITUDE
 from cac_tf.layers.precision import dtype_policy
 from cac_tf.methods.known_data import check_enough_for
@@ -75,9 +73,8 @@ def train(
             function; only the first writes into `output_dir`. None: this one
             alone.
         tell: called with a `kind` and its values as things happen: "note"
-            (about the data), "chosen" (a score), "rates" (that maximize a
-            measure), "callbacks" (may return more of them). None: nothing is
-            called.
+            (about the data), "rates" (that maximize a measure), "callbacks"
+            (may return more of them). None: nothing is called.
 
     Returns:
         `Done`.
@@ -156,12 +153,8 @@ def _train_in(folder, config, runtime, dataset, tensorboard, tell):
         pictures=folder.file("pictures"),
     )
     method, recipe = methods.get(config.method), config.recipe_in_force
-    score = config.score
-    if score == AUTO:
-        # The choice follows; until then, one that needs no fit.
-        score = "max_logit"
     try:
-        check_enough_for(scores.get(score), dataset)
+        check_enough_for(scores.get(config.score), dataset)
         with runtime.scope():
             classifier = method.train(dataset, recipe, run)
     except ValueError:
@@ -171,14 +164,10 @@ def _train_in(folder, config, runtime, dataset, tensorboard, tell):
     model = open_set_classifier(
         classifier,
         dataset,
-        score,
+        config.score,
         magnitude=_magnitude(recipe),
         tta=config.tta,
     )
-    if config.score == AUTO:
-        chosen, statistics, separations = choose_score(model, dataset)
-        tell("chosen", chosen.name, separations)
-        model = model.with_score(chosen, statistics=statistics)
     rate = config.true_positive_rate
     if config.maximize is not None:
         with runtime.scope():
@@ -237,7 +226,7 @@ def _learning_curve(config, dataset):
     recipe = config.recipe_in_force
     # Of those that need no fit, around the anchors.
     score = config.score
-    if score == AUTO or scores.get(score).IS_FITTED_TO_DATA:
+    if scores.get(score).IS_FITTED_TO_DATA:
         score = "max_logit"
 
     def after_epoch(training, epoch):
