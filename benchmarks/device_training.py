@@ -192,7 +192,7 @@ def keep(folder, *names):
     runs = training_queue.reported()
     for name in names:
         run, _ = runs[name]
-        training_queue.keep_finished(run, name)
+        training_queue.keep(run.path, name, training_queue.KEPT)
         path = training_queue.KEPT / f"{name}.json"
         kept = json.loads(path.read_text())
         # What was sent there need not have had its repository.

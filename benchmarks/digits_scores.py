@@ -4,8 +4,7 @@
     python benchmarks/digits_scores.py
 
 Trains CAC and cross-entropy by the same recipe and writes
-benchmarks/results/digits_scores.json; docs/benchmarks.md has the table. For
-each model it also says which score `--score=auto` would have chosen.
+benchmarks/results/digits_scores.json; docs/benchmarks.md has the table.
 """
 
 import dataclasses
@@ -19,7 +18,6 @@ from cac_tf import methods
 from cac_tf.data import load_open_set_dataset
 from cac_tf.experiments.environment import environment
 from cac_tf.experiments.evaluation import evaluate
-from cac_tf.experiments.score_choice import choose_score
 from cac_tf.scores.registry import common_names
 from cac_tf.training.run import TrainingRun
 from cac_tf.training.runtime import Runtime
@@ -34,8 +32,7 @@ def run_trial(name, trial):
     """Trains a method on a trial as `cac-train` does; compares all scores.
 
     Returns:
-        Dict: `scores` (measures by name), `microseconds_per_image`, `chosen`
-        by `--score=auto`, `recipe`.
+        Dict: `scores` (measures by name), `microseconds_per_image`, `recipe`.
     """
     dataset = load_open_set_dataset("digits", trial=trial)
     method = methods.get(name)
@@ -47,7 +44,6 @@ def run_trial(name, trial):
     return {
         "scores": metrics["scores"],
         "microseconds_per_image": metrics["microseconds_per_image"],
-        "chosen": choose_score(model, dataset)[0].name,
         "recipe": dataclasses.asdict(recipe),
     }
 
@@ -62,7 +58,7 @@ def main():
                 score: round(measures["auroc"], 4)
                 for score, measures in runs[name][-1]["scores"].items()
             }
-            print(name, trial, runs[name][-1]["chosen"], aurocs, flush=True)
+            print(name, trial, aurocs, flush=True)
     means = {
         name: {
             score: {

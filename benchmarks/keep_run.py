@@ -49,8 +49,8 @@ def without_machine(model):
     return os.path.join(*pathlib.Path(model).parts[-5:])
 
 
-def keep(path, name, results=RESULTS, **more):
-    """Writes config, metrics, history and more of a run as one file."""
+def keep(path, name, results=RESULTS):
+    """Writes config, metrics and history of a run as one file."""
     folder = RunFolder(path)
     config = read_config(path)
     # No paths of the machine that it ran on.
@@ -62,7 +62,7 @@ def keep(path, name, results=RESULTS, **more):
     if "model" in settings:  # Of the run that trained it.
         settings["model"] = without_machine(settings["model"])
     history, seconds = _history(folder)
-    content = {**config, **more, "history": history}
+    content = {**config, "history": history}
     if folder.is_finished:
         content["metrics"] = read_metrics(path)
         content["metrics"]["dataset"] = options["dataset"]

@@ -182,7 +182,6 @@ def _variant(name):
     return preset + re.findall(r"gan_epochs=\d+", name)
 
 
-_CHOSEN = "score chosen by known data"
 # What is shown of them; of other methods, their own score. Cross-entropy has no
 # centers of its own.
 _SCORES_TRAINED = {
@@ -206,8 +205,6 @@ def trained_here_table():
         by_measure = {
             name: metrics[name] for name in ("accuracy", "bhattacharyya")
         }
-        if (choice := run.get("chosen_by_known_data")) is not None:
-            by_measure[_CHOSEN] = metrics["scores"][choice]["auroc"]
         for measure, value in by_measure.items():
             cells = found.setdefault((label, measure), {})
             cells.setdefault(dataset, []).append(value)
@@ -714,11 +711,6 @@ def digits_scores_table():
             )
             cells.append(f"{mean[method][score]['auroc']:.3f} ({trials})")
         lines.append(f"| {score} | {' | '.join(cells)} |")
-    cells = [
-        ", ".join(f"{r['scores'][r['chosen']]['auroc']:.3f}" for r in own)
-        for own in runs.values()
-    ]
-    lines.append(f"| what `--score=auto` chose | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -10,8 +10,7 @@ of CIFAR+ share the model of cifar+10_..._0.
 
 What `cac-benchmark` would train with `--sweep=preset=fast` and, for a few,
 `--sweep=preset=paper` is trained here with all scores of a classifier, in an
-order in which whole columns of a table come first. "chosen_by_known_data" is
-the score that `--score=auto` takes for the model.
+order in which whole columns of a table come first.
 
 "search" runs look around the fast recipe without any test image: known are four
 of the six known CIFAR10 classes of `miller2020` trial 0, unknown the other two,
@@ -20,13 +19,11 @@ CIFAR10. (Each CIFAR10 class is unknown in some `neal` trial, but not by these
 images.)
 """
 
-import functools
 import pathlib
 import sys
 import tempfile
 
 import numpy as np
-from finished_run import read_run
 from keep_run import RESULTS
 from keep_run import keep
 
@@ -36,7 +33,6 @@ from cac_tf import experiments
 from cac_tf.experiments.benchmark_plan import BenchmarkRun
 from cac_tf.experiments.benchmark_plan import configurations
 from cac_tf.experiments.environment import bfloat16_is_slow
-from cac_tf.experiments.score_choice import choose_score
 
 RUNS = pathlib.Path(__file__).parent.parent / "runs" / "training"
 KEPT = RESULTS / "training"
@@ -174,23 +170,6 @@ def queue():
     }
 
 
-@functools.cache
-def chosen_by_known_data(trained):
-    """Name of the score that is chosen for the model of a run."""
-    _, known, model = read_run(trained.path)
-    score, *_ = choose_score(model, known)
-    return score.name
-
-
-def keep_finished(run, name):
-    """Keeps the numbers of a finished run, and the choice of a score."""
-    more = {}
-    if run.method in CLASSIFIERS and not name.startswith("search_"):
-        trained = run.shares_model_of or run
-        more["chosen_by_known_data"] = chosen_by_known_data(trained)
-    keep(run.path, name, KEPT, **more)
-
-
 def main(*prefixes):
     """Trains what is not kept yet."""
     KEPT.mkdir(parents=True, exist_ok=True)
@@ -204,7 +183,7 @@ def main(*prefixes):
         for problem in state.failed.values():
             print(problem, flush=True)
         if run in state.finished:
-            keep_finished(run, name)
+            keep(run.path, name, KEPT)
 
 
 if __name__ == "__main__":

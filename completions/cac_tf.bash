@@ -24,7 +24,7 @@ _cac_tf_values() {
     "cac-train --interpolation") echo 'one bilinear bicubic' ;;
     "cac-train --validation_split") echo 'one authors' ;;
     "cac-train --method") echo 'one anchor c2ae cac cac_learnt center center_learnt crosr cross_entropy entropic_open_set g_openmax gfror objectosphere one_vs_all osrci tuplet tuplet_learnt two_heads' ;;
-    "cac-train --score") echo 'one class_z_score energy entropy gamma gen knn latent_openmax mahalanobis max_logit max_softmax min_distance min_reconstruction_error nnguide objectosphere openmax openmax_log_sum_exp relative_mahalanobis she two_heads unknown_class unknown_class_openmax vim auto' ;;
+    "cac-train --score") echo 'one class_z_score energy entropy gamma gen knn latent_openmax mahalanobis max_logit max_softmax min_distance min_reconstruction_error nnguide objectosphere openmax openmax_log_sum_exp relative_mahalanobis she two_heads unknown_class unknown_class_openmax vim' ;;
     "cac-train --tta") echo 'one none flip' ;;
     "cac-train --scores") echo 'list all class_z_score energy entropy gamma gen knn latent_openmax mahalanobis max_logit max_softmax min_distance min_reconstruction_error nnguide objectosphere openmax openmax_log_sum_exp relative_mahalanobis she two_heads unknown_class unknown_class_openmax vim' ;;
     "cac-train --maximize") echo 'one macro_f1 balanced_accuracy' ;;
@@ -42,7 +42,7 @@ _cac_tf_values() {
     "cac-evaluate --dataset") echo 'one mnist svhn cifar10 cifar+10 cifar+50 tinyimagenet cifar10_vs_svhn cifar10_vs_cifar100 vehicles_animals digits folder records' ;;
     "cac-evaluate --interpolation") echo 'one bilinear bicubic' ;;
     "cac-evaluate --validation_split") echo 'one authors' ;;
-    "cac-evaluate --score") echo 'one class_z_score energy entropy gamma gen knn latent_openmax mahalanobis max_logit max_softmax min_distance min_reconstruction_error nnguide objectosphere openmax openmax_log_sum_exp relative_mahalanobis she two_heads unknown_class unknown_class_openmax vim auto' ;;
+    "cac-evaluate --score") echo 'one class_z_score energy entropy gamma gen knn latent_openmax mahalanobis max_logit max_softmax min_distance min_reconstruction_error nnguide objectosphere openmax openmax_log_sum_exp relative_mahalanobis she two_heads unknown_class unknown_class_openmax vim' ;;
     "cac-evaluate --tta") echo 'one none flip' ;;
     "cac-evaluate --scores") echo 'list all class_z_score energy entropy gamma gen knn latent_openmax mahalanobis max_logit max_softmax min_distance min_reconstruction_error nnguide objectosphere openmax openmax_log_sum_exp relative_mahalanobis she two_heads unknown_class unknown_class_openmax vim' ;;
     "cac-benchmark --methods") echo 'list anchor c2ae cac cac_learnt center center_learnt crosr cross_entropy entropic_open_set g_openmax gfror objectosphere one_vs_all osrci tuplet tuplet_learnt two_heads' ;;

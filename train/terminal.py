@@ -50,11 +50,6 @@ def tell(kind, *values):
     """Prints what a run reports while it is running."""
     if kind == "note":
         say(f"note: {values[0]}", file=sys.stderr)
-    elif kind == "chosen":
-        name, separations = values
-        for one, value in sorted(separations.items(), key=lambda x: -x[1]):
-            say(f"{one:>25}  {value:.4f} from composites of known images")
-        say(f"--score=auto chose {name}")
     elif kind == "rates":
         measure, rates, chosen = values
         draws = ", ".join(f"{rate:.1%}" for rate in rates)
@@ -63,7 +58,7 @@ def tell(kind, *values):
             f"mean of {draws} with known classes left out"
         )
     elif kind == "callbacks":
-        name, epochs, steps = values
+        _, epochs, steps = values
         return [reporting.TrainingProgress(epochs, steps)]
     elif kind == "begins":
         place, folder = values

@@ -26,18 +26,16 @@ from cac_tf.registry import did_you_mean
 # Wrong settings are found before Keras is loaded.
 keras = lazy.module("keras")
 
-# As `score`: the one chosen on known data. As `scores`: all of them.
-AUTO, ALL = "auto", "all"
+# As `scores`: all of them.
+ALL = "all"
 
 
 def _score(otherwise):
     return field(
         None,
-        "The rule that gives the unknown score. auto: the one that separates "
-        "known validation images best from composites of two; a guess, see "
-        f"cac_tf.experiments.score_choice. Default: {otherwise}.",
+        f"The rule that gives the unknown score. Default: {otherwise}.",
         kind=str,
-        choices=lambda: (*score_rules.names(), AUTO),
+        choices=score_rules.names,
     )
 
 
@@ -137,17 +135,10 @@ class ExperimentConfig(Options):
         recipe = self._recipe(method)
         object.__setattr__(self, "score", self.score or method.scores[0])
         object.__setattr__(self, "tta", plain_tta(self.tta))
-        if self.vectors is not None and self.score == AUTO:
-            raise ValueError(
-                "score=auto compares images with composites of images, and "
-                f"{self.dataset_name} holds vectors: name a score, such as "
-                "score=relative_mahalanobis or score=knn."
-            )
         method.check(recipe, self.dataset_name, self.tta, self.score)
         scores = compared_scores(self.scores, method)
         object.__setattr__(self, "scores", scores)
-        if self.score != AUTO:
-            score_rules.check(self.score)
+        score_rules.check(self.score)
         super().__post_init__()
         name, why = (
             ("unknown_share", "without maximize")
@@ -158,8 +149,9 @@ class ExperimentConfig(Options):
             raise ValueError(
                 f"{name}={value} has no effect {why}; leave it out."
             )
-        if self.evaluate_every and (
-            self.score == AUTO or score_rules.find(self.score).IS_FITTED_TO_DATA
+        if (
+            self.evaluate_every
+            and score_rules.find(self.score).IS_FITTED_TO_DATA
         ):
             raise ValueError(
                 f"evaluate_every={self.evaluate_every} has no effect with "
@@ -318,7 +310,7 @@ class EvaluationConfig(Options):
         if self.scores is not None:
             scores_named(self.scores)
             object.__setattr__(self, "scores", _listed(self.scores))
-        if self.score not in (None, AUTO):
+        if self.score is not None:
             score_rules.check(self.score)
         super().__post_init__()
         if self.true_positive_rate is not None and self.threshold is not None:

@@ -15,7 +15,6 @@ from cac_tf.data import DataOptions
 from cac_tf.data import load_open_set_dataset
 from cac_tf.data.sources.source import source_of
 from cac_tf.data.unknown_data import load_unknown_images
-from cac_tf.experiments.config import AUTO
 from cac_tf.experiments.config import EvaluationConfig
 from cac_tf.experiments.config import compared_scores
 from cac_tf.experiments.config import plain_tta
@@ -26,7 +25,6 @@ from cac_tf.experiments.run_folder import RunFolder
 from cac_tf.experiments.run_folder import RunFolderError
 from cac_tf.experiments.run_folder import data_summary
 from cac_tf.experiments.run_folder import read_config
-from cac_tf.experiments.score_choice import choose_score
 from cac_tf.hyperparameters import MAGNITUDE
 from cac_tf.methods.known_data import known_examples
 from cac_tf.methods.known_data import open_set_classifier
@@ -106,7 +104,7 @@ def evaluate_saved(
         # It is unknown how a model without our augmentation was trained.
         mirrored = share_of_mirrored(model.classifier)
         methods.check_tta(config.tta, dataset.name, mirrored)
-    model, is_changed = _prepared(config, model, dataset, tell)
+    model, is_changed = _prepared(config, model, dataset)
     evaluation = evaluate(
         model, dataset, name_of_method, compared, unknown_data=others
     )
@@ -140,15 +138,12 @@ def _tfds_folder(options):
     return options.data_dir if is_of_tfds else None
 
 
-def _prepared(config, model, dataset, tell):
+def _prepared(config, model, dataset):
     """The model with the wanted score, tta, centers and threshold."""
     before = model
     tta = model.tta if config.tta is None else plain_tta(config.tta)
     score = model.score
-    if config.score == AUTO:
-        # The choice follows; until then, one that needs no fit.
-        score = score_rules.get("max_logit")
-    elif config.score not in (None, score.name):
+    if config.score not in (None, score.name):
         score = score_rules.get(config.score)
     if config.recenter:
         model = open_set_classifier(
@@ -164,10 +159,6 @@ def _prepared(config, model, dataset, tell):
         model = model.with_score(score, *examples, tta=tta)
     elif tta != model.tta:
         model = model.with_score(score, statistics=model.statistics, tta=tta)
-    if config.score == AUTO:
-        chosen, statistics, separations = choose_score(model, dataset)
-        tell("chosen", chosen.name, separations)
-        model = model.with_score(chosen, statistics=statistics)
     is_changed = model is not before
     rate = config.true_positive_rate
     if config.threshold is not None:

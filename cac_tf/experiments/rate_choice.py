@@ -4,19 +4,18 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import TYPE_CHECKING
-from typing import Any
 
 import numpy as np
 
 from cac_tf.data.open_set_dataset import stratified_split
 from cac_tf.data.options import VALIDATION_FRACTION
-from cac_tf.methods.known_data import open_set_classifier
 
 if TYPE_CHECKING:
     from cac_tf.data.open_set_dataset import OpenSetDataset
     from cac_tf.experiments.config import ExperimentConfig
-    from cac_tf.scores.score import Score
+    from cac_tf.models.open_set_classifier import OpenSetClassifier
     from cac_tf.training.run import TrainingRun
 
 # Trainings, and the share of the known classes that each leaves out.
@@ -25,9 +24,8 @@ DRAWS, LEFT_OUT = 3, 0.25
 
 def chosen_rates(
     config: ExperimentConfig,
-    method: Any,
+    made: Callable[[OpenSetDataset, TrainingRun], OpenSetClassifier],
     dataset: OpenSetDataset,
-    score: Score | str,
     run: TrainingRun,
 ) -> list[float]:
     """The best true-positive rates where some known classes are unknown.
@@ -43,9 +41,9 @@ def chosen_rates(
 
     Args:
         config: `ExperimentConfig` with `maximize`.
-        method: `methods.Method` that trains.
+        made: function of a data set and a `TrainingRun` that trains, and gives
+            an `OpenSetClassifier`.
         dataset: `OpenSetDataset`.
-        score: of the model whose rate is chosen.
         run: `TrainingRun` of that model; the trainings of this function keep
             their checkpoints beside its own.
 
@@ -68,19 +66,11 @@ def chosen_rates(
         )
         dataset = dataclasses.replace(dataset, train=train, validation=apart)
     rng = np.random.default_rng(config.seed)
-    recipe = config.recipe_in_force
     found = []
     for draw in range(DRAWS):
         out = rng.permutation(classes)[: max(1, round(LEFT_OUT * classes))]
         fewer = dataset.without_classes(out[: classes - 2])
-        own = run.beside(f"left_out_{draw}")
-        model = open_set_classifier(
-            method.train(fewer, recipe, own),
-            fewer,
-            score,
-            magnitude=getattr(recipe, "magnitude", 1.0),
-            tta=config.tta,
-        )
+        model = made(fewer, run.beside(f"left_out_{draw}"))
         known = fewer.known_test
         threshold = model.calibrate(
             known.images,

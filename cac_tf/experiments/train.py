@@ -17,7 +17,6 @@ from cac_tf import methods
 from cac_tf import scores
 from cac_tf.annotations import Path
 from cac_tf.data import load_open_set_dataset
-from cac_tf.experiments.config import AUTO
 from cac_tf.experiments.cross_fitting import cross_fitted_scores
 from cac_tf.experiments.environment import bfloat16_is_slow
 from cac_tf.experiments.evaluation import evaluate
@@ -28,7 +27,6 @@ from cac_tf.experiments.run_folder import RunFolder
 from cac_tf.experiments.run_folder import changes
 from cac_tf.experiments.run_folder import changes_of_data
 from cac_tf.experiments.run_folder import data_summary
-from cac_tf.experiments.score_choice import choose_score
 from cac_tf.hyperparameters import MAGNITUDE
 from cac_tf.layers.precision import dtype_policy
 from cac_tf.methods.known_data import check_enough_for
@@ -76,9 +74,8 @@ def train(
             function; only the first writes into `output_dir`. None: this one
             alone.
         tell: called with a `kind` and its values as things happen: "note"
-            (about the data), "chosen" (a score), "rates" (that maximize a
-            measure), "callbacks" (may return more of them). None: nothing is
-            called.
+            (about the data), "rates" (that maximize a measure), "callbacks"
+            (may return more of them). None: nothing is called.
 
     Returns:
         `Done`.
@@ -157,10 +154,6 @@ def _train_in(folder, config, runtime, dataset, tensorboard, tell):
         pictures=folder.file("pictures"),
     )
     method, recipe = methods.get(config.method), config.recipe_in_force
-    score = config.score
-    if score == AUTO:
-        # The choice follows; until then, one that needs no fit.
-        score = "max_logit"
 
     def made(dataset, run):
         with runtime.scope():
@@ -168,26 +161,21 @@ def _train_in(folder, config, runtime, dataset, tensorboard, tell):
         return open_set_classifier(
             classifier,
             dataset,
-            score,
+            config.score,
             magnitude=_magnitude(recipe),
             tta=config.tta,
         )
 
     try:
-        check_enough_for(scores.get(score), dataset)
+        check_enough_for(scores.get(config.score), dataset)
         model = made(dataset, run)
     except ValueError:
         # If the method refuses the recipe, nothing is left behind.
         folder.remove_if_nothing_was_trained()
         raise
-    if config.score == AUTO:
-        chosen, statistics, separations = choose_score(model, dataset)
-        tell("chosen", chosen.name, separations)
-        model = model.with_score(chosen, statistics=statistics)
     rate = config.true_positive_rate
     if config.maximize is not None:
-        with runtime.scope():
-            rates = chosen_rates(config, method, dataset, model.score, run)
+        rates = chosen_rates(config, made, dataset, run)
         rate = float(np.mean(rates))
         tell("rates", config.maximize, rates, rate)
     if dataset.validation.size:
@@ -245,7 +233,7 @@ def _learning_curve(config, dataset):
     recipe = config.recipe_in_force
     # Of those that need no fit, around the anchors.
     score = config.score
-    if score == AUTO or scores.get(score).IS_FITTED_TO_DATA:
+    if scores.get(score).IS_FITTED_TO_DATA:
         score = "max_logit"
 
     def after_epoch(training, epoch):

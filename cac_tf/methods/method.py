@@ -223,6 +223,6 @@ class Method:
             recipe: of this method's recipe class.
             dataset_name: name of the data set.
             tta: the wanted test-time augmentation, or None.
-            score: name of the wanted score, or "auto".
+            score: name of the wanted score.
         """
         presets.check_tta(tta, dataset_name, getattr(recipe, "flip", None))

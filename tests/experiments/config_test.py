@@ -77,7 +77,7 @@ def test_no_fast_preset_for_data_sets_of_ones_own():
         },
         {"recipe": {"schedule": "two_stage", "until_converged": True}},
         {"recipe": {"magnitude": 5, "network": "resnet18"}},
-        {"score": "auto", "scores": "all"},
+        {"scores": "all"},
         {"score": "vim", "scores": ["vim", "gamma", "vim"]},
         {"seed": 2**32 - 1, "evaluate_every": 3, "true_positive_rate": 0.5},
         {"precision": "mixed_float16"},
@@ -201,10 +201,6 @@ def test_a_configuration_does_not_change_with_its_arguments():
         (
             {"score": "vim", "evaluate_every": 2},
             "evaluate_every=2 has no effect with score=vim",
-        ),
-        (
-            {"score": "auto", "evaluate_every": 2},
-            "evaluate_every=2 has no effect with score=auto",
         ),
         ({"tta": "both"}, "tta must be one of none, flip; got 'both'"),
         ({"tta": "flip"}, "digits change their classes"),

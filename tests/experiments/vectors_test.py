@@ -120,7 +120,6 @@ def test_it_is_evaluated_again(run, tmp_path):
     [
         ({"recipe": {"flip": 0.5}}, "^flip=0.5 has no effect with vectors"),
         ({"recipe": {"preset": "fast"}}, "no preset=fast for vectors"),
-        ({"score": "auto"}, "holds vectors: name a score"),
         ({"method": "crosr"}, "^method=crosr takes only images"),
         ({"tta": "flip"}, "with flip=0"),
     ],

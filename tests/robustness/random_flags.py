@@ -124,7 +124,7 @@ _USUAL = {
 }
 _TEXTS = (
     *("", " ", "0", "1", "-1", "3", "0.5", "1e20", "1e-320", "inf", "nan"),
-    *("true", "none", "None", "all", "auto", "gamma", "knn", "digits"),
+    *("true", "none", "None", "all", "gamma", "knn", "digits"),
     *("mnist", "minst", "folder", "a.npz", "a,b", ",", "0,1", "0,0", "é"),
     *("\udcff", "a\nb", "..", "/", "/dev/null", "x" * 1000, "%s", "{0}"),
     *(str(2**31), str(2**40), str(2**64), "9" * 30, "-0.0", "1_000"),

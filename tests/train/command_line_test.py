@@ -22,9 +22,7 @@ from absl import flags
 
 import cac_tf
 from cac_tf import experiments
-from cac_tf import methods
 from cac_tf import reporting
-from cac_tf import scores
 from cac_tf.data.sources.digits import load_digits
 from cac_tf.experiments import results_csv
 from cac_tf.experiments.benchmark import State
@@ -711,39 +709,6 @@ def test_every_score_of_one_model(finished, tmp_path, capsys):
     for wrong in ("--scores=gamma,entropy", "--scores=gamma,all"):
         with pytest.raises((ValueError, flags.Error), match="scores"):
             evaluated(finished, out, wrong)
-
-
-def test_auto_is_a_score_of_known_data(finished, tmp_path, capsys):
-    out = tmp_path / "auto"
-    metrics = evaluated(finished, out, "--score=auto")
-    said = capsys.readouterr().out
-    assert f"--score=auto chose {metrics['score']}" in said
-    # The first of the list that was printed has the largest separation.
-    (first, *_) = [w for w in said.splitlines() if "from composites" in w]
-    assert first.split()[0] == metrics["score"]
-    saved = cac_tf.load_model(out / "model.keras")
-    assert saved.score.name == metrics["score"]
-    assert saved.threshold == pytest.approx(metrics["threshold"])
-
-
-def test_auto_does_not_need_the_methods_own_score(monkeypatch, tmp_path):
-    """A training ends well although OpenMax, say, has too few examples."""
-
-    def too_few(*args):
-        raise ValueError("OpenMax needs more")
-
-    own = type(methods.get("cross_entropy"))
-    monkeypatch.setattr(own, "scores", ("openmax", "max_softmax"))
-    monkeypatch.setattr(scores.OpenMax, "finish", too_few)
-    config = experiments.ExperimentConfig(
-        {"dataset": "digits"},
-        method="cross_entropy",
-        recipe={"epochs": 1, "batch_size": 256},
-        score="auto",
-        scores=["max_softmax"],
-    )
-    done = experiments.train(config, tmp_path / "run")
-    assert "openmax" not in done.evaluation.metrics["scores"]
 
 
 @pytest.mark.slow

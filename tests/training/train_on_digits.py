@@ -104,7 +104,7 @@ def _train_whole(folder, devices):
     config = experiments.ExperimentConfig(
         {"dataset": "digits", "test_fraction": 0.8},
         recipe={**PLAIN, **TWO_STAGES},
-        score="auto",
+        score="vim",
         scores=COMPARED,
     )
     with contextlib.suppress(KeyboardInterrupt):
