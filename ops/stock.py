@@ -102,53 +102,27 @@ def tuplet_loss(labels: Tensor, distances: Tensor) -> Tensor:
     >>> np.round(np.asarray(tuplet_loss([0, 0], [[3.0, 4.0], [1e6, 0.0]])), 4)
     array([3.133e-01, 1.000e+06], dtype=float32)
     """
-    return _tuplet_loss(labels, full_precision(distances))
-
-
-def _tuplet_loss(labels, distances, correction=None):
-    """Equation 2; `correction(is_label, own)` is added to the margins.
-
-    The margins are the differences of the own distance and all distances.
-    """
+    distances = full_precision(distances)
     is_label, is_valid = match_labels(labels, distances)
-    own = ops.sum(ops.where(is_label, distances, 0.0), axis=-1, keepdims=True)
-    margin = own - distances
-    if correction is not None:
-        margin = margin + correction(is_label, own)
+    margins = _own(is_label, distances) - distances
+    return ops.where(is_valid, _tuplet_loss(is_label, margins), np.nan)
+
+
+def _own(is_label, values):
+    """(B, 1) values of each row's own class."""
+    return ops.sum(ops.where(is_label, values, 0.0), axis=-1, keepdims=True)
+
+
+def _tuplet_loss(is_label, margins):
+    """Equation 2 of the margins d_y - d_j."""
     # The own class enters as the constant 0, which is the "1 +" of the
     # equation; this keeps its gradient a plain sum over the other classes.
-    margin = ops.where(is_label, 0.0, margin)
-    top = ops.max(margin, axis=-1, keepdims=True, initial=-1.0)
-    is_top = ops.equal(margin, top)
-    ties = ops.sum(ops.cast(is_top, margin.dtype), axis=-1) - 1.0
-    rest = ops.sum(ops.where(is_top, 0.0, ops.exp(margin - top)), axis=-1)
-    loss = ops.squeeze(top, axis=-1) + ops.log1p(rest + ties)
-    return ops.where(is_valid, loss, np.nan)
-
-
-def _rounding_of_margins(logits, distances, magnitude):
-    r"""What margins lose as differences of rounded distances to the anchors.
-
-    Far from all anchors the distances are large and nearly equal: of 1e6, a
-    float32 keeps steps of 1/16. But nothing cancels in
-    \\(d_y - d_j = (d_y^2 - d_j^2) / (d_y + d_j)
-    = 2m (z_j - z_y) / (d_y + d_j)\\). The loss takes the value from there;
-    its gradient by the distances stays.
-
-    Returns:
-        A `correction` for `_tuplet_loss`.
-    """
-
-    def correction(is_label, own):
-        own_logit = ops.sum(
-            ops.where(is_label, logits, 0.0), axis=-1, keepdims=True
-        )
-        # Not 0: no point lies on two anchors.
-        sum_of_both = ops.where(is_label, 1.0, own + distances)
-        exact = 2.0 * magnitude * (logits - own_logit) / sum_of_both
-        return ops.stop_gradient(exact - (own - distances))
-
-    return correction
+    margins = ops.where(is_label, 0.0, margins)
+    top = ops.max(margins, axis=-1, keepdims=True, initial=-1.0)
+    is_top = ops.equal(margins, top)
+    ties = ops.sum(ops.cast(is_top, margins.dtype), axis=-1) - 1.0
+    rest = ops.sum(ops.where(is_top, 0.0, ops.exp(margins - top)), axis=-1)
+    return ops.squeeze(top, axis=-1) + ops.log1p(rest + ties)
 
 
 def whole_labels(labels: Tensor) -> Tensor:
@@ -170,10 +144,23 @@ def whole_labels(labels: Tensor) -> Tensor:
 def anchor_and_tuplet_loss(
     labels: Tensor, logits: Tensor, magnitude: float
 ) -> tuple[Tensor, Tensor]:
-    """Both losses of logits, (B,) each, precise far from all anchors too."""
+    r"""Both losses of logits, (B,) each, precise far from all anchors too.
+
+    There the distances are large and nearly equal: of 1e6, a float32 keeps
+    steps of 1/16. But nothing cancels in
+    \\(d_y - d_j = (d_y^2 - d_j^2) / (d_y + d_j)
+    = 2m (z_j - z_y) / (d_y + d_j)\\), nor in its derivatives.
+    """
     distances = anchored_distances(logits, magnitude)
-    correction = _rounding_of_margins(logits, distances, magnitude)
+    is_label, is_valid = match_labels(labels, distances)
+    own = _own(is_label, distances)
+    # Not 0: no point lies on two anchors.
+    sum_of_both = ops.where(is_label, 1.0, own + distances)
+    margins = 2.0 * magnitude * (logits - _own(is_label, logits)) / sum_of_both
+    own = ops.squeeze(own, axis=-1)
+    # A distance that overflows would make margins of 0.
+    is_valid = ops.logical_and(is_valid, own < np.inf)
     return (
-        anchor_loss(labels, distances),
-        _tuplet_loss(labels, distances, correction),
+        ops.where(is_valid, own, np.nan),
+        ops.where(is_valid, _tuplet_loss(is_label, margins), np.nan),
     )

@@ -92,17 +92,21 @@ struct CombineSums {
   }
 };
 
-struct Pair {
-  float shares, weights;
+// Over all classes but two, with s_j = e^(d_k - d_j): of s_j, of s_j / d_j, and
+// of (d_k - d_j) s_j / d_j.
+struct Shares {
+  float shares, weights, differences;
 
-  __device__ Pair From(int distance) const {
-    return {Exchange(shares, distance), Exchange(weights, distance)};
+  __device__ Shares From(int distance) const {
+    return {Exchange(shares, distance), Exchange(weights, distance),
+            Exchange(differences, distance)};
   }
 };
 
-struct AddPairs {
-  __device__ Pair operator()(const Pair& a, const Pair& b) const {
-    return {a.shares + b.shares, a.weights + b.weights};
+struct AddShares {
+  __device__ Shares operator()(const Shares& a, const Shares& b) const {
+    return {a.shares + b.shares, a.weights + b.weights,
+            a.differences + b.differences};
   }
 };
 
@@ -189,12 +193,12 @@ struct Root {
   }
 };
 
-// e^(d_k - d_j), from d_k^2 - d_j^2 = 2 m (z_j - z_k); see row_functions.inc.
-struct NearestShare {
+// d_k - d_j, from d_k^2 - d_j^2 = 2 m (z_j - z_k); see row_functions.inc.
+struct Exponent {
   float distance, value, magnitude;
 
   __device__ float operator()(float z, float d) const {
-    return expf(fminf(2.0f * magnitude * (z - value) / (d + distance), 0.0f));
+    return fminf(2.0f * magnitude * (z - value) / (d + distance), 0.0f);
   }
 };
 
@@ -205,7 +209,7 @@ __global__ void LossKernel(const float* logits, const Label* labels,
                            float* tuplet, float* row_state) {
   using G = Group<kThreads>;
   __shared__ Sums sums_scratch[kBlockThreads / kWarp];
-  __shared__ Pair pair_scratch[kBlockThreads / kWarp];
+  __shared__ Shares shares_scratch[kBlockThreads / kWarp];
   const int64_t stride = static_cast<int64_t>(gridDim.x) * G::kPerBlock;
   for (int64_t i =
            static_cast<int64_t>(blockIdx.x) * G::kPerBlock + G::InBlock();
@@ -229,17 +233,19 @@ __global__ void LossKernel(const float* logits, const Label* labels,
     const SquaredDistance squared{sums.top, sums.rest, magnitude};
     const double own_distance = sqrt(squared.Exact(z[own]));
     const double nearest_distance = sqrt(squared.Exact(z[nearest]));
-    const NearestShare share_of{static_cast<float>(nearest_distance),
-                                z[nearest], magnitude};
-    Pair others{0.0f, 0.0f};
+    const Exponent exponent_of{static_cast<float>(nearest_distance), z[nearest],
+                               magnitude};
+    Shares others{0.0f, 0.0f, 0.0f};
     ForEach<kThreads>(z, classes, [&](float x, int64_t j) {
       const Root root(squared(x));
-      const float share =
-          j == own || j == nearest ? 0.0f : share_of(x, root.distance);
+      const float exponent = exponent_of(x, root.distance);
+      const float share = j == own || j == nearest ? 0.0f : expf(exponent);
+      const float weight = share * root.reciprocal;
       others.shares += share;
-      others.weights += share * root.reciprocal;
+      others.weights += weight;
+      others.differences += exponent * weight;
     });
-    others = G::Reduce(others, AddPairs(), pair_scratch);
+    others = G::Reduce(others, AddShares(), shares_scratch);
     if (G::Rank() != 0) continue;
     const double margin =
         2.0 * magnitude *
@@ -257,26 +263,35 @@ __global__ void LossKernel(const float* logits, const Label* labels,
       tuplet_loss = log1p(nearest_part * others_and_nearest);
     }
     const double own_value = z[own], nearest_value = z[nearest];
-    const double own_anchor_weight =
-        own_distance > 0 ? 1.0 / own_distance : 0.0;
-    const double own_weight =
-        nearest_share * others_and_nearest * own_anchor_weight;
-    const double nearest_weight =
-        nearest_distance > 0 ? -nearest_share / nearest_distance : 0.0;
-    const double others_weight = -nearest_share * others.weights;
+    const double not_own = nearest_share * others_and_nearest;
+    const double own_inverse = own_distance > 0 ? 1.0 / own_distance : 0.0;
+    const double nearest_inverse =
+        nearest_distance > 0 ? 1.0 / nearest_distance : 0.0;
+    // What follows is explained in row_functions.inc.
+    const double tuplet_weight =
+        -nearest_share * nearest_inverse *
+        (others.differences + others_and_nearest * margin * own_inverse);
+    const double close = 0.5 * magnitude;
+    const double own_gradient =
+        own_distance < close
+            ? not_own * own_inverse * (own_value - magnitude) -
+                  nearest_share * (others.weights + nearest_inverse) * own_value
+            : own_value * tuplet_weight - magnitude * not_own * own_inverse;
+    const double nearest_gradient =
+        nearest_distance < close
+            ? nearest_value *
+                      (not_own * own_inverse - nearest_share * others.weights) -
+                  nearest_share * nearest_inverse * (nearest_value - magnitude)
+            : nearest_value * tuplet_weight +
+                  magnitude * nearest_share * nearest_inverse;
     state[kTop] = sums.top;
     state[kRest] = sums.rest;
     state[kNearestDistance] = static_cast<float>(nearest_distance);
     state[kNearestShare] = static_cast<float>(nearest_share);
-    state[kTupletWeight] =
-        static_cast<float>(others_weight + nearest_weight + own_weight);
-    state[kAnchorWeight] = static_cast<float>(own_anchor_weight);
-    state[kOwnTupletGradient] =
-        static_cast<float>(own_value * (others_weight + nearest_weight) +
-                           own_weight * (own_value - magnitude));
-    state[kNearestTupletGradient] =
-        static_cast<float>(nearest_value * (others_weight + own_weight) +
-                           nearest_weight * (nearest_value - magnitude));
+    state[kTupletWeight] = static_cast<float>(tuplet_weight);
+    state[kAnchorWeight] = static_cast<float>(own_inverse);
+    state[kOwnTupletGradient] = static_cast<float>(own_gradient);
+    state[kNearestTupletGradient] = static_cast<float>(nearest_gradient);
     state[kNearest] = static_cast<float>(nearest);
     loss[i] = static_cast<float>(tuplet_loss + anchor_weight * own_distance);
     anchor[i] = static_cast<float>(own_distance);
@@ -306,11 +321,11 @@ __global__ void LossGradKernel(const float* logits, const Label* labels,
     const float tuplet_upstream = upstream.loss[i] + upstream.tuplet[i];
     const float anchor_upstream =
         anchor_weight * upstream.loss[i] + upstream.anchor[i];
-    const NearestShare share_of{state[kNearestDistance],
-                                is_valid ? z[nearest] : NAN, magnitude};
+    const Exponent exponent_of{state[kNearestDistance],
+                               is_valid ? z[nearest] : NAN, magnitude};
     // NaN, and so the whole gradient, if the row is not valid.
     const float scale =
-        is_valid ? -tuplet_upstream * state[kNearestShare] : NAN;
+        is_valid ? magnitude * tuplet_upstream * state[kNearestShare] : NAN;
     const float own_anchor_weight = anchor_upstream * state[kAnchorWeight];
     const float all_weight =
         tuplet_upstream * state[kTupletWeight] + own_anchor_weight;
@@ -324,9 +339,8 @@ __global__ void LossGradKernel(const float* logits, const Label* labels,
             return own_gradient + own_anchor_weight * (x - magnitude);
           if (j == nearest) return nearest_gradient + own_anchor_weight * x;
           const Root root(squared(x));
-          const float weight =
-              share_of(x, root.distance) * (root.reciprocal * scale);
-          return x * (all_weight - weight) + weight * (x - magnitude);
+          return x * all_weight +
+                 expf(exponent_of(x, root.distance)) * root.reciprocal * scale;
         });
   }
 }
