@@ -6,10 +6,10 @@ Example: cac-predict --model=runs/photos photo.jpg
 Or many: cac-predict --model=runs/photos --output=answers.csv photos/ more/*.jpg
 
 An input is a file, a folder (its files at any depth), a pattern, or - for paths
-on standard input. A file ending in .npz, .npy, .csv, .tfrecord or .parquet
-holds many inputs. Many answers are printed as CSV, or written to --output. An
-input that cannot be read is a row with its error; then the exit status is 1, as
-where a photo cannot be copied.
+on standard input. A file ending in .npz, .npy, .csv, .txt, .jsonl, .tfrecord or
+.parquet holds many inputs. Many answers are printed as CSV, or written to
+--output. An input that cannot be read is a row with its error; then the exit
+status is 1, as where a photo cannot be copied.
 """
 
 import collections
@@ -93,10 +93,11 @@ def define_flags(values):
         values,
         "image_column",
         None,
-        "Column of Parquet files, or feature of tf.Examples, with the inputs. "
-        'Default: "image", in tf.Examples "image/encoded" before; for a model '
-        "that takes no images the columns it was trained on, in tf.Examples "
-        '"features".',
+        "Column of tables, field of JSON, or feature of tf.Examples, with the "
+        'inputs. Default: "image", in tf.Examples "image/encoded" before; for '
+        "a model that takes no images the columns it was trained on, in "
+        'tf.Examples "features"; for one of texts "text" or the only such '
+        "column.",
     )
     flag_kinds.define_text(
         values,
@@ -171,12 +172,13 @@ def main(values, inputs):
         values.image_column,
         values.key_column,
     )
-    with_columns = (batch.ParquetRows, batch.TFRecords)
+    with_columns = (batch.ParquetRows, batch.TFRecords, batch.JsonLines)
     if not any(isinstance(block, with_columns) for block in blocks):
         _check_no_effect(
             values,
             ("image_column", "key_column"),
-            "on photos and arrays, only on CSV, Parquet and TFRecord files.",
+            "on photos and arrays, only on CSV, JSON, Parquet and TFRecord "
+            "files.",
         )
     if not any(isinstance(block, batch.Photos) for block in blocks):
         _check_no_effect(values, ("copy_to",), "where no input is a photo.")
@@ -192,7 +194,7 @@ def main(values, inputs):
         raise ValueError(
             f"{photos[0].files[0]} cannot be read by a model that takes no "
             "images of 1 or 3 channels: give its inputs as .npz, .npy, .csv, "
-            ".tfrecord or .parquet."
+            ".txt, .jsonl, .tfrecord or .parquet."
         )
     work = _Work(classifier, values.threshold, values.copy_to)
     if into_parts:

@@ -11,6 +11,7 @@ from .inputs import ParquetRows as ParquetRows
 from .inputs import Photos as Photos
 from .inputs import TFRecords as TFRecords
 from .inputs import blocks_of as blocks_of
+from .lines import JsonLines as JsonLines
 from .parts import Parts as Parts
 from .parts import writing as writing
 from .paths import paths_of as paths_of

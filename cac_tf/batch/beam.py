@@ -18,7 +18,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from cac_tf import file_lock
 from cac_tf.batch import answers
-from cac_tf.batch import inputs
+from cac_tf.batch import chunks
 from cac_tf.batch import parts
 from cac_tf.batch.classifier import Classifier
 
@@ -60,18 +60,21 @@ class ClassifierHandler(base.ModelHandler):
         """List of an `Answer` for each input of a list.
 
         Args:
-            batch: inputs: contents of files, bytes; or arrays, one row each.
+            batch: inputs: contents of files, bytes; arrays, one row each; or
+                texts.
             model: `Classifier`.
             inference_args: not used.
         """
         found = [None] * len(batch)
-        of_files = [isinstance(one, bytes) for one in batch]
+        of_files = [
+            isinstance(one, bytes) and not model.takes_texts for one in batch
+        ]
         for is_file in set(of_files):
             places = [i for i, it in enumerate(of_files) if it == is_file]
             values = [batch[i] for i in places]
-            chunk = inputs.Chunk(places, values, {})
+            chunk = chunks.Chunk(places, values, {})
             if not is_file:
-                chunk = inputs.chunk_of_rows(places, values, model, {})
+                chunk = chunks.chunk_of_rows(places, values, model, {})
             of_chunk = answers.answers_of_chunk(model, chunk, self._threshold)
             for place, answer in zip(places, of_chunk, strict=True):
                 found[place] = answer

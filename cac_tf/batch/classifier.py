@@ -26,7 +26,7 @@ from cac_tf.labels import UNKNOWN
 from cac_tf.labels import UNKNOWN_NAME
 from cac_tf.models.raw_inputs import InputKind
 from cac_tf.models.raw_inputs import RawInputs
-from cac_tf.models.raw_inputs import numbers
+from cac_tf.models.raw_inputs import values_of
 
 _SAVED_MODEL = "saved_model.pb"
 _FILES, _PIXELS, _ANY = "encoded_images", "uint8_images", "serving_default"
@@ -55,7 +55,7 @@ class Answer(typing.NamedTuple):
 
 
 class Classifier:
-    """Classifies files of images, or rows of an array, many at a time.
+    """Classifies files of images, texts or rows of an array, many at a time.
 
     Args:
         signature: from the name of a signature of the SavedModel to its
@@ -126,6 +126,11 @@ class Classifier:
         """Whether inputs may be files of images."""
         return self._signature(_FILES) is not None
 
+    @property
+    def takes_texts(self) -> bool:
+        """Whether inputs are texts."""
+        return self._kind.are_texts
+
     def sha256(self) -> str:
         """SHA-256 of the model's file, or of all files of the SavedModel."""
         files = [self._path]
@@ -146,9 +151,10 @@ class Classifier:
             what: the array, for messages.
 
         Raises:
-            ValueError: another shape than the model's, or no numbers.
+            ValueError: another shape than the model's, or no numbers where
+                it takes numbers, no texts where it takes texts.
         """
-        values, shape = numbers(values, what), self.input_shape
+        values, shape = values_of(values, self._kind, what), self.input_shape
         if shape[-1:] == (1,) and values.ndim == len(shape):
             values = values[..., np.newaxis]
         fits = values.ndim == len(shape) + 1 and all(
@@ -244,8 +250,9 @@ class Classifier:
             return self._signature(_FILES)(tf.constant(values))
         if values.dtype == np.uint8 and len(self.input_shape) == 3:
             return self._signature(_PIXELS)(tf.constant(values))
-        values = tf.constant(values.astype(self._kind.dtype))
-        return self._signature(_ANY)(values)
+        if not self.takes_texts:
+            values = values.astype(self._kind.dtype)
+        return self._signature(_ANY)(tf.constant(values))
 
     def nearest(
         self, answer: Answer, count: int = 3

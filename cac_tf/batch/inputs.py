@@ -21,7 +21,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cac_tf import lazy
+from cac_tf.batch.chunks import Chunk
+from cac_tf.batch.chunks import chunk_of_rows
+from cac_tf.batch.chunks import keys_of_rows
+from cac_tf.batch.chunks import rows_at_once
+from cac_tf.batch.lines import JsonLines
+from cac_tf.batch.lines import TextLines
 from cac_tf.batch.npz_rows import opened_npz
+from cac_tf.batch.number_columns import TEXT_COLUMN
+from cac_tf.batch.number_columns import VECTOR_COLUMN
 from cac_tf.batch.number_columns import columns_read
 from cac_tf.batch.number_columns import numbers_in
 from cac_tf.data import tables
@@ -40,29 +48,18 @@ parquet = lazy.module("pyarrow.parquet", extra="parquet")
 # Photos that are read at once: so many, and of so many bytes if they are more
 # than one.
 _FILES, _BYTES = 32, 1 << 28
-# Rows of an array that are classified at once: as few as photos where a row is
-# large, more of small ones.
-_ROWS, _NUMBERS = 4096, 1 << 19
 # By their sizes, the number of all is estimated.
 _RECORDS_LOOKED_AT = 100
 # Bytes of a column that are read at once; of a row group, they may be all.
 _COLUMN_BYTES = 1 << 20
 _TABLES = re.compile(
-    r"\.(npz(?::(.+))?|npy|csv|parquet|tfrecords?(?:\.gz)?(?:-\d+-of-\d+)?)$"
+    r"\.(npz(?::(.+))?|npy|csv|parquet|txt|jsonl"
+    r"|tfrecords?(?:\.gz)?(?:-\d+-of-\d+)?)$"
 )
 # No photo is larger; a film or an archive beside photos may be.
 _LARGEST_FILE = 1 << 30
 # Where tf.Examples hold an image, in the order in which they are looked for.
 _IMAGE_FEATURES = ("image/encoded", "image")
-_VECTOR_FEATURE = "features"
-
-
-class Chunk(typing.NamedTuple):
-    """Some rows."""
-
-    keys: list  # of texts
-    values: list | np.ndarray  # contents of files, or rows of an array
-    errors: dict  # of what could not be read: position -> text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,8 +162,8 @@ class NpzArray:
             # Before a row is read.
             classifier.rows(np.empty((0, *array.shape[1:]), array.dtype), what)
             start = 0
-            for rows in array.pieces(_rows_at_once(array.shape[1:])):
-                keys = _keys(self.path, start, len(rows))
+            for rows in array.pieces(rows_at_once(array.shape[1:])):
+                keys = keys_of_rows(self.path, start, len(rows))
                 yield Chunk(keys, classifier.rows(rows, what), {})
                 start += len(rows)
 
@@ -198,10 +195,10 @@ class NpyArray:
             raise ValueError("the array is a single value and has no rows")
         # Before a row is read.
         classifier.rows(array[:0], self.path)
-        count = _rows_at_once(array.shape[1:])
+        count = rows_at_once(array.shape[1:])
         for start in range(0, len(array), count):
             rows = np.array(array[start : start + count])
-            keys = _keys(self.path, start, len(rows))
+            keys = keys_of_rows(self.path, start, len(rows))
             yield Chunk(keys, classifier.rows(rows, self.path), {})
 
 
@@ -229,7 +226,7 @@ class TFRecords(_Table):
     """A TFRecord file of tf.Examples; gzip if it has ".gz" in its name.
 
     The input is the file of an image or, where the model takes none, its
-    numbers.
+    numbers, or a text.
     """
 
     def chunks(self, classifier: Classifier) -> Iterator[Chunk]:
@@ -244,11 +241,11 @@ class TFRecords(_Table):
             batches = in_groups(records.as_numpy_iterator(), len)
         else:
             # One at a time, the calls would take longer than the work.
-            batches = records.batch(_rows_at_once(classifier.input_shape))
+            batches = records.batch(rows_at_once(classifier.input_shape))
             batches = batches.as_numpy_iterator()
         try:
             for batch in batches:
-                keys = _keys(self.path, start, len(batch))
+                keys = keys_of_rows(self.path, start, len(batch))
                 yield (
                     self._chunk_of_numbers(batch, keys, classifier)
                     or self._chunk(list(batch), keys, classifier)
@@ -259,7 +256,7 @@ class TFRecords(_Table):
             with contextlib.suppress(tf.errors.OpError):
                 found.extend(records.skip(start).as_numpy_iterator())
             if found:
-                keys = _keys(self.path, start, len(found))
+                keys = keys_of_rows(self.path, start, len(found))
                 yield self._chunk(found, keys, classifier)
             problem = error.message
         if problem:
@@ -299,9 +296,10 @@ class TFRecords(_Table):
 
         if classifier.takes_files:
             return None
-        name = self.image or _VECTOR_FEATURE
+        name = self.image or _usual_feature(classifier)
         size = int(np.prod([size or 1 for size in classifier.input_shape]))
-        for kind in (tf.float32, tf.int64):
+        kinds = (tf.float32, tf.int64)
+        for kind in (tf.string,) if classifier.takes_texts else kinds:
             wanted = {name: tf.io.FixedLenFeature([size], kind)}
             if self.key is not None:
                 wanted[self.key] = tf.io.FixedLenFeature([], tf.string)
@@ -311,7 +309,10 @@ class TFRecords(_Table):
                 continue
             if self.key is not None:
                 keys = [_text(key) for key in parsed[self.key].numpy().tolist()]
-            return chunk_of_rows(keys, parsed[name].numpy(), classifier, {})
+            found = parsed[name].numpy()
+            if classifier.takes_texts:
+                found = found[:, 0]
+            return chunk_of_rows(keys, found, classifier, {})
         return None
 
     def _chunk(self, records, keys, classifier):
@@ -338,24 +339,31 @@ class TFRecords(_Table):
     def _value(self, features, classifier):
         wanted = (self.image,) if self.image else _IMAGE_FEATURES
         if not classifier.takes_files:
-            wanted = (self.image or _VECTOR_FEATURE,)
+            wanted = (self.image or _usual_feature(classifier),)
         for name in wanted:
             if name in features:
-                return _content(features[name], name, classifier.takes_files)
+                return _content(features[name], name, classifier)
         raise ValueError(
             f"no feature {' or '.join(wanted)}; it has "
             f"{', '.join(sorted(features)) or 'none'}"
         )
 
 
-def _content(feature, name, is_file):
+def _usual_feature(classifier):
+    return TEXT_COLUMN if classifier.takes_texts else VECTOR_COLUMN
+
+
+def _content(feature, name, classifier):
     kind = feature.WhichOneof("kind")
     values = getattr(feature, kind).value if kind else []
-    if not is_file and kind in ("float_list", "int64_list"):
+    are_bytes = classifier.takes_files or classifier.takes_texts
+    if not are_bytes and kind in ("float_list", "int64_list"):
         return np.array(values)
-    if is_file and kind == "bytes_list" and len(values) == 1:
+    if are_bytes and kind == "bytes_list" and len(values) == 1:
         return values[0]
-    wanted = "the file of an image" if is_file else "numbers"
+    wanted = "the file of an image" if classifier.takes_files else "numbers"
+    if classifier.takes_texts:
+        wanted = "a text"
     raise ValueError(f"the feature {name} does not hold {wanted}")
 
 
@@ -376,7 +384,7 @@ class ParquetRows(_Table):
     """A Parquet file.
 
     The inputs are files of images, as bytes or as structs of `bytes` (and
-    `path`), lists of numbers, or columns of numbers.
+    `path`), lists of numbers, columns of numbers, or texts.
     """
 
     @property
@@ -391,7 +399,7 @@ class ParquetRows(_Table):
         with parquet.ParquetFile(self.path, buffer_size=_COLUMN_BYTES) as file:
             columns = self._columns(file.schema_arrow, classifier)
             read = columns if self.key is None else (*columns, self.key)
-            size = _rows_at_once(classifier.input_shape)
+            size = rows_at_once(classifier.input_shape)
             if classifier.takes_files:
                 # As large as they are on average.
                 size = min(_FILES, max(_BYTES // _bytes_of_row(file), 1))
@@ -404,7 +412,7 @@ class ParquetRows(_Table):
         return columns_read(schema, self.path, classifier, self.image, self.key)
 
     def _chunk(self, batch, start, columns, classifier):
-        keys = _keys(self.path, start, batch.num_rows)
+        keys = keys_of_rows(self.path, start, batch.num_rows)
         if self.key is not None:
             found = batch.column(self.key).to_pylist()
             keys = [
@@ -412,6 +420,8 @@ class ParquetRows(_Table):
                 for key, own in zip(keys, found, strict=True)
             ]
         image, column = columns[0], batch.column(columns[0])
+        if classifier.takes_texts:
+            return chunk_of_rows(keys, column.to_pylist(), classifier, {})
         is_number = not arrow.types.is_nested(column.type)
         if is_number and not classifier.takes_files:
             rows, errors = numbers_in(batch, columns)
@@ -436,7 +446,7 @@ class ParquetRows(_Table):
 
 
 class CsvRows(ParquetRows):
-    """A CSV file, whose first line names the columns of numbers."""
+    """A CSV file, whose first line names the columns."""
 
     @property
     def num_rows(self) -> int | None:
@@ -445,11 +455,28 @@ class CsvRows(ParquetRows):
     def chunks(self, classifier: Classifier) -> Iterator[Chunk]:
         if classifier.takes_files:
             raise ValueError("the model takes images, and a CSV file has none")
-        with opened(self.path) as content, csv.open_csv(content) as file:
-            columns, start = self._columns(file.schema, classifier), 0
+        with self._opened() as file:
+            columns = self._columns(file.schema, classifier)
+        # A text that looks like a number or a date is none.
+        kind = arrow.string() if classifier.takes_texts else None
+        kinds = dict.fromkeys(columns, kind) if kind else {}
+        start = 0
+        with self._opened(kinds) as file:
             for batch in file:
                 yield self._chunk(batch, start, columns, classifier)
                 start += batch.num_rows
+
+    @contextlib.contextmanager
+    def _opened(self, kinds=None):
+        with (
+            opened(self.path) as content,
+            csv.open_csv(
+                content,
+                parse_options=tables.csv_parsing(),
+                convert_options=csv.ConvertOptions(column_types=kinds),
+            ) as file,
+        ):
+            yield file
 
 
 def _bytes_of_row(file):
@@ -477,63 +504,9 @@ def _equal_lists(column):
     return numbers.to_numpy().reshape(len(column), -1)
 
 
-def chunk_of_rows(keys, values, classifier, errors):
-    """A chunk of single rows; one that does not fit the model is an error.
-
-    Args:
-        keys: list of texts.
-        values: list of numbers, in any shape of the right size.
-        classifier: `Classifier`.
-        errors: dict of what could not be read, from the position.
-    """
-    readable = (v for place, v in enumerate(values) if place not in errors)
-    shape = _shape_of_rows(readable, classifier)
-    if not errors and shape is not None:
-        # All at once; if that fails, one by one, to find out which.
-        with contextlib.suppress(TypeError, ValueError):
-            rows = np.reshape(np.asarray(values), (len(values), *shape))
-            return Chunk(keys, classifier.rows(rows, "it"), {})
-    if shape is None:
-        shape = tuple(size or 1 for size in classifier.input_shape)
-    rows = [np.zeros(shape, "uint8")] * len(values)
-    for place, value in enumerate(values):
-        if place in errors:
-            continue
-        try:
-            row = _as_row(value, classifier)
-            if row.shape != shape:
-                raise ValueError(
-                    f"it has the shape {row.shape}, but others that are read "
-                    f"at once have {shape}"
-                )
-            rows[place] = row
-        except (TypeError, ValueError) as error:
-            errors[place] = str(error)
-    return Chunk(keys, np.stack(rows), errors)
-
-
-def _as_row(value, classifier):
-    """One row in the model's shape. Not more than one size can be found out."""
-    row, shape = np.asarray(value), classifier.input_shape
-    if not row.size:
-        raise ValueError("it holds no number")
-    if shape.count(None) < 2:
-        row = np.reshape(row, [-1 if s is None else s for s in shape])
-    return classifier.rows(row[np.newaxis], "it")[0]
-
-
-def _shape_of_rows(values, classifier):
-    """The model's, with open sizes of the first row that fits, or None."""
-    shape = classifier.input_shape
-    if None not in shape:
-        return shape
-    for value in values:
-        with contextlib.suppress(TypeError, ValueError):
-            return _as_row(value, classifier).shape
-    return None
-
-
-Block: typing.TypeAlias = Photos | NpzArray | NpyArray | TFRecords | ParquetRows
+Block: typing.TypeAlias = (
+    Photos | NpzArray | NpyArray | TFRecords | ParquetRows | TextLines
+)
 
 
 def blocks_of(
@@ -545,13 +518,14 @@ def blocks_of(
     """Groups inputs into blocks, in their order.
 
     Files ending in .npz (or .npz:NAME for one of several arrays), .npy, .csv,
-    .tfrecord and .parquet are a block each. All others are photos.
+    .txt, .jsonl, .tfrecord and .parquet are a block each. All others are
+    photos.
 
     Args:
         paths: iterable of texts.
         block_size: largest number of photos in a block.
-        image, key: feature or column of the inputs and of their keys, see
-            `TFRecords` and `ParquetRows`.
+        image, key: feature, column or field of the inputs and of their keys,
+            see `TFRecords`, `ParquetRows` and `JsonLines`.
 
     Returns:
         List of blocks.
@@ -588,16 +562,11 @@ def blocks_of(
         elif match[1] in ("csv", "parquet"):
             kind = CsvRows if match[1] == "csv" else ParquetRows
             blocks.append(kind(path, image, key))
+        elif match[1] == "txt":
+            blocks.append(TextLines(path))
+        elif match[1] == "jsonl":
+            blocks.append(JsonLines(path, image, key))
         else:
             blocks.append(TFRecords(path, image, key))
     end_of_photos()
     return blocks
-
-
-def _rows_at_once(shape):
-    numbers = int(np.prod([size or 1 for size in shape]))
-    return min(max(_NUMBERS // max(numbers, 1), 1), _ROWS)
-
-
-def _keys(path, start, count):
-    return [f"{path}#{row}" for row in range(start, start + count)]

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 arrow = lazy.module("pyarrow", extra="parquet")
 
-# What it is called where the inputs are files of images.
-IMAGE_COLUMN = "image"
+# What it is called where the inputs are files of images, texts or, in files
+# of rows without a schema, vectors.
+IMAGE_COLUMN, TEXT_COLUMN, VECTOR_COLUMN = "image", tables.TEXT, "features"
 
 
 def columns_read(
@@ -33,7 +34,8 @@ def columns_read(
 
     Those that the model was trained on, where its run says so. Else, for a
     model of vectors, the one column of lists, or all columns of numbers, if
-    they are as many as the model takes.
+    they are as many as the model takes; for a model of texts, the column
+    `text`, or the only one of texts.
 
     Args:
         schema: `pyarrow.Schema` of the table.
@@ -48,6 +50,8 @@ def columns_read(
     chosen = classifier.input_columns
     if wanted is not None:
         chosen = (wanted,)
+    elif classifier.takes_texts:
+        chosen = chosen or (_column_of_texts(schema, path, key),)
     elif classifier.takes_files or (
         not chosen and IMAGE_COLUMN in schema.names
     ):
@@ -69,6 +73,23 @@ def columns_read(
         schema, path, chosen if key is None else (*chosen, key)
     )
     return chosen
+
+
+def _column_of_texts(schema, path, key):
+    found = [
+        field.name
+        for field in schema
+        if tables.is_text(field.type) and field.name != key
+    ]
+    if TEXT_COLUMN in found:
+        return TEXT_COLUMN
+    if len(found) != 1:
+        raise ValueError(
+            f"{path} has {len(found) or 'no'} columns of texts"
+            f"{': ' * bool(found)}{', '.join(found)}. Name that of the "
+            "inputs: image_column=..."
+        )
+    return found[0]
 
 
 def _may_be_numbers(kind):

@@ -5,14 +5,17 @@ import hashlib
 
 import numpy as np
 
+from cac_tf.text_digests import text_digests
+
 _ROWS_AT_ONCE = 1024
 
 
 def fingerprint(examples):
     """SHA-256 of the images and labels of a part, in their order.
 
-    Of images in memory, their pixels count. Of images that are decoded when
-    they are used, the bytes of their files and the size that they get.
+    Of images in memory, their pixels count; of texts, their letters. Of
+    images that are decoded when they are used, the bytes of their files and
+    the size that they get.
 
     Args:
         examples: `Examples`.
@@ -39,5 +42,7 @@ def fingerprint(examples):
         part = np.asarray(images[start : start + _ROWS_AT_ONCE])
         if start == 0:
             digest.update(part.dtype.str.encode())
+        if part.dtype == object:
+            part = text_digests(part)
         digest.update(np.ascontiguousarray(part))
     return digest.hexdigest()

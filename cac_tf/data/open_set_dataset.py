@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import itertools
 import typing
+from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +25,8 @@ from cac_tf.data.options import TEST_FRACTION
 from cac_tf.data.options import VALIDATION_FRACTION
 from cac_tf.data.options import DataOptions
 from cac_tf.data.pixel_scale import on_one_scale
+from cac_tf.data.text_rows import are_texts
+from cac_tf.data.text_rows import text_rows
 from cac_tf.hyperparameters import INTERPOLATIONS
 from cac_tf.labels import UNKNOWN
 from cac_tf.labels import UNKNOWN_NAME
@@ -35,7 +38,7 @@ model_selection = lazy.module("sklearn.model_selection")
 
 class _ImagesAndLabels(typing.NamedTuple):
     # (n, H, W, C), values 0...255: an array, or `StreamedImages`; or inputs
-    # that are no images, such as vectors, (n, D).
+    # that are no images, such as vectors, (n, D), or texts, (n,).
     images: typing.Any
     labels: np.ndarray  # (n,) int64
 
@@ -53,7 +56,8 @@ class Examples(_ImagesAndLabels):
     Args:
         images: the inputs, whatever they are. Images are (n, H, W, C), values
             0...255: an array, or `StreamedImages`. Inputs of any other shape,
-            such as vectors, (n, D), are finite numbers.
+            such as vectors, (n, D), are finite numbers; texts are an array
+            of objects, (n,).
         labels: (n,) int64.
         names: (n,) texts by which a user finds each input, such as the path
             of its file in the data set's folder; None where the source has
@@ -173,6 +177,26 @@ class OpenSetDataset:
         return len(self.image_shape) == 3
 
     @property
+    def kind_of_inputs(self) -> str:
+        """What inputs are: "images", "texts" or "vectors"."""
+        if self.holds_images:
+            return "images"
+        return "texts" if are_texts(self.train.images) else "vectors"
+
+    def with_inputs(self, function: Callable[[Any], Any]) -> OpenSetDataset:
+        """The same examples, with what a function makes of their inputs.
+
+        Args:
+            function: from the inputs of a part to as many others.
+        """
+        changed = {
+            one.name: part._replace(images=function(part.images))
+            for one in dataclasses.fields(self)
+            if isinstance(part := getattr(self, one.name), Examples)
+        }
+        return dataclasses.replace(self, **changed)
+
+    @property
     def openness(self) -> float:
         """Openness of the experiment (equation 10)."""
         return metrics.openness(
@@ -249,8 +273,10 @@ class OpenSetDataset:
     def channel_statistics(self) -> tuple[list[float], list[float]]:
         """Mean and std of the training images' channels, scale [0, 1].
 
-        Of inputs that are no images: see `column_statistics`.
+        Of inputs that are no images: see `column_statistics`; of texts, none.
         """
+        if self.kind_of_inputs == "texts":
+            return [], []
         if self.holds_images:
             return channel_statistics(self.train.images)
         return column_statistics(
@@ -349,8 +375,8 @@ def make_open_set_dataset(
 ) -> OpenSetDataset:
     """Divides labelled inputs into the parts of an open-set experiment.
 
-    Those of shape (n, H, W, C) are images; others are numbers, which become
-    float32 and keep their scale.
+    Those of shape (n, H, W, C) are images; others are texts, or numbers, which
+    become float32 and keep their scale.
 
     Args:
         name: name of the data set.
@@ -566,7 +592,7 @@ def _on_one_scale(parts, white):
         )
     else:
         images = {
-            name: x if x is None else finite_rows(x, f"The {name} part")
+            name: x if x is None else _rows(x, f"The {name} part")
             for name, x in images.items()
         }
     scaled = {
@@ -574,6 +600,10 @@ def _on_one_scale(parts, white):
         for name, part in parts.items()
     }
     return scaled, notes
+
+
+def _rows(values, what):
+    return (text_rows if are_texts(values) else finite_rows)(values, what)
 
 
 _MOST_LISTED = 20

@@ -128,9 +128,9 @@ class DataOptions(Options):
     )
     input_columns: tuple[str, ...] | None = field(
         None,
-        "For tables: columns of numbers, or one column of lists of numbers. "
-        "Default: the one column of lists, if there is one, else all other "
-        "columns.",
+        "For tables: columns of numbers, or one column of lists of numbers or "
+        "of texts. Default: the one column of lists, if there is one, else a "
+        "column of texts called text, else all other columns.",
         kind=tuple,
         of_source=True,
     )

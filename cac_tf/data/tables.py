@@ -23,6 +23,8 @@ csv = lazy.module("pyarrow.csv", extra="parquet")
 parquet = lazy.module("pyarrow.parquet", extra="parquet")
 
 ENDINGS = (".csv", ".parquet")
+# The column of texts that is taken where none is named.
+TEXT = "text"
 # The names of a column's values for the parts of a data set.
 _PARTS = {
     "train": "train",
@@ -48,10 +50,12 @@ def read_table(path: Path) -> Any:
             name, or no row.
     """
     path = os.fspath(path)
-    read = csv.read_csv if path.endswith(".csv") else parquet.read_table
     try:
         with opened(path) as content:
-            table = read(content)
+            if path.endswith(".csv"):
+                table = csv.read_csv(content, parse_options=csv_parsing())
+            else:
+                table = parquet.read_table(content)
     except FileNotFoundError as error:
         raise ValueError(f"There is no file {path}.") from error
     except (OSError, arrow.ArrowInvalid) as error:
@@ -63,6 +67,11 @@ def read_table(path: Path) -> Any:
     if not table.num_rows:
         raise ValueError(f"{path} has no row.")
     return table
+
+
+def csv_parsing() -> Any:
+    """`pyarrow.csv.ParseOptions`: texts in quotes may hold several lines."""
+    return csv.ParseOptions(newlines_in_values=True)
 
 
 def num_rows(path: Path) -> int:
@@ -92,7 +101,8 @@ def input_columns(
         schema: `pyarrow.Schema` of the table.
         path: of the table, for messages.
         wanted: their names; None: the one column of lists of numbers, if there
-            is one, else all columns.
+            is one, else the column `text`, if there is one of texts, else all
+            columns.
         others: names of columns that are something else.
 
     Raises:
@@ -115,13 +125,16 @@ def input_columns(
                 f"{path} has several columns of lists: {listed(lists)}. Name "
                 f"the one to use: input_columns={lists[0]}"
             )
-        wanted = lists or left
+        texts = [TEXT] if TEXT in left else []
+        if texts and not is_text(schema.field(TEXT).type):
+            texts = []
+        wanted = lists or texts or left
     require_columns(schema, path, wanted)
     lists = [name for name in wanted if name in lists]
     if not wanted or (lists and len(wanted) > 1):
         raise ValueError(
             f"input_columns must be columns of numbers, or one of lists of "
-            f"numbers; got {listed(wanted) or 'none'} in {path}."
+            f"numbers or of texts; got {listed(wanted) or 'none'} in {path}."
         )
     return tuple(wanted)
 
@@ -134,6 +147,25 @@ def require_columns(schema: Any, path: Path, names: Iterable[str]) -> None:
             f"{path} has no column {listed(missing)}; it has "
             f"{listed(schema.names)}."
         )
+
+
+def inputs_of(table: Any, path: Path, columns: Sequence[str]) -> np.ndarray:
+    """The inputs of a table: texts, or numbers.
+
+    Args:
+        table, path, columns: as of `numbers_of`.
+
+    Returns:
+        (n, D) float32, see `numbers_of`; of one column of texts (n,) texts.
+
+    Raises:
+        ValueError: as `numbers_of`, or a row without a text.
+    """
+    column = table.column(columns[0])
+    if len(columns) > 1 or not is_text(column.type):
+        return numbers_of(table, path, columns)
+    _refuse_missing(column, path, columns[0])
+    return np.fromiter(column.to_pylist(), object, len(column))
 
 
 def numbers_of(table: Any, path: Path, columns: Sequence[str]) -> np.ndarray:
@@ -192,6 +224,14 @@ def is_list(kind: Any) -> bool:
     )
 
 
+def is_text(kind: Any) -> bool:
+    """Whether a column of this `pyarrow.DataType` holds texts."""
+    types = arrow.types
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    return types.is_string(kind) or types.is_large_string(kind)
+
+
 def _no_numbers(column, path, name):
     """The message about a column that holds something else."""
     values = column.to_pylist()
@@ -199,8 +239,9 @@ def _no_numbers(column, path, name):
     return (
         f"The column {name} of {path} holds {column.type}, not numbers: row "
         f"{row} (counted from 0) has {str(values[row])[:40]!r}. Name the "
-        "columns of numbers to use as inputs (input_columns=...); of texts or "
-        "images, compute vectors first and put them in a column of lists."
+        "columns of numbers to use as inputs, or one column of texts "
+        "(input_columns=...); of images, compute vectors first and put them in "
+        "a column of lists."
     )
 
 
@@ -247,15 +288,15 @@ def labels_of(table: Any, path: Path, column: str) -> np.ndarray:
     if arrow.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
     types, kind = arrow.types, values.type
-    is_text = types.is_string(kind) or types.is_large_string(kind)
-    if not (is_text or types.is_integer(kind) or types.is_boolean(kind)):
+    are_texts = is_text(kind)
+    if not (are_texts or types.is_integer(kind) or types.is_boolean(kind)):
         raise ValueError(
             f"The column {column} of {path} must hold labels, whole numbers or "
             f"texts; it holds {kind}."
         )
     _refuse_missing(values, path, column)
     found = values.to_numpy()
-    return found.astype(str) if is_text else found.astype("int64")
+    return found.astype(str) if are_texts else found.astype("int64")
 
 
 def parts_of(table: Any, path: Path, column: str) -> dict[str, np.ndarray]:

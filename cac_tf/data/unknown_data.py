@@ -69,6 +69,11 @@ def load_unknown_images(
             f"Unknown data must be named as folder:<path>, npz:<path> or "
             f"tfds:<name>; got {source!r}."
         )
+    if not image_shape:
+        raise ValueError(
+            "Unknown data of their own are images or vectors. Put texts into "
+            "the table of the others, as a class that is not known."
+        )
     if len(image_shape) != 3:
         return _vectors(kind, name, image_shape)
     height, width, channels = image_shape

@@ -176,7 +176,7 @@ def evaluate(
         "tta": model.tta,
         "class_names": list(dataset.class_names),
         "unknown_class_names": list(dataset.unknown_class_names),
-        "inputs": "images" if dataset.holds_images else "vectors",
+        "inputs": dataset.kind_of_inputs,
         "counts": dataset.counts,
         "openness": dataset.openness,
         **evaluation.metrics,

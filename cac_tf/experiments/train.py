@@ -116,6 +116,11 @@ def train(
             tell("note", SLOW_PRECISION)
         # Errors in the data are found before anything is written.
         dataset = load_open_set_dataset(config.data)
+        if config.evaluate_every and dataset.kind_of_inputs == "texts":
+            raise ValueError(
+                f"evaluate_every={config.evaluate_every} has no effect with "
+                "texts, whose vectors are what is trained on; leave it out."
+            )
         for note in dataset.notes:
             tell("note", note)
         summary = data_summary(dataset)

@@ -23,6 +23,7 @@ from cac_tf.export.defaults import DEFAULT_MAX_PIXELS
 from cac_tf.export.saved_model import answering_of
 from cac_tf.export.saved_model import save_into
 from cac_tf.export.signatures import IMAGE_FEATURE
+from cac_tf.export.signatures import TEXT_FEATURE
 from cac_tf.export.signatures import VECTOR_FEATURE
 from cac_tf.export.signatures import name_of_inputs
 from cac_tf.models.open_set_classifier import OpenSetClassifier
@@ -62,14 +63,14 @@ def write_model_folder(
     `probabilities` (softmin), `threshold`, `model_version` and `is_valid`:
 
     * `serving_default`: `images`, (B, H, W, C) float32 pixels in 0...255; or
-      `inputs`, the raw inputs of a model that does not take images, as float32
-      or the whole numbers that it takes;
+      `inputs`, the raw inputs of a model that does not take images, as
+      float32, the whole numbers that it takes, or (B,) texts in UTF-8;
     * `uint8_images`: the same as uint8;
     * `encoded_images`: (B,) JPEG, PNG, WebP or BMP files of any size;
     * `with_threshold`: `images` or `inputs`, and `threshold`, (B,) float32;
     * `classify`: `inputs`, (B,) tf.Examples with the feature `image/encoded`
-      (or `features`, if inputs are not images); it answers with `classes`
-      and `scores` as TF Serving's Classify API does.
+      (or `text` or `features`, if inputs are no images); it answers with
+      `classes` and `scores` as TF Serving's Classify API does.
 
     (Where the score reads no distances, `probabilities` are the softmax of
     the logits.)
@@ -337,28 +338,33 @@ def _write_readme(
 ):
     import tensorflow as tf
 
-    shape, dtype = " x ".join(map(str, shape)), model.inputs_taken.dtype
+    kind, dtype = model.inputs_taken, model.inputs_taken.dtype
+    batch_of = " x ".join(map(str, ("batch", *shape)))
     takes_files = "encoded_images" in signatures
     inputs = name_of_inputs(model.inputs_taken.fixed_shape)
     pixels = ", pixels in 0...255" if "uint8_images" in signatures else ""
-    example = (
-        f"`{IMAGE_FEATURE}`, a file"
-        if takes_files
-        else f"`{VECTOR_FEATURE}`, {shape} numbers"
-    )
+    example = f"`{VECTOR_FEATURE}`, {' x '.join(map(str, shape))} numbers"
+    rows = f"rows = [...]  # {batch_of}"
+    if takes_files:
+        example = f"`{IMAGE_FEATURE}`, a file"
+        rows = 'rows = [open("photo.jpg", "rb").read()]'
+    elif kind.are_texts:
+        example, rows = f"`{TEXT_FEATURE}`", 'rows = ["a text", "another"]'
     takes = {
-        "serving_default": f"`{inputs}`: {dtype}, batch x {shape}{pixels}",
-        "uint8_images": f"`images`: uint8, batch x {shape}",
+        "serving_default": f"`{inputs}`: {dtype}, {batch_of}{pixels}",
+        "uint8_images": f"`images`: uint8, {batch_of}",
         "encoded_images": f"`images`: a batch of {NAMES} files, of any size",
         "with_threshold": f"`{inputs}` as in `serving_default`, and "
         "`threshold`: float32, one for each row",
         "classify": f"Classify API: tf.Examples with the feature {example}",
     }
-    kind, allowed = model.inputs_taken, "it takes finite ones"
+    allowed = "it takes finite ones"
     if kind.are_pixels:
         allowed = "it takes 0...255"
     elif kind.num_ids is not None:
         allowed = f"it takes 0...{kind.num_ids - 1}"
+    elif kind.are_texts:
+        allowed = "it takes texts"
     untrusted = (
         " Let clients that you do not trust use `encoded_images`, whose rows "
         "have no size to get wrong."
@@ -377,9 +383,7 @@ def _write_readme(
         largest_batch=batch_sizes[-1],
         signatures="\n".join(f"| `{s}` | {takes[s]} |" for s in signatures),
         example="encoded_images" if takes_files else "serving_default",
-        rows='rows = [open("photo.jpg", "rb").read()]'
-        if takes_files
-        else f"rows = [...]  # batch x {shape}",
+        rows=rows,
         dtype="" if takes_files else f", tf.{dtype}",
     )
     atomic_files.write_text(os.path.join(directory, "README.md"), text)

@@ -27,7 +27,7 @@ def map_rows(
         dtype: of one result.
 
     Returns:
-        (B, *shape), 0 where a row failed, and (B,) bool: whether the
+        (B, *shape), 0 or "" where a row failed, and (B,) bool: whether the
         row succeeded.
 
     Example:
@@ -60,6 +60,8 @@ def map_rows(
     places, results = rows.with_options(options).get_single_element()
     places = places[:, tf.newaxis]
     size = count + 1
-    results = tf.scatter_nd(places, results, tf.stack([size, *shape]))
+    results = tf.tensor_scatter_nd_update(
+        tf.zeros(tf.stack([size, *shape]), dtype), places, results
+    )
     found = tf.scatter_nd(places, tf.ones_like(places[:, 0]), [size])
     return results[:count], tf.equal(found[:count], 1)

@@ -34,7 +34,7 @@ LARGEST = float(np.finfo("float32").max)
 _NEVER_ABOVE_DISTANCES = (scores.Gamma, scores.MinDistance)
 # Features of a tf.Example that the Classify API sends.
 IMAGE_FEATURE = "image/encoded"
-VECTOR_FEATURE = "features"
+VECTOR_FEATURE, TEXT_FEATURE = "features", "text"
 
 
 class Answering(typing.NamedTuple):
@@ -79,7 +79,7 @@ def scored(
 
     Args:
         model: `OpenSetClassifier`.
-        images: (B, ...) raw inputs, of the model's type.
+        images: (B, ...) raw inputs, of the model's type; (B,) texts.
         answering: `Answering`.
         is_allowed: None, or (B,) bool: false in rows that are not valid.
 
@@ -258,6 +258,9 @@ def signatures(
         inputs = _checked(inputs, ())
         if takes_encoded_images(shape):
             wanted, (rows, is_good) = IMAGE_FEATURE, decoded(inputs, _file_of)
+        elif spec.dtype == tf.string:
+            wanted = TEXT_FEATURE
+            rows, is_good = map_rows(_text_of, inputs, (), spec.dtype)
         else:
             wanted = VECTOR_FEATURE
             rows, is_good = _vectors_of(inputs, shape, spec.dtype)
@@ -300,12 +303,19 @@ def _nan_where_not(is_valid, images):
 
 def _file_of(example):
     """The file in a serialized tf.Example; raises if it has another form."""
+    return _bytes_of(example, IMAGE_FEATURE)
+
+
+def _text_of(example):
+    """The text in a serialized tf.Example; raises if it has another form."""
+    return _bytes_of(example, TEXT_FEATURE)
+
+
+def _bytes_of(example, name):
     import tensorflow as tf
 
     feature = tf.io.FixedLenFeature((), tf.string)
-    return tf.io.parse_single_example(example, {IMAGE_FEATURE: feature})[
-        IMAGE_FEATURE
-    ]
+    return tf.io.parse_single_example(example, {name: feature})[name]
 
 
 def _vectors_of(examples, shape, dtype):

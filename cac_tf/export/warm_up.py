@@ -16,12 +16,15 @@ import numpy as np
 import PIL.Image
 
 from cac_tf.export.signatures import IMAGE_FEATURE
+from cac_tf.export.signatures import TEXT_FEATURE
 from cac_tf.export.signatures import VECTOR_FEATURE
 from cac_tf.export.signatures import name_of_inputs
 from cac_tf.export.signatures import takes_encoded_images
+from cac_tf.models.raw_inputs import TEXTS
 
 # Where TF Serving looks for them in a version's folder.
 FILE = os.path.join("assets.extra", "tf_serving_warmup_requests")
+_TEXT = "A text."
 # A grey pixel; for inputs that are not images, an arbitrary number, but 0 for
 # whole numbers, which may be places in a table.
 _GREY = 127
@@ -97,21 +100,28 @@ def example_json(
     """A request with one row, as TF Serving's REST API takes it."""
     spec = {"signature_name": signature}
     if signature == "classify":
+        feature: dict[str, Any]
         if takes_encoded_images(shape):
             feature = {IMAGE_FEATURE: {"b64": _base64(example_file(shape))}}
+        elif dtype == TEXTS:
+            feature = {TEXT_FEATURE: _TEXT}
         else:
             values = _filling(shape, dtype).ravel().tolist()
             feature = {VECTOR_FEATURE: values}
         return {**spec, "examples": [feature]}
     row = {
-        name: {"b64": _base64(value)}
-        if isinstance(value, bytes)
-        else value.tolist()
+        name: _as_json(value)
         for name, value in _inputs(signature, shape, dtype).items()
     }
     # A signature with one input takes its value without a name.
     (first, *others) = row.values()
     return {**spec, "instances": [row if others else first]}
+
+
+def _as_json(value):
+    if isinstance(value, bytes):
+        return {"b64": _base64(value)}
+    return value if isinstance(value, str) else value.tolist()
 
 
 def example_file(shape: tuple[int, ...]) -> bytes:
@@ -130,12 +140,13 @@ def _filling(shape, dtype):
 
 
 def _inputs(signature, shape, dtype):
-    """One row of every input of a signature."""
+    """One row of every input of a signature: an array, bytes or a text."""
     if signature == "encoded_images":
         return {"images": example_file(shape)}
     if signature == "uint8_images":
         dtype = "uint8"
-    inputs = {name_of_inputs(shape): _filling(shape, dtype)}
+    filling = _TEXT if dtype == TEXTS else _filling(shape, dtype)
+    inputs = {name_of_inputs(shape): filling}
     if signature == "with_threshold":
         inputs["threshold"] = np.float32(1.0)
     return inputs
@@ -144,7 +155,7 @@ def _inputs(signature, shape, dtype):
 def _filled(value, batch_size):
     import tensorflow as tf
 
-    if isinstance(value, bytes):
+    if isinstance(value, (bytes, str)):
         proto = tf.make_tensor_proto([value], tf.string)
     else:
         proto = tf.make_tensor_proto(
@@ -160,6 +171,9 @@ def _example(shape, dtype):
     if takes_encoded_images(shape):
         values = tf.train.BytesList(value=[example_file(shape)])
         features = {IMAGE_FEATURE: tf.train.Feature(bytes_list=values)}
+    elif dtype == TEXTS:
+        values = tf.train.BytesList(value=[_TEXT.encode()])
+        features = {TEXT_FEATURE: tf.train.Feature(bytes_list=values)}
     else:
         values = _filling(shape, dtype).ravel()
         if dtype == "float32":

@@ -3,17 +3,22 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from typing import Any
 
 from cac_tf import layers
+from cac_tf import lazy
 from cac_tf import metrics
 from cac_tf import models
 from cac_tf import training
 from cac_tf.methods.method import Method
 from cac_tf.models import networks
+
+# It needs Keras, which `--help` does without.
+text_vectors = lazy.module("cac_tf.models.text_vectors")
 
 if TYPE_CHECKING:
     import keras
@@ -183,6 +188,14 @@ class SupervisedMethod(Method):
     def train(
         self, dataset: OpenSetDataset, recipe: Any, run: TrainingRun
     ) -> keras.Model:
+        if dataset.kind_of_inputs == "texts":
+            vectors = text_vectors.text_vectors(dataset.train.images, run.seed)
+            computed = dataset.with_inputs(
+                functools.partial(text_vectors.vectors_of, vectors)
+            )
+            return text_vectors.text_classifier(
+                vectors, self.train(computed, recipe, run)
+            )
         if dataset.holds_images:
             classifier = self.parts(dataset, recipe, run).classifier()
         else:

@@ -16,6 +16,8 @@ from cac_tf.models.raw_inputs import rows_not_finite
 # Of a batch whose size nobody has chosen: 128 images of 32 x 32 pixels.
 _NUMBERS_PER_BATCH = 2**19
 _FEWEST_ROWS, _MOST_ROWS = 32, 4096
+# Texts, which a classifier makes many numbers of.
+_TEXTS_PER_BATCH = 256
 # The cardinality of a data set of TensorFlow.
 _INFINITE = -1
 
@@ -53,7 +55,8 @@ def as_data(data):
     if isinstance(data, (str, bytes, os.PathLike)):
         raise ValueError(
             "Inputs must be an array or a data set of batches, not a text or "
-            f"the name of a file; got {data!r}. An image file is read by "
+            f"the name of a file; got {data!r}. One text is a list of one: "
+            "[text]. An image file is read by "
             "np.asarray(keras.utils.load_img(path))[np.newaxis]."
         )
     if isinstance(data, dict):
@@ -65,7 +68,9 @@ def as_data(data):
         return data
     if data and isinstance(data[0], tuple) and np.ndim(data[0][0]):
         return _ListOfBatches(data)
-    return np.asarray(data)
+    # (Otherwise a missing text would become one that says so.)
+    is_of_texts = any(isinstance(one, (str, bytes)) for one in data)
+    return np.asarray(data, object if is_of_texts else None)
 
 
 def require_end(data):
@@ -112,6 +117,13 @@ def batch_size_for(shape):
     return min(max(2 ** (rows.bit_length() - 1), _FEWEST_ROWS), _MOST_ROWS)
 
 
+def _batch_size_of(data):
+    kind = getattr(getattr(data, "dtype", None), "kind", "f")
+    if kind in "OUST":
+        return _TEXTS_PER_BATCH
+    return batch_size_for(data.shape[1:])
+
+
 def iterate_batches(data, labels=None, batch_size=None):
     """Yields (images, labels or None, description of the batch's place).
 
@@ -133,7 +145,7 @@ def iterate_batches(data, labels=None, batch_size=None):
         labels = None if labels is None else np.asarray(labels)
         if labels is not None and len(labels) != len(data):
             raise ValueError(f"{len(labels)} labels for {len(data)} images.")
-        batch_size = batch_size or batch_size_for(data.shape[1:])
+        batch_size = batch_size or _batch_size_of(data)
         slices = [
             slice(start, start + batch_size)
             for start in range(0, len(data), batch_size)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a classifier takes: one array of numbers, of a shape, type and scale.
+"""What a classifier takes: one array, of numbers of a shape, type and scale.
+
+Or of texts.
 
 Kinds of models that take anything else are refused when a classifier is made;
 data of another kind, when they come: see `raw_inputs`.
@@ -10,6 +12,7 @@ import numpy as np
 
 from cac_tf.layers.image_preprocessing import ImagePreprocessing
 from cac_tf.models.backbone_checks import has_graph
+from cac_tf.models.raw_inputs import TEXTS
 from cac_tf.models.raw_inputs import InputKind
 
 _TAKE_TEXTS = (keras.layers.TextVectorization, keras.layers.StringLookup)
@@ -29,7 +32,9 @@ _BEFORE_SCALING = (
 
 
 def check_takes_one_array(layer, what):
-    """Raises ValueError for a model that takes a dict, several inputs or texts.
+    """Raises ValueError for a model that takes a dict or several inputs.
+
+    On other backends than TensorFlow, also for one that takes texts.
 
     Args:
         layer: Keras model or layer.
@@ -45,20 +50,25 @@ def check_takes_one_array(layer, what):
             "array. Put them side by side in one array, and let the first "
             "layers of the model take it apart."
         )
-    is_text = inputs and inputs[0].dtype == "string"
-    if is_text or isinstance(_first_layer(layer), _TAKE_TEXTS):
+    if keras.backend.backend() != "tensorflow" and takes_texts(layer):
         raise ValueError(
-            f"{what} takes texts; an OpenSetClassifier takes numbers. Apply "
-            "the layer that turns texts into numbers to the data, and make a "
-            "model of the layers behind it."
+            f"{what} takes texts, and Keras has texts in models only on "
+            "TensorFlow: set KERAS_BACKEND=tensorflow."
         )
+
+
+def takes_texts(layer):
+    """Whether a model takes texts, by its `Input` or its first layer."""
+    inputs = _inputs_of(layer)
+    is_text = bool(inputs) and inputs[0].dtype == TEXTS
+    return is_text or isinstance(_first_layer(layer), _TAKE_TEXTS)
 
 
 def dtype_taken_by(layer):
     """The type of the raw inputs: whole numbers where `layer` takes them.
 
     Returns:
-        "float32", or e.g. "int32" for a model on token ids.
+        "float32", or e.g. "int32" for a model on token ids, or "string".
 
     Example:
 
@@ -66,6 +76,8 @@ def dtype_taken_by(layer):
     ...     keras.Input([7], dtype="int32"), keras.layers.Embedding(99, 8)]))
     'int32'
     """
+    if takes_texts(layer):
+        return TEXTS
     inputs = _inputs_of(layer)
     if not inputs or inputs[0].dtype == "float32":
         # Keras says float32 where a Sequential model declares no inputs.
@@ -126,6 +138,9 @@ num_ids=None)
         elif isinstance(layer, _BEFORE_SCALING):
             continue
         break
+    if takes_texts(classifier):
+        # Whether the classifier wants (B,) or (B, 1) of them, it gets.
+        return InputKind((), TEXTS, are_pixels=False)
     first = _first_layer(classifier)
     is_table = isinstance(first, keras.layers.Embedding)
     return InputKind(

@@ -16,6 +16,7 @@ from cac_tf.models.computed_outputs import ComputedOutputs
 from cac_tf.models.copying import copied
 from cac_tf.models.input_checks import first_batch
 from cac_tf.models.inputs import check_takes_one_array
+from cac_tf.models.inputs import dtype_taken_by
 from cac_tf.models.network import Network
 from cac_tf.models.prediction import Predictor
 from cac_tf.scores.fitting import Fitting
@@ -183,7 +184,7 @@ def _build(classifier, data):
         )
     shape = first_batch(data).shape[1:]
     if not classifier.built:
-        classifier(keras.Input(shape))
+        classifier(keras.Input(shape, dtype=dtype_taken_by(classifier)))
     return shape
 
 

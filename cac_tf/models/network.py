@@ -88,7 +88,8 @@ class Network(keras.Model):
             )
         # By a symbolic call, because subclassed models have neither a `build`
         # nor a `compute_output_shape` of their own.
-        outputs = classifier(keras.Input(shape, dtype=self.inputs_taken.dtype))
+        taken = keras.Input(shape, dtype=self.inputs_taken.dtype)
+        outputs = classifier(self._as_taken(taken))
         self._find_features(dict(by_name(outputs, classifier.name)))
         self.built = True
 
@@ -145,8 +146,15 @@ class Network(keras.Model):
                     outputs[name] = (outputs[name] + mirrored[name]) / 2.0
         return outputs
 
+    def _as_taken(self, x):
+        """Texts, (B,), as (B, 1) where the classifier takes these."""
+        inputs = getattr(self.classifier, "inputs", None)
+        if self.inputs_taken.are_texts and inputs and len(inputs[0].shape) == 2:
+            return ops.expand_dims(x, axis=-1)
+        return x
+
     def _outputs(self, x):
-        outputs = self._found.network(x, training=False)
+        outputs = self._found.network(self._as_taken(x), training=False)
         if self._found.network is self.classifier:
             outputs = dict(by_name(outputs, self.classifier.name))
         elif isinstance(outputs, dict):

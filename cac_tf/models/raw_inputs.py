@@ -14,15 +14,18 @@ from cac_tf.annotations import Shape
 
 BRIGHTEST = 255
 _ROWS_PER_CHUNK = 1024
+# The type of texts, as Keras and TensorFlow call it.
+TEXTS = "string"
 
 
 class InputKind(typing.NamedTuple):
     """What a classifier takes."""
 
-    # Of one raw input; None where any size will do.
+    # Of one raw input; None where any size will do. Of a text: ().
     shape: tuple[int | None, ...]
-    # "float32", or e.g. "int32" for token ids. (Floats, and whole numbers in
-    # 0...255 where the classifier scales pixels itself, count as float32.)
+    # "float32", or e.g. "int32" for token ids, or "string" for texts. (Floats,
+    # and whole numbers in 0...255 where the classifier scales pixels itself,
+    # count as float32.)
     dtype: str
     # Whether values are pixels in 0...255, which the classifier scales itself.
     are_pixels: bool
@@ -30,6 +33,11 @@ class InputKind(typing.NamedTuple):
     size: tuple[int, int] | None = None
     # Number of rows of the table that whole numbers are places in, or None.
     num_ids: int | None = None
+
+    @property
+    def are_texts(self) -> bool:
+        """Whether inputs are texts."""
+        return self.dtype == TEXTS
 
     @property
     def fixed_shape(self) -> tuple[int | None, ...]:
@@ -58,7 +66,7 @@ def first_broken(inputs: np.ndarray, kind: InputKind) -> Broken | None:
     """The first rule that some rows of raw inputs break.
 
     Args:
-        inputs: (B, ...) array of numbers.
+        inputs: (B, ...) array of numbers, or (B,) array of texts.
         kind: `InputKind`.
 
     Returns:
@@ -71,6 +79,10 @@ def first_broken(inputs: np.ndarray, kind: InputKind) -> Broken | None:
     >>> print(f"{rule}; row {rows[0]} holds {held[0]}")
     whole numbers of 0 to 49 (int32); row 1 holds 50
     """
+    if kind.are_texts:
+        wrong = [row for row, one in enumerate(inputs) if not _is_text(one)]
+        held = [inputs[row] for row in wrong]
+        return Broken("texts", np.array(wrong), held) if wrong else None
     rows = rows_not_finite(inputs)
     if rows.size:
         return Broken("finite", rows, ["NaN or infinity"] * rows.size)
@@ -97,6 +109,15 @@ def first_broken(inputs: np.ndarray, kind: InputKind) -> Broken | None:
     is_bad = (inputs < low) | (inputs >= end)
     rule = f"whole numbers of {least} to {largest} ({kind.dtype})"
     return _broken(rule, inputs, is_bad) if is_bad.any() else None
+
+
+def _is_text(value):
+    """Whether a model of texts takes it: an empty one too."""
+    try:
+        return isinstance(value, bytes) or str.encode(value) is not None
+    # No text; or one with bytes that are no UTF-8.
+    except (TypeError, UnicodeEncodeError):
+        return False
 
 
 def _limits(kind):
@@ -147,16 +168,17 @@ class RawInputs:
         """The inputs as an array, of whole numbers where the model takes them.
 
         Args:
-            inputs: (B, ...) array.
+            inputs: (B, ...) array; texts may also be (B, 1).
             where: put in front of a position, e.g. "batch 3, ".
             what: the subject of messages.
 
         Raises:
-            ValueError: inputs that are not numbers or not finite, have another
-                shape, cannot be pixels where the model takes pixels, or are
-                not the whole numbers that it takes.
+            ValueError: inputs that are not numbers (texts, where the model
+                takes texts) or not finite, have another shape, cannot be
+                pixels where the model takes pixels, or are not the whole
+                numbers that it takes.
         """
-        inputs = numbers(inputs, what)
+        inputs = values_of(inputs, self._kind, what)
         check_shape(inputs.shape[1:], self._kind.shape)
         broken = first_broken(inputs, self._kind)
         if broken is not None:
@@ -175,7 +197,7 @@ class RawInputs:
         """Separates the rows that the model takes from the others.
 
         Args:
-            inputs: (B, ...) array of numbers, of the model's shape.
+            inputs: (B, ...) array, as of `values_of`, of the model's shape.
 
         Returns:
             (G,) positions of the good rows; these rows, as `check` returns
@@ -198,7 +220,7 @@ class RawInputs:
         is_float = inputs.dtype.kind in "fV"
         if self._kind.are_pixels and is_float and inputs.size:
             self._largest = max(self._largest or 0.0, float(inputs.max()))
-        if self._kind.dtype == "float32":
+        if self._kind.dtype in ("float32", TEXTS):
             return inputs
         return inputs.astype(self._kind.dtype, copy=False)
 
@@ -214,9 +236,34 @@ class RawInputs:
         self._largest = None
 
 
-def numbers(inputs: ArrayLike, what: str) -> np.ndarray:
-    """`inputs` as an array; raises ValueError if it holds no numbers."""
+def values_of(inputs: ArrayLike, kind: InputKind, what: str) -> np.ndarray:
+    """Raw inputs as an array of numbers, or of the objects that are texts.
+
+    Args:
+        inputs: (B, ...) array; texts may also be (B, 1).
+        kind: `InputKind`.
+        what: the subject of messages.
+
+    Raises:
+        ValueError: an array of texts where the model takes numbers, or the
+            other way round.
+
+    Example:
+
+    >>> kind = InputKind((), "string", False)
+    >>> values_of([["a"], ["bc"]], kind, "Inputs")
+    array(['a', 'bc'], dtype=object)
+    """
     inputs = np.asarray(inputs)
+    if kind.are_texts:
+        # (Arrays of fixed length would be as long as the longest everywhere.)
+        if inputs.dtype.kind not in "OUST":
+            raise ValueError(
+                f"{what} must be an array of texts; got the type "
+                f"{inputs.dtype}."
+            )
+        inputs = inputs.astype(object)
+        return inputs[:, 0] if inputs.shape[1:] == (1,) else inputs
     # (V: bfloat16.)
     if inputs.dtype.kind not in "biufV":
         raise ValueError(

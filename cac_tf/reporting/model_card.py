@@ -97,6 +97,8 @@ def _loading(measures):
     raw = "raw pixels, 0...255"
     if inputs == "vectors":
         raw = "(n, D) numbers, as in the training data"
+    elif inputs == "texts":
+        raw = "a list of texts"
     return _LOADING.replace("{inputs}", inputs).replace("{raw}", raw)
 
 
@@ -139,6 +141,8 @@ def _limits(measures):
     changes = "the camera, the light"
     if measures.get("inputs") == "vectors":
         changes = "what makes the vectors"
+    elif measures.get("inputs") == "texts":
+        changes = "the way in which people write"
     lines = [
         "- The rejection rates hold for unknown inputs like those of the test "
         "data. Other unknown inputs may be accepted more often.",

@@ -30,6 +30,7 @@ from cac_tf.reporting.verdict import verdict
 
 _MOST_PICTURES = 24
 _PICTURE_SIZE = 72
+_LONGEST_TEXT = 200
 
 
 def write_report(
@@ -261,8 +262,14 @@ class Pictures:
         return picture
 
     def name(self, row):
-        """The name of the example's file, or "" where the data have none."""
+        """The text of the example, or the name of its file.
+
+        "" where the data have none.
+        """
         examples, place, _ = self._place(row)
+        if self._dataset.kind_of_inputs == "texts":
+            text = examples.images[place]
+            return text[:_LONGEST_TEXT] + "..." * (len(text) > _LONGEST_TEXT)
         return "" if examples.names is None else str(examples.names[place])
 
     def truth(self, row):

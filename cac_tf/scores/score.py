@@ -20,6 +20,7 @@ from cac_tf.labels import check_labels
 from cac_tf.layers.open_set_decision import class_of_logits
 from cac_tf.layers.open_set_decision import nearest_class
 from cac_tf.scores.registry import find
+from cac_tf.text_digests import text_digests
 
 # Outputs of the classifier that are small for the class of an input.
 OF_CENTERS = ("distances", "gamma")
@@ -100,7 +101,7 @@ def keys_of(inputs: np.ndarray) -> np.ndarray:
     examples nor on how they are batched.
 
     Args:
-        inputs: (n, ...) array.
+        inputs: (n, ...) array of numbers, or (n,) texts.
 
     Returns:
         (n,) uint64.
@@ -111,6 +112,8 @@ def keys_of(inputs: np.ndarray) -> np.ndarray:
     >>> bool(one[0] == two[1])
     True
     """
+    if inputs.dtype == object:
+        inputs = text_digests(inputs)
     inputs = np.ascontiguousarray(inputs)
     width = math.prod(inputs.shape[1:]) * inputs.itemsize
     rows = inputs.reshape(-1).view("uint8").reshape(len(inputs), width)

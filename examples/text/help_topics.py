@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts as token ids: what is a help text about, or is it about none of these?
+"""Texts: what is a help text about, or is it about none of these?
 
     python examples/text/help_topics.py
 
 The texts are the docstrings of packages that are installed with this one, so
 nothing is downloaded. Three topics are known; help on files, processes and
-networks, from Python's standard library, is unknown. The network averages the
-embeddings of a text's words.
-
-A classifier takes numbers. So the layer that turns texts into token ids is
-applied to the data, and its vocabulary is saved beside the model.
+networks, from Python's standard library, is unknown. The classifier turns texts
+into token ids, which Keras does on TensorFlow, and averages the embeddings of
+the words. So its vocabulary is in the saved model.
 """
 
 import argparse
@@ -43,18 +41,16 @@ def help_texts(modules):
     return list(texts)
 
 
-def token_ids(vocabulary=None):
-    """The layer from texts to token ids, with a saved vocabulary or none."""
-    return keras.layers.TextVectorization(
-        WORDS, output_sequence_length=LENGTH, vocabulary=vocabulary
+def make_classifier(num_topics, texts):
+    """From texts to a logit for each topic; knows the words of some texts."""
+    to_ids = keras.layers.TextVectorization(
+        WORDS, output_sequence_length=LENGTH
     )
-
-
-def make_classifier(num_topics):
-    """From token ids to a logit for each topic."""
+    to_ids.adapt(texts)
     classifier = keras.Sequential(
         [
-            keras.Input([LENGTH], dtype="int32"),
+            keras.Input((), dtype="string"),
+            to_ids,
             keras.layers.Embedding(WORDS, 32, mask_zero=True),
             keras.layers.GlobalAveragePooling1D(),
             keras.layers.Dropout(0.3),
@@ -84,18 +80,17 @@ def main(arguments=None):
         stratify=labels,
         random_state=0,
     )
-    to_ids = token_ids()
-    to_ids.adapt(x_train)
-    x_train, x_rest, x_unknown = (
-        np.asarray(to_ids(np.asarray(texts)))
-        for texts in (x_train, x_rest, help_texts(UNKNOWN))
-    )
     x_val, x_test, _, y_test = train_test_split(
         x_rest, y_rest, test_size=0.5, stratify=y_rest, random_state=0
     )
 
-    classifier = make_classifier(len(KNOWN))
-    classifier.fit(x_train, y_train, epochs=flags.epochs, verbose=0)
+    classifier = make_classifier(len(KNOWN), x_train)
+    classifier.fit(
+        keras.ops.convert_to_tensor(x_train),
+        y_train,
+        epochs=flags.epochs,
+        verbose=0,
+    )
     model = cac_tf.OpenSetClassifier.from_classifier(
         classifier,
         (x_train, y_train),
@@ -105,13 +100,9 @@ def main(arguments=None):
     model.calibrate(x_val, true_positive_rate=0.9)
     os.makedirs(flags.output_dir, exist_ok=True)
     model.save(os.path.join(flags.output_dir, "model.keras"))
-    path = os.path.join(flags.output_dir, "vocabulary.txt")
-    with open(path, "w", encoding="utf-8") as file:
-        # The layer adds the first two by itself: padding and other words.
-        file.writelines(f"{word}\n" for word in to_ids.get_vocabulary()[2:])
 
     known = model.predict_open_set(x_test)
-    unknown = model.predict_open_set(x_unknown)
+    unknown = model.predict_open_set(help_texts(UNKNOWN))
     scores = np.concatenate([known.unknown_score, unknown.unknown_score])
     found = {
         "accuracy": np.mean(known.predicted_class_id == y_test),

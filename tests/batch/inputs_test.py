@@ -75,7 +75,7 @@ def test_arrays(images, vectors, tmp_path, monkeypatch):
     assert_same(found, expected)
     assert keys == [f"{path}#{row}" for row in range(70)]
     # One of several, in chunks of 16.
-    monkeypatch.setattr("cac_tf.batch.inputs._ROWS", 16)
+    monkeypatch.setattr("cac_tf.batch.chunks._ROWS", 16)
     classifier, rows, expected = vectors
     np.savez(path, x_train=rows[::-1], x_test=rows, x=rows[:3])
     keys, found = answers(classifier, f"{path}:x_test")
@@ -429,7 +429,7 @@ def test_lists_of_one_size_are_taken_at_once(vectors, tmp_path, monkeypatch):
 
     chunk_of_rows = batch.inputs.chunk_of_rows
     monkeypatch.setattr(batch.inputs, "chunk_of_rows", check)
-    monkeypatch.setattr(batch.inputs, "_ROWS", 16)
+    monkeypatch.setattr(batch.chunks, "_ROWS", 16)
     for column in (lists, fixed):
         table = pa.table({"image": column})
         parquet.write_table(table, path, row_group_size=20)
@@ -492,7 +492,7 @@ def test_the_columns_that_a_model_was_trained_on(vectors, tmp_path):
 
 def test_an_array_in_a_file_of_its_own(vectors, tmp_path, monkeypatch):
     classifier, rows, expected = vectors
-    monkeypatch.setattr(batch.inputs, "_ROWS", 16)
+    monkeypatch.setattr(batch.chunks, "_ROWS", 16)
     path = tmp_path / "a.npy"
     np.save(path, rows)
     keys, found = answers(classifier, path)
@@ -613,7 +613,7 @@ def test_names_of_arrays(path, file, name):
 
 def test_blocks_keep_the_order():
     paths = ["a.png", "b.npz:x", "c.jpg", "d.jpg", "e.parquet", "f.tfrecord"]
-    paths += ["g.tfrecord-00003-of-00010", "h.tfrecords.gz", "i.npz.txt"]
+    paths += ["g.tfrecord-00003-of-00010", "h.tfrecords.gz", "i.npz.old"]
     found = [
         (type(block).__name__, *block.files)
         for block in batch.blocks_of(paths, 1)
@@ -627,5 +627,5 @@ def test_blocks_keep_the_order():
         ("TFRecords", "f.tfrecord"),
         ("TFRecords", "g.tfrecord-00003-of-00010"),
         ("TFRecords", "h.tfrecords.gz"),
-        ("Photos", "i.npz.txt"),
+        ("Photos", "i.npz.old"),
     ]

@@ -13,7 +13,6 @@ import cac_tf
 from cac_tf.models import input_checks
 from cac_tf.models.inputs import InputKind
 from cac_tf.models.inputs import kind_of_inputs
-from tests.execution import BACKEND
 
 make = cac_tf.OpenSetClassifier.from_classifier
 
@@ -44,28 +43,6 @@ def test_a_list_of_one_input_is_that_input(rng):
     model = cac_tf.OpenSetClassifier(classifier, list("abc"))
     logits = np.asarray(classifier([x]))
     np.testing.assert_allclose(model.predict_scores(x).logits, logits, 1e-5)
-
-
-@pytest.mark.skipif(BACKEND != "tensorflow", reason="texts need TensorFlow")
-def test_models_of_texts_are_refused():
-    def vectorization():
-        return layers.TextVectorization(
-            vocabulary=["good", "bad"], output_sequence_length=4
-        )
-
-    inputs = keras.Input([1], dtype="string")
-    x = layers.Embedding(9, 4)(vectorization()(inputs))
-    functional = keras.Model(inputs, layers.Dense(2)(layers.Flatten()(x)))
-    unbuilt = keras.Sequential(
-        [vectorization(), layers.Embedding(9, 4), layers.Dense(2)]
-    )
-    texts = np.array([["good"], ["bad"]])
-    for classifier in (functional, unbuilt):
-        with pytest.raises(
-            ValueError,
-            match="takes texts; an OpenSetClassifier takes numbers. Apply",
-        ):
-            make(classifier, texts, np.arange(2))
 
 
 def test_data_of_another_kind(trained_blobs):

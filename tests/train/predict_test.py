@@ -148,7 +148,7 @@ def test_names_that_move_the_cursor_or_turn_what_follows(
     """On a terminal as escapes, in a file as they are."""
     name, shown = "\x1b[2Ja\u202egnp.png", r"\x1b[2Ja\u202egnp.png"
     os.rename(photos / "00.png", photos / name)
-    (photos / f"{name}.txt").write_text("no image")
+    (photos / f"{name}.dat").write_text("no image")
     assert run(model, photos / name) == 0
     said = capsys.readouterr()
     assert said.out.startswith(f"{photos}/{shown}: ")
@@ -156,12 +156,12 @@ def test_names_that_move_the_cursor_or_turn_what_follows(
         monkeypatch.setattr(
             "sys.stdout.isatty", lambda there=is_terminal: there
         )
-        assert run(model, photos / name, photos / f"{name}.txt") == 1
+        assert run(model, photos / name, photos / f"{name}.dat") == 1
         said = capsys.readouterr()
         keys = [row["key"] for row in csv.DictReader(io.StringIO(said.out))]
         key = shown if is_terminal else name
-        assert keys == [f"{photos}/{key}", f"{photos}/{key}.txt"]
-        assert f"{shown}.txt: no JPEG" in said.err and "\x1b" not in said.err
+        assert keys == [f"{photos}/{key}", f"{photos}/{key}.dat"]
+        assert f"{shown}.dat: no JPEG" in said.err and "\x1b" not in said.err
 
 
 def test_a_file_that_is_not_there(model, capsys):

@@ -9,12 +9,12 @@ from cac_tf.annotations import Path
 from cac_tf.data import tables
 from cac_tf.data.npy_file import read_npy
 from cac_tf.data.number_rows import finite_rows
-from cac_tf.data.sources.number_table import LABEL
-from cac_tf.data.sources.number_table import labelled_parts
-from cac_tf.data.sources.number_table import rows_of_parts
 from cac_tf.data.sources.source import DataSource
 from cac_tf.data.sources.source import LabelledParts
 from cac_tf.data.sources.source import register
+from cac_tf.data.sources.table import LABEL
+from cac_tf.data.sources.table import labelled_parts
+from cac_tf.data.sources.table import rows_of_parts
 
 
 @register
@@ -50,7 +50,7 @@ def load_npy_vectors(
         path: of the .npy file, (n, D) numbers.
         labels: an .npy file with (n,) whole numbers or texts; or a CSV or
             Parquet file with n rows in the same order.
-        label_column, split_column: of that table, as in `load_number_table`.
+        label_column, split_column: of that table, as in `load_table`.
 
     Returns:
         `LabelledParts`; inputs are (n, D) float32.

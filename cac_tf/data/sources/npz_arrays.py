@@ -330,6 +330,10 @@ def dump_arrays(path: Path, dataset: OpenSetDataset) -> None:
     if not os.fspath(path).endswith(".npz"):
         # NumPy would add it, to the temporary name.
         raise ValueError(f"The path must end in .npz; got {path}.")
+    if dataset.kind_of_inputs == "texts":
+        raise ValueError(
+            "Texts are not written as arrays: take their table along."
+        )
     num_known = len(dataset.class_names)
     known, unknown = dataset.known_test, dataset.unknown_test
     origin = {name: getattr(dataset, name) for name in _ORIGIN}

@@ -252,8 +252,8 @@ class DataSource:
 
         Returns:
             `LabelledParts`; images with values 0...255, or others whose scale
-            `white` says or the values show; or finite numbers of another
-            shape than (n, H, W, C).
+            `white` says or the values show; or texts, (n,), or finite numbers
+            of another shape than (n, H, W, C).
 
         Raises:
             ValueError: whatever is wrong; the message says what is allowed.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vectors or columns of numbers in a CSV or Parquet file."""
+"""Texts, vectors or columns of numbers in a CSV or Parquet file."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ LABEL, SPLIT = "label", "split"
 
 
 @register
-class NumberTable(DataSource):
+class Table(DataSource):
     """A table with a row for each input."""
 
     NAME = "table"
-    TAKES = "a path ending in .csv or .parquet, of numbers or vectors"
+    TAKES = "a path ending in .csv or .parquet, of numbers, vectors or texts"
     OPTIONS = ("label_column", "split_column", "input_columns")
 
     def takes(self, dataset):
@@ -35,16 +35,16 @@ class NumberTable(DataSource):
         return tables.num_rows(dataset)
 
     def load(self, dataset, classes, **options):
-        return load_number_table(dataset, **options)
+        return load_table(dataset, **options)
 
 
-def load_number_table(
+def load_table(
     path: Path,
     label_column: str | None = None,
     split_column: str | None = None,
     input_columns: Sequence[str] | None = None,
 ) -> LabelledParts:
-    """Reads a table of numbers.
+    """Reads a table.
 
     Args:
         path: of the CSV or Parquet file.
@@ -53,13 +53,14 @@ def load_number_table(
         split_column: column that says of each row whether it is for train,
             validation (or valid, val, dev) or test; None: `split`, if there is
             such a column, else parts are set apart at random.
-        input_columns: columns of numbers, or one column of lists of numbers;
-            None: the one column of lists, if there is one, else all other
-            columns.
+        input_columns: columns of numbers, or one column of lists of numbers or
+            of texts; None: the one column of lists, if there is one, else a
+            column of texts called `text`, else all other columns.
 
     Returns:
-        `LabelledParts`; inputs are (n, D) float32. Names of classes are the
-        labels, in order; the name of a row is that in `cac-predict`.
+        `LabelledParts`; inputs are (n, D) float32, or (n,) texts. Names of
+        classes are the labels, in order; the name of a row is that in
+        `cac-predict`.
 
     Raises:
         ValueError: whatever `cac_tf.data.tables` finds wrong.
@@ -70,7 +71,7 @@ def load_number_table(
     >>> path = os.path.join(tempfile.mkdtemp(), "flowers.csv")
     >>> with open(path, "w") as file:
     ...     _ = file.write("label,width,length\\nrose,1,2\\niris,3,4\\n")
-    >>> parts = load_number_table(path)
+    >>> parts = load_table(path)
     >>> parts.class_names, parts.train.images[0], parts.input_columns
     (('iris', 'rose'), array([1., 2.], dtype=float32), ('width', 'length'))
     """
@@ -82,7 +83,7 @@ def load_number_table(
     columns = tables.input_columns(
         table.schema, path, input_columns, (label_column, split_column)
     )
-    values = tables.numbers_of(table, path, columns)
+    values = tables.inputs_of(table, path, columns)
     used = {*columns, label_column, split_column}
     unused = [name for name in table.column_names if name not in used]
     names = [f"{path}#{row}" for row in range(len(labels))]

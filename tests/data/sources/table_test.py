@@ -133,7 +133,7 @@ def test_a_column_of_vectors(tmp_path):
         (
             {"width": ["1"] * 7 + ["wide"] + ["2"] * 22},
             {},
-            r"column width of .*row 7 .* 'wide'.*compute vectors first",
+            r"column width of .*row 7 .* 'wide'.*one column of texts",
         ),
         (
             {"width": [1.0] * 7 + [float("nan")] * 2 + [2.0] * 21},

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files with an input in each line: texts, or JSON objects."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from cac_tf.batch.chunks import Chunk
+from cac_tf.batch.chunks import chunk_of_rows
+from cac_tf.batch.chunks import keys_of_rows
+from cac_tf.batch.chunks import rows_at_once
+from cac_tf.batch.number_columns import TEXT_COLUMN
+from cac_tf.batch.number_columns import VECTOR_COLUMN
+from cac_tf.data.regular_file import opened
+
+if TYPE_CHECKING:
+    from cac_tf.batch.classifier import Classifier
+
+
+@dataclasses.dataclass(frozen=True)
+class TextLines:
+    """A .txt file: each line is a text, the empty ones too."""
+
+    path: str
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return (self.path,)
+
+    @property
+    def num_rows(self) -> int | None:
+        try:
+            with opened(self.path) as content:
+                return sum(1 for _ in content)
+        except (OSError, ValueError):
+            return None
+
+    def chunks(self, classifier: Classifier) -> Iterator[Chunk]:
+        self._check(classifier)
+        start, count = 0, rows_at_once(classifier.input_shape)
+        with opened(self.path) as content:
+            while lines := list(itertools.islice(content, count)):
+                keys = keys_of_rows(self.path, start, len(lines))
+                yield self._chunk(keys, lines, classifier)
+                start += len(lines)
+
+    def _check(self, classifier):
+        if not classifier.takes_texts:
+            raise ValueError("the model takes no texts, and this file has some")
+
+    def _chunk(self, keys, lines, classifier):
+        texts = [line.rstrip(b"\r\n") for line in lines]
+        return chunk_of_rows(keys, texts, classifier, {})
+
+
+@dataclasses.dataclass(frozen=True)
+class JsonLines(TextLines):
+    """A .jsonl file: each line is an object with the input in a field.
+
+    Attributes:
+        image: the field, or None: those that the model was trained on, else
+            `text`, or `features` with a list of numbers.
+        key: field with the key, or None: the line's number, from 0.
+    """
+
+    image: str | None = None
+    key: str | None = None
+
+    def _check(self, classifier):
+        if classifier.takes_files:
+            raise ValueError("the model takes images, and this file has none")
+
+    def _chunk(self, keys, lines, classifier):
+        usual = TEXT_COLUMN if classifier.takes_texts else VECTOR_COLUMN
+        names = (self.image,) if self.image else classifier.input_columns
+        names, values, errors = names or (usual,), [], {}
+        for place, line in enumerate(lines):
+            value = ""
+            try:
+                row = json.loads(line)
+                if self.key is not None:
+                    keys[place] = str(row[self.key])
+                found = [row[name] for name in names]
+                value = found[0] if len(names) == 1 else found
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                errors[place] = "no JSON object"
+                if isinstance(error, KeyError):
+                    errors[place] = f"there is no field {error}"
+            values.append(value)
+        return chunk_of_rows(keys, values, classifier, errors)
