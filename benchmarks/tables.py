@@ -694,6 +694,64 @@ def frozen_features_table():
     return "\n".join(lines)
 
 
+_KINDS_OF_HEADS = {
+    "hidden": "hidden layer",
+    "linear": "linear head",
+    "from scratch": "from scratch",
+}
+_FAMILIES = {
+    "banking77": "sentences",
+    "cifar": "CIFAR",
+    "tinyimagenet": "TinyImageNet",
+    "digits": "digits",
+    "mnist": "MNIST",
+}
+_RULES_SHOWN = {
+    **{
+        name: f"`{name}`"
+        for name in (
+            *("gamma", "max_logit", "relative_mahalanobis", "knn", "nnguide"),
+            "vim",
+        )
+    },
+    "knn of the embedding": "`knn`, embedding",
+    "vim of the embedding": "`vim`, embedding",
+    "composites of two images": "composites",
+}
+
+
+def score_evidence_table():
+    """AUROC of scores and of rules that choose one, in Markdown."""
+    result = json.loads((RESULTS / "score_evidence.json").read_text())
+    lines = [
+        "| trained | data (networks) | "
+        + " | ".join(_RULES_SHOWN.values())
+        + " |",
+        "| --- | --- |" + " ---: |" * len(_RULES_SHOWN),
+    ]
+    for kind, shown in _KINDS_OF_HEADS.items():
+        for loss in ("cac", "cross_entropy"):
+            rules = result["compared"][f"{loss}, {kind}"]
+            for family, name in _FAMILIES.items():
+                if family not in rules["gamma"]:
+                    continue
+                found = {
+                    rule: rules.get(rule, {}).get(family)
+                    for rule in _RULES_SHOWN
+                }
+                cells = [
+                    f"{one['mean']:.3f}" if one else NOTHING
+                    for one in found.values()
+                ]
+                best = max(cell for cell in cells if cell != NOTHING)
+                cells = [f"**{c}**" if c == best else c for c in cells]
+                lines.append(
+                    f"| {shown}, {loss.replace('_', '-')} | {name} "
+                    f"({found['gamma']['networks']}) | {' | '.join(cells)} |"
+                )
+    return "\n".join(lines)
+
+
 def digits_scores_table():
     """Mean AUROC (and the trials') of every score on digits, in Markdown."""
     result = json.loads((RESULTS / "digits_scores.json").read_text())
@@ -813,6 +871,7 @@ TABLES = {
     "released_measures": released_measures_table,
     "released_scores": released_scores_table,
     "released_weights": released_weights_table,
+    "score_evidence": score_evidence_table,
     "serving": serving_table,
     "serving_scores": serving_scores_table,
     "table_1_digits": table_1_digits_table,

@@ -5,6 +5,12 @@
 # (alpha) and weight of the anchor loss (lambda).
 MAGNITUDE, ANCHOR_WEIGHT = 10.0, 0.1
 
+# The unknown score where none is named, by the table of docs/scores.md: of a
+# head on vectors or on a frozen network; of any classifier; of one without
+# features.
+SCORE_OF_VECTORS = "knn"
+SCORE_OF_FEATURES, SCORE_OF_LOGITS = "vim", "min_distance"
+
 # Of the Objectosphere authors' code for MNIST: the length that features of
 # known images should have (xi), and the weight of the terms of this length.
 FEATURE_LENGTH, LENGTH_WEIGHT = 50.0, 1e-4

@@ -85,7 +85,7 @@ class ExperimentConfig(Options):
         "cac", "The method: how the model is trained.", choices=methods.names
     )
     recipe: dict = dataclasses.field(default_factory=dict)
-    score: str | None = _score("the method's own")
+    score: str | None = _score("the method's own; knn for vectors")
     tta: str | None = _tta("none")
     scores: str | tuple | None = _scores()
     seed: int = field(
@@ -133,7 +133,10 @@ class ExperimentConfig(Options):
         object.__setattr__(self, "data", DataOptions.of(self.data))
         method = methods.get(self.method)
         recipe = self._recipe(method)
-        object.__setattr__(self, "score", self.score or method.scores[0])
+        score = self.score
+        if score is None and self.vectors is not None:
+            score = method.score_of_vectors
+        object.__setattr__(self, "score", score or method.scores[0])
         object.__setattr__(self, "tta", plain_tta(self.tta))
         method.check(recipe, self.dataset_name, self.tta, self.score)
         scores = compared_scores(self.scores, method)
@@ -156,7 +159,8 @@ class ExperimentConfig(Options):
             raise ValueError(
                 f"evaluate_every={self.evaluate_every} has no effect with "
                 f"score={self.score}, which is fitted after the training; "
-                "leave it out."
+                "leave it out, or give a score that is not, such as score="
+                "max_logit."
             )
 
     @property

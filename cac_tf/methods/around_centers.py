@@ -6,6 +6,7 @@ import dataclasses
 from cac_tf import lazy
 from cac_tf import metrics
 from cac_tf.hyperparameters import MAGNITUDE
+from cac_tf.hyperparameters import SCORE_OF_VECTORS
 from cac_tf.methods import recipe as recipes
 from cac_tf.methods.supervised import SupervisedMethod
 
@@ -31,6 +32,7 @@ class AroundCentersMethod(SupervisedMethod):
 
     recipe = Recipe
     scores = ("gamma", "min_distance", "max_logit")
+    score_of_vectors = SCORE_OF_VECTORS
     # Whether training moves the centers away from the anchors.
     has_learnt_centers = False
     # Whether that is a part of the loss; on validation data it decides then.

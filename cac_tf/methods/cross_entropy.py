@@ -6,6 +6,7 @@ trained for 30 epochs without augmentation, and are weaker for it.
 """
 
 from cac_tf import losses
+from cac_tf.hyperparameters import SCORE_OF_VECTORS
 from cac_tf.methods.method import register
 from cac_tf.methods.supervised import SupervisedMethod
 
@@ -20,6 +21,7 @@ class SoftmaxCrossEntropy(SupervisedMethod):
         "openmax",
         "openmax_log_sum_exp",
     )
+    score_of_vectors = SCORE_OF_VECTORS
 
     def loss(self, recipe):
         return losses.CrossEntropyLoss()

@@ -87,6 +87,8 @@ class Method:
     # Names of `cac_tf.scores` that an evaluation compares by default; the
     # first is the method's own.
     scores: tuple[str, ...] = ("gamma",)
+    # The score for vectors where none is named; None: the method's own.
+    score_of_vectors: str | None = None
     # Values of its own fields for scikit-learn's digits.
     digits: Mapping[str, Any] = {}
     # Whether its losses and networks are those of the whole batch where

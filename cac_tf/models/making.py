@@ -5,6 +5,8 @@ import keras
 import numpy as np
 
 from cac_tf import scores as score_rules
+from cac_tf.hyperparameters import SCORE_OF_FEATURES
+from cac_tf.hyperparameters import SCORE_OF_LOGITS
 from cac_tf.labels import UNKNOWN_NAME
 from cac_tf.layers.class_distances import ClassDistances
 from cac_tf.layers.class_distances import starting_centers
@@ -23,10 +25,6 @@ from cac_tf.scores.fitting import Fitting
 from cac_tf.scores.score import OF_CENTERS
 from cac_tf.scores.score import Context
 
-# Both reject what is far from all known inputs; scores that look only at the
-# size of the logits accept it (docs/scores.md). The first does better on near
-# unknowns, but needs features.
-_SCORE_OF_FEATURES, _SCORE_OF_LOGITS = "vim", "min_distance"
 _OF_ESTIMATORS = (
     " (With scikit-learn: cac_tf.sklearn.OpenSetClassifier is an estimator "
     "that trains a network and rejects what is unknown.)"
@@ -210,4 +208,4 @@ def default_score(network):
     """
     # A single feature has no residual.
     has_several = (network.width_of_features or 1) > 1
-    return _SCORE_OF_FEATURES if has_several else _SCORE_OF_LOGITS
+    return SCORE_OF_FEATURES if has_several else SCORE_OF_LOGITS

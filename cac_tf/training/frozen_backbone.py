@@ -5,6 +5,7 @@ import keras
 import numpy as np
 
 from cac_tf.hyperparameters import MAGNITUDE
+from cac_tf.hyperparameters import SCORE_OF_VECTORS
 from cac_tf.losses import CACLoss
 from cac_tf.models import OpenSetClassifier
 from cac_tf.models.features import with_features
@@ -14,7 +15,9 @@ LOSSES = ("cac", "cross_entropy")
 _ROWS = 1024
 
 
-def classifier_on_frozen(backbone, dataset, folder, *, score=None, **training):
+def classifier_on_frozen(
+    backbone, dataset, folder, *, score=SCORE_OF_VECTORS, **training
+):
     """Trains a head on a frozen network's features; gives the whole network.
 
     The backbone sees each training and validation image once (and none that
@@ -48,7 +51,7 @@ def classifier_on_frozen(backbone, dataset, folder, *, score=None, **training):
     ...     backbone, load_open_set_dataset("digits"), tempfile.mkdtemp(),
     ...     hidden=32, epochs=5)
     >>> model.inputs_taken.shape, model.score.name
-    ((8, 8, 1), 'vim')
+    ((8, 8, 1), 'knn')
     """
     check_loss(training.get("loss", "cac"))
     train, validation = (

@@ -44,14 +44,14 @@ def options(table):
 @pytest.fixture(scope="module")
 def run(table, tmp_path_factory):
     config = ExperimentConfig(
-        options(table), score="knn", scores=("gamma",), recipe={"epochs": 15}
+        options(table), scores=("gamma",), recipe={"epochs": 15}
     )
     return experiments.train(config, tmp_path_factory.mktemp("runs") / "run")
 
 
 def test_it_is_trained_and_measured(run):
     measures = run.evaluation.metrics
-    assert measures["inputs"] == "vectors"
+    assert (measures["inputs"], measures["score"]) == ("vectors", "knn")
     assert measures["accuracy"] > 0.9
     assert measures["auroc"] > 0.9
     assert (measures["split_family"], measures["trial"]) == ("share0.6", 1)
