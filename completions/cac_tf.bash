@@ -45,6 +45,7 @@ _cac_tf_values() {
     "cac-evaluate --score") echo 'one class_z_score energy entropy gamma gen knn latent_openmax mahalanobis max_logit max_softmax min_distance min_reconstruction_error nnguide objectosphere openmax openmax_log_sum_exp relative_mahalanobis she two_heads unknown_class unknown_class_openmax vim' ;;
     "cac-evaluate --tta") echo 'one none flip' ;;
     "cac-evaluate --scores") echo 'list all class_z_score energy entropy gamma gen knn latent_openmax mahalanobis max_logit max_softmax min_distance min_reconstruction_error nnguide objectosphere openmax openmax_log_sum_exp relative_mahalanobis she two_heads unknown_class unknown_class_openmax vim' ;;
+    "cac-benchmark --datasets") echo 'list mnist svhn cifar10 cifar+10 cifar+50 tinyimagenet cifar10_vs_svhn cifar10_vs_cifar100 vehicles_animals digits folder records' ;;
     "cac-benchmark --methods") echo 'list anchor c2ae cac cac_learnt center center_learnt crosr cross_entropy entropic_open_set g_openmax gfror objectosphere one_vs_all osrci tuplet tuplet_learnt two_heads' ;;
     "cac-benchmark --table") echo 'one 1 2 3 4 5' ;;
     "cac-benchmark --figure") echo 'one 1 2 3 convergence classes' ;;

@@ -107,6 +107,8 @@ def _choices(flag):
     """How many values a flag takes and which, or None."""
     if flag.name == "dataset":
         return f"one {' '.join(_DATASETS)}"
+    if flag.name == "datasets":
+        return f"list {' '.join(_DATASETS)}"
     choice = getattr(flag.parser, "choice", None)
     if choice is not None:
         return f"list {' '.join(choice.enum_values)}"
