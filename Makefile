@@ -5,8 +5,8 @@ PYTHON ?= python3
 EXTRAS ?= dev
 INSTALLED_DEV := .venv/installed-$(EXTRAS)
 BIN := .venv/bin
-CPP := $(wildcard benchmarks/*.cc tests/serving/*.cc ops/*/*.cc ops/*/*.h ops/*/*.inc ops/*/*.cu \
-    tests/ops/*/*.cc tests/ops/*/*.h)
+CPP := $(wildcard benchmarks/*.cc tests/serving/*.cc ops/*/*.cc ops/*/*.h ops/*/*.inc ops/*/*.cu ops/*/*.cuh \
+    tests/ops/*/*.cc tests/ops/*/*.h tests/ops/*/ops/core/*.cuh)
 OPS := $(filter ops/%,$(CPP)) ops/build.py ops/loader.py cac_tf/version.py
 RUN := env -u PYTHONPATH TF_CPP_MIN_LOG_LEVEL=3
 

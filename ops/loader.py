@@ -73,8 +73,8 @@ def binding() -> types.ModuleType | None:
 
     None if they are switched off, not built, or built for another release, if
     the backend has no binding, or if there is an accelerator that the library
-    was not built for. A library that exists but cannot be used, or fails when
-    it is run once, gives one warning.
+    was not built for. A library that exists but cannot be used here, or fails
+    when it is run once, gives one warning.
     """
     is_disabled = os.environ.get("CAC_TF_DISABLE_FUSED_OPS", "0")
     if is_disabled not in ("", "0") or not _is_enabled or _stock_only.get():
@@ -150,7 +150,10 @@ def _load(backend):
         module = importlib.import_module(f"cac_tf.ops.{backend}_binding")
         has_cuda = _has_cuda(path.read_bytes(), module.framework())
         if not module.runs_on_devices(has_cuda):
-            return None
+            raise ImportError(
+                "it has no kernels for the accelerator here, and kernels for "
+                "CUDA devices only if it is built where nvcc is on the PATH"
+            )
         module.load(path, has_cuda)
         # A GPU may be of another architecture, or its driver too old.
         module.run_once()

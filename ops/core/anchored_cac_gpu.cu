@@ -1,361 +1,201 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The functions of anchored_cac.h as CUDA kernels; the formulas are explained
-// there and in row_functions.inc. A group of threads (one warp for few
-// classes, else a whole block) takes a row at a time. The logits of a row are
-// read once from memory; a second reading finds them in a cache.
-#include <cuda_runtime.h>
-
+// Which kernel takes a row of how many classes, and with how many threads.
 #include <algorithm>
-#include <climits>
-#include <cmath>
 #include <cstdint>
-#include <limits>
 
 #include "ops/core/anchored_cac_gpu.h"
+#include "ops/core/gpu_block_kernel.cuh"
+#include "ops/core/gpu_machine.cuh"
+#include "ops/core/gpu_row.cuh"
+#include "ops/core/gpu_thread_kernel.cuh"
+#include "ops/core/gpu_tile_kernel.cuh"
+#include "ops/core/gpu_warp_kernel.cuh"
 
 namespace cac_tf {
 namespace {
 
-constexpr int kWarp = 32;
-constexpr unsigned kAllLanes = 0xffffffffu;
-constexpr int kBlockThreads = 256;
-// Up to this many classes one warp has a row, and a block several rows.
-constexpr int64_t kClassesOfAWarp = 256;
+// How many blocks of a kernel that goes on from row to row: those that fit on
+// the device beside each other, and no more than there is work for.
+unsigned PersistentBlocks(int64_t wanted, int64_t on_a_processor,
+                          const Device& device) {
+  return static_cast<unsigned>(std::min<int64_t>(
+      wanted, std::max<int64_t>(1, on_a_processor) * device.processors));
+}
 
-// The threads that have a row: kThreads of them, of one block.
-template <int kThreads>
-struct Group {
-  static constexpr int kPerBlock = kBlockThreads / kThreads;
+struct Launcher {
+  const Problem& problem;
+  const Device& device;
+  cudaStream_t stream;
 
-  __device__ static int Rank() { return threadIdx.x % kThreads; }
-  __device__ static int InBlock() { return threadIdx.x / kThreads; }
-
-  // Combines everybody's `value`; all get the result. `scratch` is shared
-  // memory for one value of every warp, and free again afterwards.
-  template <typename T, typename Combine>
-  __device__ static T Reduce(T value, const Combine& combine, T* scratch) {
-    for (int distance = kWarp / 2; distance > 0; distance /= 2) {
-      value = combine(value, value.From(distance));
-    }
-    if (kThreads == kWarp) return value;
-    const int warp = threadIdx.x / kWarp;
-    if (threadIdx.x % kWarp == 0) scratch[warp] = value;
-    __syncthreads();
-    value = scratch[0];
-    for (int i = 1; i < kThreads / kWarp; ++i) {
-      value = combine(value, scratch[i]);
-    }
-    __syncthreads();
-    return value;
+  template <typename Kernel, typename... Shape>
+  cudaError_t operator()(Kernel* kernel, unsigned blocks, int threads,
+                         size_t shared, const Shape&... shape) const {
+    const cudaError_t error = AllowShared(kernel, shared);
+    if (error != cudaSuccess) return error;
+    CAC_TF_LAUNCH(kernel, blocks, threads, shared, stream, problem, shape...);
+    return cudaGetLastError();
   }
 };
 
-__device__ float Exchange(float x, int distance) {
-  return __shfl_xor_sync(kAllLanes, x, distance);
-}
-__device__ int Exchange(int x, int distance) {
-  return __shfl_xor_sync(kAllLanes, x, distance);
-}
-
-// The largest |z| and the sum of all other squares; the largest z and where.
-struct Sums {
-  float top, rest, candidate;
-  int index;
-
-  __device__ Sums From(int distance) const {
-    return {Exchange(top, distance), Exchange(rest, distance),
-            Exchange(candidate, distance), Exchange(index, distance)};
-  }
-  // A NaN always ends up in `rest`. Symmetric, so that all threads that
-  // exchange their sums get the same bits.
-  __device__ void AddSize(float size, float other_squares) {
-    const bool is_larger = size > top;
-    const float smaller = is_larger ? top : size;
-    top = is_larger ? size : top;
-    rest = (rest + other_squares) + smaller * smaller;
-  }
-  __device__ void AddCandidate(float value, int at) {
-    // Of equal ones the first, so that all threads choose the same.
-    if (value > candidate || (value == candidate && at < index)) {
-      candidate = value;
-      index = at;
-    }
-  }
-};
-
-struct CombineSums {
-  __device__ Sums operator()(Sums a, const Sums& b) const {
-    a.AddSize(b.top, b.rest);
-    a.AddCandidate(b.candidate, b.index);
-    return a;
-  }
-};
-
-// Over all classes but two, with s_j = e^(d_k - d_j): of s_j, of s_j / d_j, and
-// of (d_k - d_j) s_j / d_j.
-struct Shares {
-  float shares, weights, differences;
-
-  __device__ Shares From(int distance) const {
-    return {Exchange(shares, distance), Exchange(weights, distance),
-            Exchange(differences, distance)};
-  }
-};
-
-struct AddShares {
-  __device__ Shares operator()(const Shares& a, const Shares& b) const {
-    return {a.shares + b.shares, a.weights + b.weights,
-            a.differences + b.differences};
-  }
-};
-
-// Whether a row can be read and written four numbers at a time.
-__device__ bool IsInFours(const void* row, int64_t classes) {
-  return classes % 4 == 0 && reinterpret_cast<uintptr_t>(row) % 16 == 0;
+// Numbers at once, of rows that lie behind each other.
+int VectorOf(int classes, bool is_aligned) {
+  if (!is_aligned) return 1;
+  return classes % 4 == 0 ? 4 : classes % 2 == 0 ? 2 : 1;
 }
 
-// visit(z_j, j) for this thread's share of a row.
-template <int kThreads, typename Visit>
-__device__ void ForEach(const float* z, int64_t classes, const Visit& visit) {
-  int64_t j = Group<kThreads>::Rank();
-  if (IsInFours(z, classes)) {
-#pragma unroll 2
-    for (j *= 4; j < classes; j += 4 * kThreads) {
-      const float4 x = *reinterpret_cast<const float4*>(z + j);
-      visit(x.x, j);
-      visit(x.y, j + 1);
-      visit(x.z, j + 2);
-      visit(x.w, j + 3);
-    }
-    return;
-  }
-#pragma unroll 4
-  for (; j < classes; j += kThreads) visit(z[j], j);
+template <int kCap, int kMode>
+auto ThreadKernelOf(int vector) {
+  return vector == 4   ? &ThreadKernel<kCap, 4, kMode>
+         : vector == 2 ? &ThreadKernel<kCap, 2, kMode>
+                       : &ThreadKernel<kCap, 1, kMode>;
 }
 
-// result_j = map(z_j, j) for this thread's share of a row.
-template <int kThreads, typename Map>
-__device__ void MapEach(const float* z, int64_t classes, float* result,
-                        const Map& map) {
-  int64_t j = Group<kThreads>::Rank();
-  if (IsInFours(z, classes) && IsInFours(result, classes)) {
-    for (j *= 4; j < classes; j += 4 * kThreads) {
-      const float4 x = *reinterpret_cast<const float4*>(z + j);
-      *reinterpret_cast<float4*>(result + j) = make_float4(
-          map(x.x, j), map(x.y, j + 1), map(x.z, j + 2), map(x.w, j + 3));
-    }
-    return;
-  }
-  for (; j < classes; j += kThreads) result[j] = map(z[j], j);
+template <int kMode>
+cudaError_t LaunchThreads(const Launcher& launch, bool is_aligned) {
+  const int n = launch.problem.classes;
+  const int vector = VectorOf(n, is_aligned);
+  TileShape shape;
+  shape.lanes = 1;
+  shape.tile_floats = (32 * n + 3) / 4 * 4;
+  shape.is_aligned = is_aligned;
+  shape.swizzle = vector < 4    ? 0
+                  : n % 32 == 0 ? 7
+                  : n % 16 == 0 ? 3
+                  : n % 8 == 0  ? 1
+                                : 0;
+  shape.tiles = (launch.problem.rows + 31) / 32;
+  // Few rows: a block for each warp, so that they are on different processors.
+  const bool is_small = shape.tiles <= 4 * launch.device.processors;
+  const int warps = is_small ? 1 : kWarpsOfABlock;
+  shape.buffers = is_aligned && !is_small ? 2 : 1;
+  const size_t shared =
+      sizeof(float) * shape.tile_floats * warps * shape.buffers;
+  const int64_t fit = std::min<int64_t>(
+      12, launch.device.shared_of_processor / (shared + 1024));
+  const auto kernel = n <= 4    ? ThreadKernelOf<4, kMode>(vector)
+                      : n <= 8  ? ThreadKernelOf<8, kMode>(vector)
+                      : n <= 12 ? ThreadKernelOf<12, kMode>(vector)
+                      : n <= 20 ? ThreadKernelOf<20, kMode>(vector)
+                                : ThreadKernelOf<32, kMode>(vector);
+  return launch(
+      kernel,
+      PersistentBlocks((shape.tiles + warps - 1) / warps, fit, launch.device),
+      32 * warps, shared, shape);
 }
 
-template <int kThreads>
-__device__ Sums SumRow(const float* z, int64_t classes, int64_t own,
-                       Sums* scratch) {
-  Sums sums{0.0f, 0.0f, -INFINITY, INT_MAX};
-  ForEach<kThreads>(z, classes, [&](float x, int64_t j) {
-    sums.AddSize(fabsf(x), 0.0f);
-    if (j != own) sums.AddCandidate(x, static_cast<int>(j));
-  });
-  return Group<kThreads>::Reduce(sums, CombineSums(), scratch);
+template <int kMode>
+cudaError_t LaunchTiles(const Launcher& launch, bool is_aligned) {
+  const int n = launch.problem.classes;
+  constexpr int kWarps = kTileThreads / 32;
+  // Never 4: such rows are the warp kernel's.
+  const int vector = std::min(2, VectorOf(n, is_aligned));
+  TileShape shape;
+  shape.swizzle = 0;
+  shape.lanes = 1;
+  while (20 * shape.lanes < n) shape.lanes *= 2;
+  // Little work: more lanes a row, for a shorter way from start to end.
+  while (shape.lanes < 16 && shape.lanes * vector < n &&
+         launch.problem.rows * shape.lanes / 32 <
+             4 * launch.device.processors) {
+    shape.lanes *= 2;
+  }
+  // The rows of a tile begin where four numbers may be read at once.
+  shape.lanes = std::min(shape.lanes, !is_aligned || n % 2 == 0 ? 16 : 8);
+  const int rows_of_tile = 32 / shape.lanes;
+  shape.tile_floats = (rows_of_tile * n + 3) / 4 * 4;
+  shape.is_aligned = is_aligned;
+  shape.tiles = (launch.problem.rows + rows_of_tile - 1) / rows_of_tile;
+  // Without much to do there is no next tile.
+  const bool is_small = shape.tiles <= 16 * launch.device.processors;
+  shape.buffers = is_aligned && !is_small ? 2 : 1;
+  const size_t shared = sizeof(float) * shape.tile_floats * kWarps *
+                        (shape.buffers + (kMode == kGradient));
+  const int64_t fit = std::min<int64_t>(
+      12, launch.device.shared_of_processor / (shared + 1024));
+  return launch(
+      vector == 2 ? &TileKernel<2, kMode> : &TileKernel<1, kMode>,
+      PersistentBlocks((shape.tiles + kWarps - 1) / kWarps, fit, launch.device),
+      kTileThreads, shared, shape);
 }
 
-// Whether a squared distance of the row might not be finite; so for NaN too.
-__device__ bool Overflows(const Sums& sums, double magnitude) {
-  const double largest = 2.0 * (sums.top + magnitude);
-  return !(largest * largest + sums.rest < 3.4028234663852886e38);
+template <int kMode>
+cudaError_t LaunchWarps(const Launcher& launch, bool is_aligned) {
+  const int n = launch.problem.classes;
+  const bool in_fours = is_aligned && n % 4 == 0;
+  int lanes = 2;
+  while (32 * lanes < n) lanes *= 2;
+  if (!in_fours) lanes = 32;
+  const auto kernel = !in_fours     ? &WarpKernel<1, 32, kMode>
+                      : lanes == 2  ? &WarpKernel<4, 2, kMode>
+                      : lanes == 4  ? &WarpKernel<4, 4, kMode>
+                      : lanes == 8  ? &WarpKernel<4, 8, kMode>
+                      : lanes == 16 ? &WarpKernel<4, 16, kMode>
+                                    : &WarpKernel<4, 32, kMode>;
+  const int64_t blocks = (launch.problem.rows * lanes + 127) / 128;
+  return launch(kernel, static_cast<unsigned>(blocks), 128, 0);
 }
 
-struct SquaredDistance {
-  float top, rest, magnitude;
-
-  __device__ float operator()(float z) const {
-    const float size = fabsf(z), offset = z - magnitude;
-    return offset * offset + (rest + (top - size) * (top + size));
+template <int kMode>
+cudaError_t LaunchBlocks(const Launcher& launch, bool is_aligned) {
+  const int n = launch.problem.classes;
+  const Device& device = launch.device;
+  const bool in_fours = is_aligned && n % 4 == 0;
+  const int vector = in_fours ? 4 : 1;
+  const bool is_kept = in_fours && n <= kKeptThreads * kKept;
+  int threads = 1024;
+  // As few idle places as possible, of 20 to 32 in a thread; the more in a
+  // thread, the less the common work of its row weighs.
+  for (int kept = kKept, best = INT32_MAX; kept >= 20; kept -= 4) {
+    const int wanted = (n + kept * 32 - 1) / (kept * 32) * 32;
+    const int width = wanted * vector;
+    const int places = (n + width - 1) / width * width;
+    if (wanted > kKeptThreads || places >= best) continue;
+    best = places;
+    threads = wanted;
   }
-  __device__ double Exact(float z) const {
-    const double size = fabs(static_cast<double>(z));
-    const double offset = static_cast<double>(z) - magnitude;
-    return rest + (top - size) * (top + size) + offset * offset;
-  }
-};
-
-struct Root {
-  float distance, reciprocal;
-
-  // The hardware's guess, and a Newton step.
-  __device__ explicit Root(float squared) {
-    const float guarded = fmaxf(squared, 1.17549435e-38f);
-    const float guess = rsqrtf(guarded);
-    reciprocal = guess + 0.5f * guess * (1.0f - (guarded * guess) * guess);
-    distance = squared * reciprocal;
-  }
-};
-
-// d_k - d_j, from d_k^2 - d_j^2 = 2 m (z_j - z_k); see row_functions.inc.
-struct Exponent {
-  float distance, value, magnitude;
-
-  __device__ float operator()(float z, float d) const {
-    return fminf(2.0f * magnitude * (z - value) / (d + distance), 0.0f);
-  }
-};
-
-template <int kThreads, typename Label>
-__global__ void LossKernel(const float* logits, const Label* labels,
-                           int64_t rows, int64_t classes, float magnitude,
-                           float anchor_weight, float* loss, float* anchor,
-                           float* tuplet, float* row_state) {
-  using G = Group<kThreads>;
-  __shared__ Sums sums_scratch[kBlockThreads / kWarp];
-  __shared__ Shares shares_scratch[kBlockThreads / kWarp];
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * G::kPerBlock;
-  for (int64_t i =
-           static_cast<int64_t>(blockIdx.x) * G::kPerBlock + G::InBlock();
-       i < rows; i += stride) {
-    const float* z = logits + i * classes;
-    const int64_t own = labels[i];
-    const bool is_label = own >= 0 && own < classes;
-    const Sums sums = SumRow<kThreads>(z, classes, own, sums_scratch);
-    float* state = row_state + i * kRowStateSize;
-    // The same for all threads of the group.
-    if (!is_label || Overflows(sums, magnitude)) {
-      if (G::Rank() == 0) {
-        loss[i] = anchor[i] = tuplet[i] = NAN;
-        for (int column = 0; column < kRowStateSize; ++column) {
-          state[column] = NAN;
-        }
-      }
-      continue;
-    }
-    const int nearest = sums.index;
-    const SquaredDistance squared{sums.top, sums.rest, magnitude};
-    const double own_distance = sqrt(squared.Exact(z[own]));
-    const double nearest_distance = sqrt(squared.Exact(z[nearest]));
-    const Exponent exponent_of{static_cast<float>(nearest_distance), z[nearest],
-                               magnitude};
-    Shares others{0.0f, 0.0f, 0.0f};
-    ForEach<kThreads>(z, classes, [&](float x, int64_t j) {
-      const Root root(squared(x));
-      const float exponent = exponent_of(x, root.distance);
-      const float share = j == own || j == nearest ? 0.0f : expf(exponent);
-      const float weight = share * root.reciprocal;
-      others.shares += share;
-      others.weights += weight;
-      others.differences += exponent * weight;
-    });
-    others = G::Reduce(others, AddShares(), shares_scratch);
-    if (G::Rank() != 0) continue;
-    const double margin =
-        2.0 * magnitude *
-        (static_cast<double>(z[nearest]) - static_cast<double>(z[own])) /
-        (own_distance + nearest_distance);
-    const double others_and_nearest = 1.0 + others.shares;
-    double nearest_share, tuplet_loss;
-    if (margin > 0) {
-      const double own_part = exp(-margin);
-      nearest_share = 1.0 / (others_and_nearest + own_part);
-      tuplet_loss = margin + log1p(others.shares + own_part);
-    } else {
-      const double nearest_part = exp(margin);
-      nearest_share = nearest_part / (1.0 + nearest_part * others_and_nearest);
-      tuplet_loss = log1p(nearest_part * others_and_nearest);
-    }
-    const double own_value = z[own], nearest_value = z[nearest];
-    const double not_own = nearest_share * others_and_nearest;
-    const double own_inverse = own_distance > 0 ? 1.0 / own_distance : 0.0;
-    const double nearest_inverse =
-        nearest_distance > 0 ? 1.0 / nearest_distance : 0.0;
-    // What follows is explained in row_functions.inc.
-    const double tuplet_weight =
-        -nearest_share * nearest_inverse *
-        (others.differences + others_and_nearest * margin * own_inverse);
-    const double close = 0.5 * magnitude;
-    const double own_gradient =
-        own_distance < close
-            ? not_own * own_inverse * (own_value - magnitude) -
-                  nearest_share * (others.weights + nearest_inverse) * own_value
-            : own_value * tuplet_weight - magnitude * not_own * own_inverse;
-    const double nearest_gradient =
-        nearest_distance < close
-            ? nearest_value *
-                      (not_own * own_inverse - nearest_share * others.weights) -
-                  nearest_share * nearest_inverse * (nearest_value - magnitude)
-            : nearest_value * tuplet_weight +
-                  magnitude * nearest_share * nearest_inverse;
-    state[kTop] = sums.top;
-    state[kRest] = sums.rest;
-    state[kNearestDistance] = static_cast<float>(nearest_distance);
-    state[kNearestShare] = static_cast<float>(nearest_share);
-    state[kTupletWeight] = static_cast<float>(tuplet_weight);
-    state[kAnchorWeight] = static_cast<float>(own_inverse);
-    state[kOwnTupletGradient] = static_cast<float>(own_gradient);
-    state[kNearestTupletGradient] = static_cast<float>(nearest_gradient);
-    state[kNearest] = static_cast<float>(nearest);
-    loss[i] = static_cast<float>(tuplet_loss + anchor_weight * own_distance);
-    anchor[i] = static_cast<float>(own_distance);
-    tuplet[i] = static_cast<float>(tuplet_loss);
-  }
+  const int64_t row_bytes = int64_t{n + 7} / 8 * 8 * sizeof(float);
+  const int64_t most =
+      std::min(device.shared_of_block, device.shared_of_processor - 1024);
+  const int buffers = 2 * row_bytes <= most ? 2 : 1;
+  const bool fits = buffers * row_bytes <= most;
+  const int64_t shared = fits ? buffers * row_bytes : 0;
+  // By the registers: 96 a thread (672 threads), or 64 (1,024).
+  const int64_t by_threads = (is_kept ? 672 : 1024) / threads;
+  const int64_t by_shared =
+      fits ? device.shared_of_processor / (shared + 2048) : 32;
+  const auto kernel = in_fours && is_kept && fits
+                          ? &BlockKernel<4, kMode, true, true>
+                      : in_fours && fits ? &BlockKernel<4, kMode, false, true>
+                      : fits             ? &BlockKernel<1, kMode, false, true>
+                      : in_fours         ? &BlockKernel<4, kMode, false, false>
+                                         : &BlockKernel<1, kMode, false, false>;
+  return launch(
+      kernel,
+      PersistentBlocks(launch.problem.rows,
+                       std::min<int64_t>(by_threads, by_shared), device),
+      threads, shared, buffers);
 }
 
-template <int kThreads, typename Label>
-__global__ void LossGradKernel(const float* logits, const Label* labels,
-                               const float* row_state, LossUpstream upstream,
-                               int64_t rows, int64_t classes, float magnitude,
-                               float anchor_weight, float* gradient) {
-  using G = Group<kThreads>;
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * G::kPerBlock;
-  for (int64_t i =
-           static_cast<int64_t>(blockIdx.x) * G::kPerBlock + G::InBlock();
-       i < rows; i += stride) {
-    const float* z = logits + i * classes;
-    const float* state = row_state + i * kRowStateSize;
-    const int64_t own = labels[i];
-    // Labels and state may come from anywhere, and they are indices.
-    const bool is_valid = own >= 0 && own < classes && state[kTop] < INFINITY &&
-                          state[kNearest] >= 0.0f &&
-                          state[kNearest] < static_cast<float>(classes);
-    const int64_t nearest =
-        is_valid ? static_cast<int64_t>(state[kNearest]) : -1;
-    const float tuplet_upstream = upstream.loss[i] + upstream.tuplet[i];
-    const float anchor_upstream =
-        anchor_weight * upstream.loss[i] + upstream.anchor[i];
-    const Exponent exponent_of{state[kNearestDistance],
-                               is_valid ? z[nearest] : NAN, magnitude};
-    // NaN, and so the whole gradient, if the row is not valid.
-    const float scale =
-        is_valid ? magnitude * tuplet_upstream * state[kNearestShare] : NAN;
-    const float own_anchor_weight = anchor_upstream * state[kAnchorWeight];
-    const float all_weight =
-        tuplet_upstream * state[kTupletWeight] + own_anchor_weight;
-    const float own_gradient = tuplet_upstream * state[kOwnTupletGradient];
-    const float nearest_gradient =
-        tuplet_upstream * state[kNearestTupletGradient];
-    const SquaredDistance squared{state[kTop], state[kRest], magnitude};
-    MapEach<kThreads>(
-        z, classes, gradient + i * classes, [&](float x, int64_t j) {
-          if (j == own)
-            return own_gradient + own_anchor_weight * (x - magnitude);
-          if (j == nearest) return nearest_gradient + own_anchor_weight * x;
-          const Root root(squared(x));
-          return x * all_weight +
-                 expf(exponent_of(x, root.distance)) * root.reciprocal * scale;
-        });
+template <int kMode>
+int Launch(void* stream, const Problem& problem) {
+  if (problem.rows == 0) return cudaSuccess;
+  Device device;
+  if (const cudaError_t error = ReadDevice(&device); error != cudaSuccess) {
+    return error;
   }
-}
-
-// As a macro, since the tests run these kernels on a CPU as well, and only a
-// CUDA compiler knows the brackets.
-#ifndef CAC_TF_LAUNCH
-#define CAC_TF_LAUNCH(kernel, blocks, stream, ...)                         \
-  kernel<<<blocks, kBlockThreads, 0, static_cast<cudaStream_t>(stream)>>>( \
-      __VA_ARGS__)
-#endif
-
-unsigned BlocksFor(int64_t rows, int rows_of_a_block) {
-  const int64_t blocks = (rows + rows_of_a_block - 1) / rows_of_a_block;
-  return static_cast<unsigned>(std::min<int64_t>(blocks, 1 << 20));
+  const Launcher launch{problem, device, static_cast<cudaStream_t>(stream)};
+  const bool is_aligned = (reinterpret_cast<uintptr_t>(problem.logits) |
+                           reinterpret_cast<uintptr_t>(problem.gradient)) %
+                              sizeof(float4) ==
+                          0;
+  const bool in_fours = is_aligned && problem.classes % 4 == 0;
+  if (problem.classes <= 32) return LaunchThreads<kMode>(launch, is_aligned);
+  if (problem.classes <= 256 && !in_fours) {
+    return LaunchTiles<kMode>(launch, is_aligned);
+  }
+  if (problem.classes <= 1024) return LaunchWarps<kMode>(launch, is_aligned);
+  return LaunchBlocks<kMode>(launch, is_aligned);
 }
 
 }  // namespace
@@ -365,38 +205,30 @@ int AnchoredCacLossOnGpu(void* stream, const float* logits, const Label* labels,
                          int64_t rows, int64_t classes, float magnitude,
                          float anchor_weight, float* loss, float* anchor,
                          float* tuplet, float* row_state) {
-  if (rows == 0) return cudaSuccess;
-  if (classes <= kClassesOfAWarp) {
-    CAC_TF_LAUNCH((LossKernel<kWarp, Label>),
-                  BlocksFor(rows, Group<kWarp>::kPerBlock), stream, logits,
-                  labels, rows, classes, magnitude, anchor_weight, loss, anchor,
-                  tuplet, row_state);
-  } else {
-    CAC_TF_LAUNCH((LossKernel<kBlockThreads, Label>), BlocksFor(rows, 1),
-                  stream, logits, labels, rows, classes, magnitude,
-                  anchor_weight, loss, anchor, tuplet, row_state);
-  }
-  return cudaGetLastError();
+  return Launch<kLoss>(stream, {logits,
+                                labels,
+                                sizeof(Label) == sizeof(int64_t),
+                                rows,
+                                static_cast<int>(classes),
+                                magnitude,
+                                anchor_weight,
+                                {},
+                                loss,
+                                anchor,
+                                tuplet,
+                                row_state,
+                                nullptr});
 }
 
 template <typename Label>
 int AnchoredCacLossGradOnGpu(void* stream, const float* logits,
-                             const Label* labels, const float* row_state,
-                             const LossUpstream& upstream, int64_t rows,
-                             int64_t classes, float magnitude,
+                             const Label* labels, const LossUpstream& upstream,
+                             int64_t rows, int64_t classes, float magnitude,
                              float anchor_weight, float* gradient) {
-  if (rows == 0) return cudaSuccess;
-  if (classes <= kClassesOfAWarp) {
-    CAC_TF_LAUNCH((LossGradKernel<kWarp, Label>),
-                  BlocksFor(rows, Group<kWarp>::kPerBlock), stream, logits,
-                  labels, row_state, upstream, rows, classes, magnitude,
-                  anchor_weight, gradient);
-  } else {
-    CAC_TF_LAUNCH((LossGradKernel<kBlockThreads, Label>), BlocksFor(rows, 1),
-                  stream, logits, labels, row_state, upstream, rows, classes,
-                  magnitude, anchor_weight, gradient);
-  }
-  return cudaGetLastError();
+  return Launch<kGradient>(
+      stream, {logits, labels, sizeof(Label) == sizeof(int64_t), rows,
+               static_cast<int>(classes), magnitude, anchor_weight, upstream,
+               nullptr, nullptr, nullptr, nullptr, gradient});
 }
 
 const char* GpuErrorText(int error) {
@@ -408,8 +240,8 @@ const char* GpuErrorText(int error) {
                                            int64_t, int64_t, float, float,    \
                                            float*, float*, float*, float*);   \
   template int AnchoredCacLossGradOnGpu<Label>(                               \
-      void*, const float*, const Label*, const float*, const LossUpstream&,   \
-      int64_t, int64_t, float, float, float*)
+      void*, const float*, const Label*, const LossUpstream&, int64_t,        \
+      int64_t, float, float, float*)
 CAC_TF_INSTANTIATE(int32_t);
 CAC_TF_INSTANTIATE(int64_t);
 #undef CAC_TF_INSTANTIATE

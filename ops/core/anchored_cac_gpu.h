@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The functions of anchored_cac.h on a CUDA device, one launch each. All
+// The functions of anchored_cac.h on a CUDA device, one launch each. The
+// gradient is made of logits and labels alone: to read them again costs less
+// than to keep a state of every row. `row_state` is only marked as none. All
 // pointers but those inside a struct's own layout are to device memory, and
 // `stream` is a cudaStream_t. They return after the launch, with 0 or an error
 // for `GpuErrorText`. Nothing of a row is ever read by the host: an invalid
@@ -20,9 +22,8 @@ int AnchoredCacLossOnGpu(void* stream, const float* logits, const Label* labels,
 
 template <typename Label>
 int AnchoredCacLossGradOnGpu(void* stream, const float* logits,
-                             const Label* labels, const float* row_state,
-                             const LossUpstream& upstream, int64_t rows,
-                             int64_t classes, float magnitude,
+                             const Label* labels, const LossUpstream& upstream,
+                             int64_t rows, int64_t classes, float magnitude,
                              float anchor_weight, float* gradient);
 
 const char* GpuErrorText(int error);

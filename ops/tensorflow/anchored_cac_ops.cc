@@ -76,7 +76,7 @@ The CAC loss of every row of logits while the centers are anchors.
 
 validate: on the CPU, whether an invalid label or logit is an error; otherwise
   it makes its row NaN, as it always does on a GPU and inside XLA.
-row_state: what the gradient needs.
+row_state: what the gradient needs on the CPU.
 )doc");
 
 REGISTER_OP("CacTf>AnchoredCacLossGrad")
@@ -255,10 +255,9 @@ class AnchoredCacLossGradOp : public tf::OpKernel {
     float* gradient = output->flat<float>().data();
     if constexpr (kOnGpu) {
 #ifdef CAC_TF_CUDA
-      OP_REQUIRES_OK(context,
-                     GpuStatus(AnchoredCacLossGradOnGpu(
-                         StreamOf(context), z, y, state, all, rows, classes,
-                         magnitude_, anchor_weight_, gradient)));
+      OP_REQUIRES_OK(context, GpuStatus(AnchoredCacLossGradOnGpu(
+                                  StreamOf(context), z, y, all, rows, classes,
+                                  magnitude_, anchor_weight_, gradient)));
 #endif
     } else {
       ShardRows(

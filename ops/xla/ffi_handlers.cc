@@ -238,9 +238,8 @@ ffi::Error LossGradOnGpu(void* stream, Floats logits, ffi::AnyBuffer labels,
                               tuplet.typed_data()};
   return WithLabels(labels, [&](auto* y) {
     return Check(AnchoredCacLossGradOnGpu(
-        stream, logits.typed_data(), y, row_state.typed_data(), upstream,
-        RowsOf(logits), WidthOf(logits), magnitude, anchor_weight,
-        gradient->typed_data()));
+        stream, logits.typed_data(), y, upstream, RowsOf(logits),
+        WidthOf(logits), magnitude, anchor_weight, gradient->typed_data()));
   });
 }
 #endif  // CAC_TF_CUDA
@@ -286,11 +285,14 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(CacTfAnchoredCacLoss, cac_tf::Loss,
 XLA_FFI_DEFINE_HANDLER_SYMBOL(CacTfAnchoredCacLossGrad, cac_tf::LossGrad,
                               cac_tf::LossGradBinding<cac_tf::OnCpu>());
 #ifdef CAC_TF_CUDA
+// They only launch, so they may become part of a CUDA graph.
 XLA_FFI_DEFINE_HANDLER_SYMBOL(CacTfAnchoredCacLossOnGpu, cac_tf::LossOnGpu,
-                              cac_tf::LossBinding<cac_tf::OnGpu>());
+                              cac_tf::LossBinding<cac_tf::OnGpu>(),
+                              {xla::ffi::Traits::kCmdBufferCompatible});
 XLA_FFI_DEFINE_HANDLER_SYMBOL(CacTfAnchoredCacLossGradOnGpu,
                               cac_tf::LossGradOnGpu,
-                              cac_tf::LossGradBinding<cac_tf::OnGpu>());
+                              cac_tf::LossGradBinding<cac_tf::OnGpu>(),
+                              {xla::ffi::Traits::kCmdBufferCompatible});
 #endif
 
 // For the Python binding, which allocates the results.

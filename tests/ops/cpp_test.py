@@ -69,7 +69,8 @@ def test_the_cuda_kernels_by_emulation(tmp_path):
     """The very source of the kernels, on the CPU, against the core."""
     program = tmp_path / "kernels_test"
     run(
-        *("g++", *SANITIZED, "-Itests/ops/cuda_emulation", "-x", "c++"),
+        # First: it has a file that takes the place of one of the kernels'.
+        *("g++", "-Itests/ops/cuda_emulation", *SANITIZED, "-x", "c++"),
         "tests/ops/cuda_emulation/kernels_test.cc",
         *("ops/core/anchored_cac.cc", "-o", program),
     )

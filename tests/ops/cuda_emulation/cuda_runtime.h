@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// As much of CUDA as ops/core/anchored_cac_gpu.cu uses, on a CPU: every thread
-// of a block is a context of its own that runs until it has to wait for others.
+// As much of CUDA as the kernels in ops/core use, on a CPU: every thread of a
+// block is a context of its own that runs until it has to wait for others.
 // Slow and faithful to the order that barriers and shuffles enforce, so that
 // the kernels can be tested where there is no GPU.
 #ifndef CAC_TF_TESTS_OPS_CUDA_EMULATION_CUDA_RUNTIME_H_
@@ -21,6 +21,7 @@
 
 #define __global__
 #define __device__
+#define __launch_bounds__(...)
 // A block runs on its own, so what its threads share can be static.
 #define __shared__ static
 
@@ -29,13 +30,16 @@ struct Dimensions {
 };
 inline Dimensions threadIdx, blockIdx, gridDim, blockDim;
 
-struct float4 {
+struct float2 {
+  float x, y;
+};
+inline float2 make_float2(float x, float y) { return {x, y}; }
+struct alignas(16) float4 {
   float x, y, z, w;
 };
 inline float4 make_float4(float x, float y, float z, float w) {
   return {x, y, z, w};
 }
-inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 
 using cudaStream_t = void*;
 enum cudaError_t : int { cudaSuccess };
@@ -58,6 +62,7 @@ struct Thread {
 inline std::vector<std::unique_ptr<Thread>> threads;
 inline ucontext_t scheduler;
 inline std::function<void()> kernel;
+inline std::vector<float4> shared;
 
 inline Thread& Current() { return *threads[threadIdx.x]; }
 
@@ -97,9 +102,11 @@ inline void RunThread() {
   Yield();
 }
 
-inline void Launch(unsigned blocks, unsigned block_threads,
+inline void Launch(unsigned blocks, unsigned block_threads, size_t shared_bytes,
                    const std::function<void()>& body) {
   kernel = body;
+  shared.assign((shared_bytes + 15) / 16, float4{NAN, NAN, NAN, NAN});
+  shared.shrink_to_fit();
   gridDim.x = blocks;
   blockDim.x = block_threads;
   for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) {
@@ -130,8 +137,11 @@ inline void __syncthreads() {
   emulation::WaitFor(0, blockDim.x, &emulation::Thread::block_waits);
 }
 
+inline void __syncwarp() { emulation::WaitForWarp(); }
+
+// The value of another lane of the warp.
 template <typename T>
-T __shfl_xor_sync(unsigned, T value, int distance) {
+T __shfl_sync(unsigned, T value, int lane) {
   static_assert(sizeof(T) == sizeof(float));
   emulation::Thread& self = emulation::Current();
   // Two places in turn: a thread that is quick may be one exchange ahead.
@@ -139,16 +149,21 @@ T __shfl_xor_sync(unsigned, T value, int distance) {
   std::memcpy(&self.exchanged[place], &value, sizeof(T));
   emulation::WaitForWarp();
   T result;
-  std::memcpy(&result,
-              &emulation::threads[threadIdx.x ^ distance]->exchanged[place],
-              sizeof(T));
+  std::memcpy(
+      &result,
+      &emulation::threads[threadIdx.x / 32 * 32 + lane]->exchanged[place],
+      sizeof(T));
   return result;
 }
-
-#define CAC_TF_LAUNCH(kernel, blocks, stream, ...) \
-  emulation::Launch(blocks, kBlockThreads, [&] {   \
-    static_cast<void>(stream);                     \
-    kernel(__VA_ARGS__);                           \
-  })
+template <typename T>
+T __shfl_xor_sync(unsigned lanes, T value, int distance) {
+  return __shfl_sync(lanes, value, (threadIdx.x % 32) ^ distance);
+}
+inline int __any_sync(unsigned lanes, int is_true) {
+  for (int distance = 16; distance > 0; distance /= 2) {
+    is_true |= __shfl_xor_sync(lanes, is_true, distance);
+  }
+  return is_true;
+}
 
 #endif  // CAC_TF_TESTS_OPS_CUDA_EMULATION_CUDA_RUNTIME_H_

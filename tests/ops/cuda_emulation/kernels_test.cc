@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The CUDA kernels, run by emulation, against the core on the CPU.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <random>
 #include <string>
 
@@ -35,11 +37,24 @@ void Compare(const std::string& what, const std::vector<float>& actual,
   }
 }
 
+// A copy in memory of exactly that size.
+std::unique_ptr<float[], decltype(&std::free)> Aligned(
+    const std::vector<float>& values, int64_t offset) {
+  void* place = nullptr;
+  if (posix_memalign(&place, 16, (offset + values.size()) * sizeof(float))) {
+    std::abort();
+  }
+  float* const floats = static_cast<float*>(place);
+  std::copy(values.begin(), values.end(), floats + offset);
+  return {floats, &std::free};
+}
+
+// `offset`: of the logits and the gradient in memory that is aligned.
 template <typename Label>
-void CheckLoss(int64_t rows, int64_t classes, float noise) {
-  const std::string name = std::to_string(rows) + "x" +
-                           std::to_string(classes) + ", noise " +
-                           std::to_string(noise);
+void CheckLoss(int64_t rows, int64_t classes, float noise, int64_t offset) {
+  const std::string name =
+      std::to_string(rows) + "x" + std::to_string(classes) + ", noise " +
+      std::to_string(noise) + ", offset " + std::to_string(offset);
   std::mt19937 random(classes);
   std::normal_distribution<float> normal;
   std::vector<float> z(rows * classes);
@@ -64,9 +79,10 @@ void CheckLoss(int64_t rows, int64_t classes, float noise) {
           state(rows * kRowStateSize),
           gradient(rows * classes) {}
   } cpu(rows, classes), gpu(rows, classes);
+  // All positive, since their sums must not cancel.
   std::vector<float> ups[3];
   for (auto& up : ups) {
-    for (int64_t i = 0; i < rows; ++i) up.push_back(normal(random));
+    for (int64_t i = 0; i < rows; ++i) up.push_back(std::fabs(normal(random)));
   }
   const LossUpstream upstream{ups[0].data(), ups[1].data(), ups[2].data()};
   AnchoredCacLoss(z.data(), labels.data(), rows, classes, kMagnitude,
@@ -74,29 +90,42 @@ void CheckLoss(int64_t rows, int64_t classes, float noise) {
                   cpu.tuplet.data(), cpu.state.data());
   AnchoredCacLossGrad(z.data(), labels.data(), cpu.state.data(), upstream, rows,
                       classes, kMagnitude, kAnchorWeight, cpu.gradient.data());
-  AnchoredCacLossOnGpu(nullptr, z.data(), labels.data(), rows, classes,
-                       kMagnitude, kAnchorWeight, gpu.loss.data(),
+  const auto place = Aligned(z, offset);
+  AnchoredCacLossOnGpu(nullptr, place.get() + offset, labels.data(), rows,
+                       classes, kMagnitude, kAnchorWeight, gpu.loss.data(),
                        gpu.anchor.data(), gpu.tuplet.data(), gpu.state.data());
-  AnchoredCacLossGradOnGpu(nullptr, z.data(), labels.data(), gpu.state.data(),
+  const auto gradient = Aligned(gpu.gradient, offset);
+  AnchoredCacLossGradOnGpu(nullptr, place.get() + offset, labels.data(),
                            upstream, rows, classes, kMagnitude, kAnchorWeight,
-                           gpu.gradient.data());
+                           gradient.get() + offset);
+  std::copy_n(gradient.get() + offset, rows * classes, gpu.gradient.data());
   Compare(name + ": loss", gpu.loss, cpu.loss, 1, 2e-6);
   Compare(name + ": anchor", gpu.anchor, cpu.anchor, 1, 1e-6);
   if (noise <= 1) Compare(name + ": tuplet", gpu.tuplet, cpu.tuplet, 1, 6e-6);
-  Compare(name + ": gradient", gpu.gradient, cpu.gradient, classes, 1e-6);
+  Compare(name + ": gradient", gpu.gradient, cpu.gradient, classes, 2e-6);
+}
+
+void CheckSizes(float noise) {
+  for (int64_t classes : {2, 3, 6, 8, 12, 20, 32}) {
+    CheckLoss<int32_t>(69, classes, noise, 0);
+  }
+  for (int64_t classes : {33, 34, 100, 102, 200, 257}) {
+    CheckLoss<int64_t>(19, classes, noise, 0);
+  }
+  for (int64_t classes : {6, 16, 128, 259, 1028}) {
+    CheckLoss<int32_t>(5, classes, noise, 1);
+  }
+  for (int64_t classes : {400, 1000, 1100, 2304}) {
+    CheckLoss<int64_t>(5, classes, noise, 0);
+  }
 }
 
 int Main() {
-  for (float noise : {1.0f, 0.1f, 0.001f, 1e8f}) {
-    CheckLoss<int32_t>(11, 2, noise);
-    CheckLoss<int64_t>(19, 6, noise);
-    CheckLoss<int32_t>(9, 20, noise);
-    CheckLoss<int32_t>(1, 128, noise);
-    CheckLoss<int64_t>(7, 200, noise);
-    CheckLoss<int32_t>(6, 259, noise);
-    CheckLoss<int32_t>(6, 1000, noise);
-    CheckLoss<int64_t>(5, 2051, noise);
-  }
+  for (float noise : {1.0f, 0.0f, 1e8f}) CheckSizes(noise);
+  // Here threads go on from tile to tile, and long rows do not fit.
+  device_of_the_test = {1, 9000, 9000};
+  CheckSizes(0.001f);
+  CheckLoss<int32_t>(1, 21000, 0.1f, 0);
   std::printf("%d failures\n", failures);
   return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
