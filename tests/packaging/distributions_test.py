@@ -54,7 +54,7 @@ def test_the_wheel_holds_the_package_and_its_data(distributions):
         names = set(archive.namelist())
     package = {name for name in names if name.startswith("cac_tf/")}
     kinds = {pathlib.PurePath(name).suffix for name in package}
-    sources = {".cc", ".cu", ".h", ".inc"}
+    sources = {".cc", ".cu", ".cuh", ".h", ".inc"}
     assert kinds == {
         *sources,
         *(
