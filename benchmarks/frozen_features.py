@@ -27,6 +27,8 @@ import time
 
 import numpy as np
 import PIL.Image
+from frozen_head import outputs_of
+from frozen_head import trained_head
 
 from cac_tf import atomic_files
 from cac_tf.data import load_open_set_dataset
@@ -38,8 +40,6 @@ from cac_tf.models import pretrained_backbone
 from cac_tf.models.computed_outputs import ComputedOutputs
 from cac_tf.scores import ViM
 from cac_tf.training.computed_features import computed_features
-from cac_tf.training.frozen_backbone import outputs_of
-from cac_tf.training.frozen_backbone import trained_head
 
 RESULT = pathlib.Path(__file__).parent / "results" / "frozen_features.json"
 RUNS = [("tinyimagenet", 0), ("cifar+10", 0), ("cifar+50", 0)]

@@ -28,6 +28,9 @@ import json
 import pathlib
 
 import numpy as np
+from frozen_head import LOSSES
+from frozen_head import outputs_of
+from frozen_head import trained_head
 
 from cac_tf import atomic_files
 from cac_tf import scores
@@ -38,9 +41,6 @@ from cac_tf.models import OpenSetClassifier
 from cac_tf.models import pretrained_backbone
 from cac_tf.models.computed_outputs import ComputedOutputs
 from cac_tf.training.computed_features import computed_features
-from cac_tf.training.frozen_backbone import LOSSES
-from cac_tf.training.frozen_backbone import outputs_of
-from cac_tf.training.frozen_backbone import trained_head
 
 RESULTS = pathlib.Path(__file__).parent / "results"
 RESULT = RESULTS / "score_evidence.json"

@@ -20,6 +20,7 @@ from cac_tf import data
 from cac_tf import experiments
 from cac_tf import lazy
 from cac_tf import training
+from cac_tf.models import networks
 from cac_tf.train import command_line
 from cac_tf.train import flag_kinds
 from cac_tf.train import quiet
@@ -169,8 +170,13 @@ def configure(values):
     Raises:
         ValueError: a flag out of its range or without effect.
     """
-    if values.config is not None or values.evaluate_every:
-        quiet.load_keras()  # Its backend, or the class of a score, decides.
+    if (
+        values.config is not None
+        or values.evaluate_every
+        or networks.is_pretrained(values.network or "")
+    ):
+        # Its backend, the class of a score, or a model in a file decides.
+        quiet.load_keras()
     if values.config is not None:
         _refuse_others(
             values,
@@ -261,9 +267,9 @@ def main(values):
     if os.path.exists(folder.serving):
         following["How to serve it"] = folder.file("serving", "README.md")
     model = f"--model={folder.path}"
-    to_ask = "photo.jpg" if config.vectors is None else "FILE"
+    to_ask = "photo.jpg" if config.takes_images else "FILE"
     again = f"--output_dir={os.path.normpath(folder.path)}_scores"
-    if config.vectors is None:
+    if config.takes_images:
         demo = terminal.command("cac-demo", model)
         following["Try it in a browser"] = demo
     following |= {

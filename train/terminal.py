@@ -57,6 +57,12 @@ def tell(kind, *values):
             f"--maximize={measure}: accepts {chosen:.1%} of known inputs, the "
             f"mean of {draws} with known classes left out"
         )
+    elif kind == "computed":
+        done, total = values
+        if sys.stderr.isatty():
+            end = "\n" if done == total else ""
+            line = f"\rfrozen network: {done:,} of {total:,} images"
+            print(line, end=end, file=sys.stderr, flush=True)
     elif kind == "callbacks":
         _, epochs, steps = values
         return [reporting.TrainingProgress(epochs, steps)]

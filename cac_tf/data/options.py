@@ -137,7 +137,9 @@ class DataOptions(Options):
     image_size: int | None = field(
         None,
         "Height and width to resample images to. Default: 32, tinyimagenet "
-        "64; for TFDS sets outside the benchmark, their own.",
+        "64; for TFDS sets outside the benchmark, their own. A pretrained "
+        "network gets images of this size, too; for folder and records the "
+        "default is then the size that it takes, or 224.",
         kind=int,
         at_least=1,
         at_most=2**13,
@@ -145,8 +147,8 @@ class DataOptions(Options):
     )
     interpolation: str | None = field(
         None,
-        "How images are resampled. Default: bilinear; for a pretrained "
-        "network bicubic, as it resizes images itself.",
+        "How images are resampled. Default: bilinear. (A pretrained network "
+        "that gets images of another size resizes them bicubically.)",
         kind=str,
         choices=INTERPOLATIONS,
         of_source=True,

@@ -18,6 +18,7 @@ from cac_tf.data.sources.npz_arrays import origin_of
 from cac_tf.data.sources.source import source_of
 from cac_tf.decision.calibration import MEASURES
 from cac_tf.methods import presets
+from cac_tf.models import networks
 from cac_tf.options import Options
 from cac_tf.options import described
 from cac_tf.options import field
@@ -25,6 +26,7 @@ from cac_tf.registry import did_you_mean
 
 # Wrong settings are found before Keras is loaded.
 keras = lazy.module("keras")
+pretrained = lazy.module("cac_tf.models.pretrained")
 
 # As `scores`: all of them.
 ALL = "all"
@@ -133,11 +135,23 @@ class ExperimentConfig(Options):
         object.__setattr__(self, "data", DataOptions.of(self.data))
         method = methods.get(self.method)
         recipe = self._recipe(method)
+        if self.is_pretrained:
+            object.__setattr__(self, "data", self._data_for_pretrained())
         score = self.score
         if score is None and self.vectors is not None:
             score = method.score_of_vectors
         object.__setattr__(self, "score", score or method.scores[0])
         object.__setattr__(self, "tta", plain_tta(self.tta))
+        if self.is_pretrained and not recipe.fine_tune and self.tta == "flip":
+            raise ValueError(
+                f"With a frozen network (network={recipe.network}) there is no "
+                "tta=flip, as each image is computed once: leave it out, or "
+                "give fine_tune."
+            )
+        if getattr(recipe, "fine_tune", 0) and not hasattr(
+            method, "fit_classifier"
+        ):
+            self._has_no_effect("fine_tune", f"method={self.method}")
         method.check(recipe, self.dataset_name, self.tta, self.score)
         scores = compared_scores(self.scores, method)
         object.__setattr__(self, "scores", scores)
@@ -168,17 +182,51 @@ class ExperimentConfig(Options):
         """Name of the data set; for dumped arrays, of the original one."""
         return origin_of(self.data.dataset) or self.data.dataset
 
+    @property
+    def is_pretrained(self) -> bool:
+        """Whether the network is one that somebody has trained."""
+        return networks.is_pretrained(self.recipe.get("network", ""))
+
+    @functools.cached_property
+    def takes_images(self) -> bool:
+        """Whether the data, and so the model's inputs, are images."""
+        dataset = self.data.dataset
+        return source_of(dataset).num_vectors(dataset) is None
+
     @functools.cached_property
     def vectors(self) -> int | None:
-        """About how many inputs there are if they are vectors, else None."""
+        """About how many vectors the method is trained on, and tested.
+
+        Those of the data, or those that a pretrained network makes of images.
+        None: it is trained on images.
+        """
         dataset = self.data.dataset
-        return source_of(dataset).num_vectors(dataset)
+        source = source_of(dataset)
+        if self.takes_images and self.is_pretrained:
+            options = {n: getattr(self.data, n) for n in source.OPTIONS}
+            return source.num_images(dataset, **options)
+        return source.num_vectors(dataset)
+
+    def _data_for_pretrained(self):
+        """The data, with images of the size that the network takes."""
+        network = self.recipe["network"]
+        if not self.takes_images:
+            raise ValueError(
+                f"network={network} takes images, and {self.dataset_name} "
+                "holds none; leave it out."
+            )
+        source = source_of(self.data.dataset)
+        if source.IMAGE_SIZE is None or self.data.image_size is not None:
+            return self.data
+        return dataclasses.replace(
+            self.data, image_size=pretrained.image_size_of(network)
+        )
 
     def _recipe(self, method):
         fields = {field.name for field in dataclasses.fields(method.recipe)}
         for name in sorted(set(self.recipe) - fields):
             self._has_no_effect(name, f"method={self.method}")
-        if self.vectors is not None:
+        if not self.takes_images:
             for name in presets.OF_IMAGES:
                 # (A run's config.json has them, as the preset does.)
                 if self.recipe.get(name, 0.0) not in (0.0, 1.0):

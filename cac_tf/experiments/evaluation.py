@@ -371,6 +371,16 @@ def _outputs_of_parts(model, images_of_parts, rules, batch_size):
     return found, seconds
 
 
+def seconds_of_network(model: OpenSetClassifier, images: np.ndarray) -> float:
+    """Seconds per image that a model's network takes."""
+
+    def network(x):
+        return list(model.iterate_outputs(x, names=("logits",)))
+
+    network(images)  # Which compiles it.
+    return _seconds(network, images)
+
+
 def _blocks(batches):
     """Outputs of about `_BLOCK` rows at once, and the inputs of a batch.
 

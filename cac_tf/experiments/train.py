@@ -20,6 +20,8 @@ from cac_tf.data import load_open_set_dataset
 from cac_tf.experiments.cross_fitting import cross_fitted_scores
 from cac_tf.experiments.environment import bfloat16_is_slow
 from cac_tf.experiments.evaluation import evaluate
+from cac_tf.experiments.pretrained_network import PretrainedNetwork
+from cac_tf.experiments.pretrained_network import as_of_images
 from cac_tf.experiments.rate_choice import chosen_rates
 from cac_tf.experiments.results import Done
 from cac_tf.experiments.results import write_results
@@ -74,7 +76,8 @@ def train(
             function; only the first writes into `output_dir`. None: this one
             alone.
         tell: called with a `kind` and its values as things happen: "note"
-            (about the data), "rates" (that maximize a measure), "callbacks"
+            (about the data), "computed" (images of a part by a frozen network,
+            so many of how many), "rates" (that maximize a measure), "callbacks"
             (may return more of them). None: nothing is called.
 
     Returns:
@@ -103,7 +106,7 @@ def train(
     settings = config.settings()
     runtime = Runtime(config.seed, devices=devices, processes=processes)
     _require_packages(tensorboard)
-    _check_devices(config.method, devices)
+    _check_devices(config, devices, processes)
     with contextlib.ExitStack() as stack:
         stack.enter_context(runtime.connected())
         path = stack.enter_context(processes.own_folder(output_dir))
@@ -115,15 +118,24 @@ def train(
         if config.precision == "mixed_bfloat16" and bfloat16_is_slow():
             tell("note", SLOW_PRECISION)
         # Errors in the data are found before anything is written.
+        pretrained = None
+        if config.is_pretrained:
+            runtime.start()  # Without weights, it has random ones.
+            pretrained = PretrainedNetwork(config)
         dataset = load_open_set_dataset(config.data)
         if config.evaluate_every and dataset.kind_of_inputs == "texts":
             raise ValueError(
                 f"evaluate_every={config.evaluate_every} has no effect with "
                 "texts, whose vectors are what is trained on; leave it out."
             )
+        if pretrained is not None:
+            pretrained.check(dataset)
+            dataset = pretrained.noted(dataset)
         for note in dataset.notes:
             tell("note", note)
         summary = data_summary(dataset)
+        if pretrained is not None:
+            summary["network_sha256"] = pretrained.sha256
         _check_alike(processes, changes_of_data, summary)
         folder = stack.enter_context(
             RunFolder.open(path, settings, summary, overwrite)
@@ -135,7 +147,7 @@ def train(
             tell("note", note)
         processes.share(folder.checkpoints)
         evaluation = _train_in(
-            folder, config, runtime, dataset, tensorboard, tell
+            folder, config, runtime, dataset, pretrained, tensorboard, tell
         )
     return Done(RunFolder(os.fspath(output_dir), folder.notes), evaluation)
 
@@ -149,46 +161,69 @@ def _check_alike(processes, differences, value):
         )
 
 
-def _train_in(folder, config, runtime, dataset, tensorboard, tell):
+def _train_in(folder, config, runtime, dataset, pretrained, tensorboard, tell):
     """Trains and writes all files of a run; returns the `Evaluation`."""
+    method, recipe = methods.get(config.method), config.recipe_in_force
+    trained_on = dataset
+    if pretrained is not None:
+        trained_on = pretrained.features(dataset, folder.path, tell)
+        recipe = recipe.of_head
     run = TrainingRun(
         runtime,
         folder.checkpoints,
         callbacks=_callbacks(folder, tensorboard, tell),
-        after_epoch=_learning_curve(config, dataset),
+        after_epoch=_learning_curve(config, trained_on),
         pictures=folder.file("pictures"),
     )
-    method, recipe = methods.get(config.method), config.recipe_in_force
 
-    def made(dataset, run):
-        with runtime.scope():
-            classifier = method.train(dataset, recipe, run)
+    def as_model(classifier, dataset):
         return open_set_classifier(
             classifier,
             dataset,
             config.score,
             magnitude=_magnitude(recipe),
-            tta=config.tta,
+            tta=config.tta if dataset.holds_images else None,
         )
 
+    def made(dataset, run):
+        with runtime.scope():
+            classifier = method.train(dataset, recipe, run)
+        return as_model(classifier, dataset)
+
     try:
-        check_enough_for(scores.get(config.score), dataset)
-        model = made(dataset, run)
+        check_enough_for(scores.get(config.score), trained_on)
+        model = made(trained_on, run)
     except ValueError:
         # If the method refuses the recipe, nothing is left behind.
         folder.remove_if_nothing_was_trained()
         raise
+    inputs = trained_on
+    if pretrained is not None and recipe.fine_tune:
+        classifier = pretrained.thawed(model.classifier, dataset, run.seed)
+        run.after_epoch = _learning_curve(config, dataset)
+        method.fit_classifier(
+            classifier,
+            dataset,
+            recipe.of_fine_tuning,
+            run,
+            name="fine_tuning",
+        )
+        inputs, model = dataset, as_model(classifier, dataset)
     rate = config.true_positive_rate
     if config.maximize is not None:
-        rates = chosen_rates(config, made, dataset, run)
+        rates = chosen_rates(config, made, trained_on, run)
         rate = float(np.mean(rates))
         tell("rates", config.maximize, rates, rate)
-    if dataset.validation.size:
-        method.calibrate(model, dataset, recipe, rate)
+    if inputs.validation.size:
+        method.calibrate(model, inputs, recipe, rate)
     else:
-        model.calibrate_by_scores(cross_fitted_scores(made, dataset, run), rate)
+        known_scores = cross_fitted_scores(made, trained_on, run)
+        model.calibrate_by_scores(known_scores, rate)
+    evaluation = evaluate(model, inputs, config.method, config.scores)
+    if inputs is not dataset:
+        model = model.with_backbone(pretrained.of_images(dataset))
+        evaluation = as_of_images(evaluation, model, dataset)
     model.save(folder.file("model.keras"))
-    evaluation = evaluate(model, dataset, config.method, config.scores)
     if keras.backend.backend() == "tensorflow":
         _export(model, folder)
     write_results(folder, evaluation, dataset, model, run)
@@ -205,7 +240,13 @@ def _require_packages(tensorboard):
         lazy.require("tensorflow", "tensorflow")
 
 
-def _check_devices(name, devices):
+def _check_devices(config, devices, processes):
+    name = config.method
+    if config.is_pretrained and max(devices, processes.num_processes) > 1:
+        raise ValueError(
+            "With a pretrained network, a run has one device and one process: "
+            f"leave devices={devices} and num_processes out."
+        )
     if (
         devices > 1
         and keras.backend.backend() == "tensorflow"

@@ -10,6 +10,7 @@ from typing import Any
 
 from cac_tf.methods import presets
 from cac_tf.methods.recipe import Recipe
+from cac_tf.models import networks
 from cac_tf.registry import Registry
 
 if TYPE_CHECKING:
@@ -98,7 +99,11 @@ class Method:
     takes_vectors: bool = False
 
     def preset(
-        self, dataset: str, name: str = "fair", vectors: int | None = None
+        self,
+        dataset: str,
+        name: str = "fair",
+        vectors: int | None = None,
+        are_features: bool = False,
     ) -> dict[str, Any]:
         """Values of the recipe for a data set's name, as a dict.
 
@@ -109,6 +114,8 @@ class Method:
             name: "fair", "fast" or "paper".
             vectors: about how many inputs there are, where they are vectors;
                 None for images.
+            are_features: whether these vectors are what a pretrained network
+                makes of images.
 
         Raises:
             ValueError: another name, or the data set has no fast recipe; or
@@ -122,14 +129,16 @@ class Method:
         if vectors is not None:
             if not self.takes_vectors:
                 raise ValueError(
-                    f"method={self.name} takes only images, and {dataset} "
-                    "holds vectors; method=cac and method=cross_entropy take "
-                    "both."
+                    f"method={self.name} takes only images, and no vectors, "
+                    "which a pretrained network makes of images as well; "
+                    "method=cac and method=cross_entropy take both."
                 )
             if name != "fair":
                 raise ValueError(
                     f"There is no preset={name} for vectors; leave it out."
                 )
+            if are_features:
+                return self.fitting(presets.features(dataset, vectors))
             return self.fitting(presets.vectors(vectors))
         if name == "paper" and self.recipe.published():
             return self.recipe.published()
@@ -151,7 +160,8 @@ class Method:
         Args:
             dataset: name of the data set.
             given: dict of values; `preset` among them chooses the preset.
-            vectors: as of `preset`.
+            vectors: as of `preset`; with a pretrained network, the number of
+                images.
 
         Returns:
             An object of this method's recipe class.
@@ -169,7 +179,12 @@ class Method:
         >>> cac.recipe_for("mnist", {"preset": "fast"}).most_epochs
         10
         """
-        preset = self.preset(dataset, given.get("preset", "fair"), vectors)
+        preset = self.preset(
+            dataset,
+            given.get("preset", "fair"),
+            vectors,
+            networks.is_pretrained(given.get("network", "")),
+        )
         return self.recipe.of_preset(preset, given)
 
     def fitting(self, values: Mapping[str, Any]) -> dict[str, Any]:

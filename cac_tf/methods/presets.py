@@ -133,6 +133,8 @@ def resnet18():
     return {**cifar10(), "network": "resnet18", "dropout": 0.0}
 
 
+# The network for inputs that are no images.
+OF_VECTORS = "mlp"
 # So many examples are trained on, in a number of passes between these.
 _VECTORS_SEEN, _FEWEST_PASSES, _MOST_PASSES = 800_000, 20, 100
 
@@ -160,7 +162,7 @@ def vectors(count: int) -> dict[str, Any]:
     """
     passes = _VECTORS_SEEN // count if count else 30
     return {
-        "network": "mlp",
+        "network": OF_VECTORS,
         "algorithm": "adam",
         "learning_rate": 1e-3,
         "epochs": min(max(passes, _FEWEST_PASSES), _MOST_PASSES),
@@ -176,6 +178,25 @@ def vectors(count: int) -> dict[str, Any]:
 
 # Fields that say how images are augmented.
 OF_IMAGES = ("scale", "flip", "rotation")
+
+
+def features(dataset: str, count: int) -> dict[str, Any]:
+    """What a frozen pretrained network makes of images: vectors.
+
+    Args:
+        dataset: its name, which says how its images may be augmented where
+            the network is trained, too.
+        count: how many images there are; 0: it is not known.
+
+    Example:
+
+    >>> features("digits", 1000)["flip"]
+    0.0
+    """
+    of_images = preset(dataset)
+    head = {k: v for k, v in vectors(count).items() if k not in OF_IMAGES}
+    return head | {k: of_images[k] for k in OF_IMAGES if k in of_images}
+
 
 _PRESETS = {
     "digits": digits,

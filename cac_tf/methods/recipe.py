@@ -106,9 +106,24 @@ class Recipe(BaseRecipe):
     )
     network: str = field(
         "openset_cnn",
-        "Backbone. mlp, the default for vectors, takes inputs of any shape; "
-        "the others take images.",
-        choices=networks.names,
+        "Backbone: openset_cnn or resnet18, for images; mlp, the default for "
+        "vectors; or one of another package. Or a pretrained network: "
+        f"{networks.PRETRAINED}, any Keras model of images of 0...255, cut "
+        "before its last dense layer. It is frozen, computes each image once, "
+        "and an mlp is trained on what it makes of them.",
+    )
+    weights: str = field(
+        "imagenet",
+        "Of a network of keras_applications: imagenet, a file of weights, or "
+        "none (random ones).",
+    )
+    fine_tune: int = field(
+        0,
+        "With a pretrained network: afterwards, so many passes over the "
+        "images train all of it, at a tenth of the learning rate; batch "
+        "normalization stays as it is.",
+        at_least=0,
+        at_most=_MOST,
     )
     algorithm: str = field(
         "sgd", "Optimizer of the classifier.", choices=("sgd", "adam")
@@ -198,6 +213,30 @@ class Recipe(BaseRecipe):
     # The first decay rate of Adam.
     BETA_1: ClassVar[float] = 0.9
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        networks.check(self.network)
+
+    @property
+    def is_pretrained(self) -> bool:
+        """Whether the network is one that somebody has trained."""
+        return networks.is_pretrained(self.network)
+
+    @property
+    def of_head(self) -> Self:
+        """The recipe of what is trained on a frozen network."""
+        return dataclasses.replace(self, network=presets.OF_VECTORS)
+
+    @property
+    def of_fine_tuning(self) -> Self:
+        """The recipe of the training of a whole pretrained network."""
+        return dataclasses.replace(
+            self,
+            schedule="cosine",
+            epochs=self.fine_tune,
+            learning_rate=self.learning_rate / 10,
+        )
+
     @classmethod
     def of_preset(
         cls, preset: Mapping[str, Any], given: Mapping[str, Any]
@@ -222,7 +261,7 @@ class Recipe(BaseRecipe):
         >>> Recipe(schedule="two_stage").unused["patience"]
         'until_converged=False'
         """
-        unused = {}
+        unused = self._unused_of_network()
         if self.algorithm == "adam":
             unused["momentum"] = "algorithm=adam"
         if self.schedule == "cosine":
@@ -235,6 +274,18 @@ class Recipe(BaseRecipe):
             unused["second_stage_learning_rate"] = "second_stage_epochs=0"
         if not self.until_converged:
             unused["patience"] = "until_converged=False"
+        return unused
+
+    def _unused_of_network(self):
+        why = f"network={self.network}"
+        if not self.is_pretrained:
+            return dict.fromkeys(("weights", "fine_tune"), why)
+        unused = {}
+        if not self.fine_tune:
+            augmenting = dict.fromkeys(presets.OF_IMAGES, "a frozen network")
+            unused.update(augmenting)
+        if self.network.endswith(networks.FILE):
+            unused["weights"] = f"{why}, which has its own"
         return unused
 
     @property

@@ -166,13 +166,14 @@ class SupervisedMethod(Method):
         recipe: Any,
         run: TrainingRun,
         samples: Callable[[Any], Mapping[str, Any]] | None = None,
+        name: str = "classifier",
     ) -> None:
         """Trains a classifier by the schedule of the recipe.
 
         Args:
             classifier: of `parts`.
             dataset, recipe, run: as of `train`.
-            samples: as of `TrainingRun.fit`.
+            samples, name: as of `TrainingRun.fit`.
         """
         monitor = self.watched(recipe)[0].name
         run.fit(
@@ -183,6 +184,7 @@ class SupervisedMethod(Method):
             batch_size=recipe.batch_size,
             monitor=f"val_{monitor}" if recipe.keeps_best else None,
             samples=samples,
+            name=name,
         )
 
     def train(

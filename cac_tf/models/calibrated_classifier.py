@@ -70,6 +70,11 @@ class CalibratedClassifier(ScoredClassifier):
             np.array(ops.convert_to_numpy(self.calibration_levels)),
         )
 
+    @calibration.setter
+    def calibration(self, table: PValueTable) -> None:
+        self.calibration_scores.assign(table.scores)
+        self.calibration_levels.assign(table.levels)
+
     def calibrate(
         self,
         known: Any = None,
@@ -128,7 +133,7 @@ class CalibratedClassifier(ScoredClassifier):
         self.set_threshold(threshold)
         self._own.accepted_unknown = of_unknown
         if scores is not None:
-            self._keep_scores(scores)
+            self.calibration = p_value_table(scores)
         return threshold
 
     def calibrate_by_scores(
@@ -153,13 +158,8 @@ class CalibratedClassifier(ScoredClassifier):
             known_scores, true_positive_rate, self.score.RESOLUTION
         )
         self.set_threshold(threshold)
-        self._keep_scores(known_scores)
+        self.calibration = p_value_table(known_scores)
         return threshold
-
-    def _keep_scores(self, known_scores):
-        table = p_value_table(known_scores)
-        self.calibration_scores.assign(table.scores)
-        self.calibration_levels.assign(table.levels)
 
     @property
     def threshold(self) -> float | np.ndarray | None:

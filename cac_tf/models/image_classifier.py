@@ -81,6 +81,41 @@ def image_parts(
     )
 
 
+def of_raw_images(
+    backbone: keras.Model,
+    image_shape: Sequence[int],
+    augment: keras.Layer | None = None,
+    interpolation: str = INTERPOLATIONS[0],
+) -> keras.Model:
+    """A pretrained network behind what brings images to the size of the data.
+
+    Args:
+        backbone: of `pretrained_backbone`, (B, H, W, C) pixels of 0...255.
+        image_shape: (height, width, channels) of the data.
+        augment, interpolation: as of `image_parts`.
+
+    Returns:
+        Keras model of images of any size, 0...255.
+
+    Example:
+
+    >>> backbone = keras.Sequential([
+    ...     keras.Input([None, None, 1]), keras.layers.GlobalMaxPooling2D()])
+    >>> raw = of_raw_images(backbone, (8, 8, 1))
+    >>> round(float(raw(255 * keras.ops.ones((1, 20, 30, 1)))[0, 0]), 3)
+    255.0
+    """
+    height, width, channels = image_shape
+    parts = ImageParts(
+        channels,
+        ImagePreprocessing(height, width, interpolation, name="prepare"),
+        augment,
+        keras.layers.Rescaling(255.0, dtype="float32", name="pixels"),
+        backbone,
+    )
+    return parts.classifier()
+
+
 def share_of_mirrored(classifier: keras.Model) -> float | None:
     """The share of training images that a classifier mirrors at random.
 

@@ -13,9 +13,13 @@ from cac_tf.layers.class_distances import starting_centers
 from cac_tf.models import known_data
 from cac_tf.models.backbone_checks import check_class_names
 from cac_tf.models.backbone_checks import check_logits
+from cac_tf.models.backbone_checks import has_graph
+from cac_tf.models.backbone_checks import named_tensors
 from cac_tf.models.classifier_ends import ending_in_logits
 from cac_tf.models.computed_outputs import ComputedOutputs
 from cac_tf.models.copying import copied
+from cac_tf.models.features import model_like
+from cac_tf.models.features import one_or_all
 from cac_tf.models.input_checks import first_batch
 from cac_tf.models.inputs import check_takes_one_array
 from cac_tf.models.inputs import dtype_taken_by
@@ -130,6 +134,28 @@ def from_classifier(
         known, y = _pair(validation_data)
         model.calibrate(known, y, true_positive_rate=_TRUE_POSITIVE_RATE)
     return model
+
+
+def on_backbone(backbone, head):
+    """A classifier of the raw inputs of a network.
+
+    Args:
+        backbone: Keras model, (B, ...) -> (B, E), with an `Input`.
+        head: Keras model of its outputs, with the outputs of a classifier.
+
+    Returns:
+        Keras model with the outputs of `head`, whose layers it shares.
+    """
+    # (With names of their own: both may have the same one.)
+    features = model_like(
+        backbone, one_or_all(backbone.outputs), name="backbone"
+    )
+    if has_graph(head):
+        named = named_tensors(head)
+        outputs = named if len(named) > 1 else named["logits"]
+        head = model_like(head, outputs, name="head")
+    outputs = head(features(one_or_all(features.inputs)))
+    return model_like(features, outputs, name="classifier")
 
 
 def require_outputs_for(score, network, num_classes):

@@ -359,6 +359,32 @@ class OpenSetClassifier(Kept, CalibratedClassifier):
             is_shared=self.is_shared,
         )
 
+    def with_backbone(self, backbone: keras.Model) -> Self:
+        """The same model from the raw inputs of a network.
+
+        Args:
+            backbone: Keras model whose outputs are the inputs of this model's
+                classifier, (B, ...) -> (B, E).
+
+        Returns:
+            A new model with the same answers and p-values, which shares the
+            classifier with this one.
+        """
+        self.require_same_classifier()
+        made = type(self)(
+            making.on_backbone(backbone, self.classifier),
+            self.class_names,
+            self.score,
+            centers=self.magnitude if self.has_anchors else self.centers,
+            statistics=self.statistics,
+            features_layer=self.network.features_layer,
+            threshold=self.threshold,
+            is_shared=self.is_shared,
+        )
+        made.calibration = self.calibration
+        made._own.accepted_unknown = self._own.accepted_unknown
+        return made
+
     # ---- not this way -----------------------------------------------------
 
     def compile(self, *args: Any, **kwargs: Any) -> NoReturn:

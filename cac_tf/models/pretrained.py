@@ -8,16 +8,18 @@ import re
 import keras
 import numpy as np
 
+from cac_tf import keras_private
 from cac_tf.annotations import Path
 from cac_tf.arguments import whole_number
 from cac_tf.layers.image_preprocessing import ImagePreprocessing
 from cac_tf.models.features import with_features
 from cac_tf.models.inputs import check_takes_one_array
+from cac_tf.models.inputs import kind_of_inputs
 from cac_tf.models.keras_file import load_keras_file
+from cac_tf.models.networks import registry as networks
 from cac_tf.registry import did_you_mean
 
-_APPLICATIONS = "keras_applications/"
-# Of images, for networks of keras.applications: most are trained with it.
+# Of images, for networks that take any size: most are trained with it.
 _USUAL_SIZE = 224
 
 
@@ -42,7 +44,8 @@ def pretrained_backbone(
             without its top; or "none", random ones.
         image_size: height and width that images are resampled to. None: 224
             for `keras.applications`, or that of the file's `Input`; where this
-            takes any size, images stay as they come.
+            takes any size, images stay as they come. Where it takes one size,
+            no other can be given than that, the longer side.
 
     Returns:
         Keras model, (B, H, W, C) pixels of 0...255 -> (B, E) float32.
@@ -65,15 +68,15 @@ def pretrained_backbone(
     if image_size is not None:
         image_size = whole_number("image_size", image_size)
     given = None if weights is None else os.fspath(weights)
-    if network.startswith(_APPLICATIONS):
-        name = network.removeprefix(_APPLICATIONS)
+    if network.startswith(networks.APPLICATIONS):
+        name = network.removeprefix(networks.APPLICATIONS)
         parts = _of_applications(name, given, image_size)
-    elif network.endswith(".keras"):
+    elif network.endswith(networks.FILE):
         parts = _of_file(network, given, image_size)
     else:
         raise ValueError(
             f"There is no pretrained network {network!r}: name one as "
-            f"{_APPLICATIONS}EfficientNetV2B0, or a FILE.keras."
+            f"{networks.PRETRAINED}."
         )
     shape, layers = parts
     images = keras.Input(shape, name="images")
@@ -93,6 +96,41 @@ def pretrained_backbone(
     backbone = keras.Model(images, x, name="backbone")
     backbone.trainable = False
     return backbone
+
+
+def image_size_of(network: Path) -> int:
+    """Height and width of the images that a pretrained network is made for.
+
+    Args:
+        network: as of `pretrained_backbone`.
+
+    Returns:
+        Of a file the size that its model takes, the longer side; 224 where
+        that takes any size, and for networks of `keras.applications`.
+
+    Raises:
+        ValueError, FileNotFoundError: as of `pretrained_backbone`.
+    """
+    network = os.fspath(network)
+    if not network.endswith(networks.FILE):
+        return _USUAL_SIZE
+    model = _model_in(network)
+    sizes = kind_of_inputs(model).fixed_shape[:2]
+    return _USUAL_SIZE if None in sizes else max(sizes)
+
+
+def thaw(backbone: keras.Model) -> None:
+    """Lets a network be trained on, but for its batch normalization.
+
+    That has statistics of many images, and keeps them.
+
+    Args:
+        backbone: of `pretrained_backbone`.
+    """
+    backbone.trainable = True
+    for layer in keras_private.layers_inside(backbone):
+        if isinstance(layer, keras.layers.BatchNormalization):
+            layer.trainable = False
 
 
 def _of_applications(name, weights, image_size):
@@ -120,7 +158,7 @@ def _of_applications(name, weights, image_size):
         url = re.search(r"https?://\S+/([^/\s:]+)", str(error))
         if url is None or weights != "imagenet":
             raise ValueError(
-                f"{_APPLICATIONS}{name} cannot be made with "
+                f"{networks.APPLICATIONS}{name} cannot be made with "
                 f"weights={weights!r}: {' '.join(str(error).split())}"
             ) from error
         raise OSError(
@@ -145,6 +183,35 @@ def _of_file(path, weights, image_size):
         raise ValueError(
             f"{path} has weights of its own: leave weights={weights!r} out."
         )
+    model = _model_in(path)
+    shape = tuple(model.input_shape[1:])
+    try:
+        cut = with_features(model)[0]
+        model = keras.Model(cut.inputs[0], cut.outputs[0], name=model.name)
+    except ValueError:
+        if len(model.outputs) != 1:
+            raise
+        # It ends in no dense layer: in an embedding, or a map.
+    *size, channels = shape
+    if None not in size:
+        if image_size not in (None, max(size)):
+            raise ValueError(
+                f"{path} takes images of {'x'.join(map(str, size))} only: "
+                f"leave image_size={image_size} out."
+            )
+    elif image_size is None:
+        return shape, [model]
+    else:
+        size = [image_size, image_size]
+    return (None, None, channels), [
+        ImagePreprocessing(*size, "bicubic", name="prepare"),
+        keras.layers.Rescaling(255.0, dtype="float32", name="pixels"),
+        model,
+    ]
+
+
+def _model_in(path):
+    """The model of images in a file."""
     model = load_keras_file(path)
     model = getattr(model, "classifier", model)  # Of an OpenSetClassifier.
     if not isinstance(model, keras.Model):
@@ -156,23 +223,7 @@ def _of_file(path, weights, image_size):
             f"{path} takes inputs of the shape {shape}; a pretrained network "
             "takes images, (height, width, channels)."
         )
-    try:
-        cut = with_features(model)[0]
-        model = keras.Model(cut.inputs[0], cut.outputs[0], name=model.name)
-    except ValueError:
-        if len(model.outputs) != 1:
-            raise
-        # It ends in no dense layer: in an embedding, or a map.
-    *size, channels = shape
-    if image_size is not None:
-        size = [image_size, image_size]
-    if None in size:
-        return shape, [model]
-    return (None, None, channels), [
-        ImagePreprocessing(*size, "bicubic", name="prepare"),
-        keras.layers.Rescaling(255.0, dtype="float32", name="pixels"),
-        model,
-    ]
+    return model
 
 
 def _scaling(preprocess_input):

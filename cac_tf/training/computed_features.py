@@ -10,6 +10,7 @@ import numpy as np
 
 from cac_tf import atomic_files
 from cac_tf import keras_private
+from cac_tf.data.number_rows import finite_rows
 
 # Images of one file, and of one step. A killed call loses at most these.
 _ROWS = 512
@@ -17,7 +18,9 @@ _ROWS = 512
 _AHEAD = 2
 
 
-def computed_features(backbone, images, folder, *, batch_size=32):
+def computed_features(
+    backbone, images, folder, *, batch_size=32, progress=None
+):
     """Outputs of a network, each image computed once.
 
     They are kept by the content of the image and of the network, whatever
@@ -31,6 +34,8 @@ def computed_features(backbone, images, folder, *, batch_size=32):
         images: (n, ...) array or `StreamedImages`, as of `Examples`.
         folder: where they are kept; made if it is not there.
         batch_size: images at once.
+        progress: called as images are computed, with how many there were at
+            once, so far, and in all; not for those that are kept.
 
     Returns:
         (n, E) float16.
@@ -69,15 +74,66 @@ def computed_features(backbone, images, folder, *, batch_size=32):
         del missing[key]
     rows = np.sort(np.array(list(missing.values()), "int64"))
     blocks = [rows[i : i + _ROWS] for i in range(0, len(rows), _ROWS)]
+    done = 0
     for block, pixels in _ahead(images, blocks):
         values = backbone.predict(pixels, batch_size, verbose=0)
         values = np.asarray(values, "float16")
         own = [keys[row] for row in block]
         _write(folder, own, values)
         stored.update(zip(own, values, strict=True))
+        done += len(block)
+        if progress is not None:
+            progress(len(block), done, len(rows))
     for row, key in enumerate(keys):
         found[row] = stored[key]
     return found
+
+
+def dataset_of_features(backbone, dataset, folder, *, progress=None):
+    """What a frozen network makes of a data set: one of vectors.
+
+    A classifier that is trained on it becomes one of images by
+    `OpenSetClassifier.with_backbone`.
+
+    Args:
+        backbone, folder, progress: as of `computed_features`.
+        dataset: `OpenSetDataset`.
+
+    Returns:
+        `OpenSetDataset` with the same classes, labels and names; inputs are
+        (n, E) float32.
+
+    Raises:
+        ValueError, OSError: see `computed_features`; or features that are not
+            finite.
+
+    Example:
+
+    >>> import keras, tempfile
+    >>> from cac_tf.data import load_open_set_dataset
+    >>> from cac_tf.losses import CACLoss
+    >>> from cac_tf.models import OpenSetClassifier
+    >>> backbone = keras.Sequential([
+    ...     keras.Input([8, 8, 1]), keras.layers.Rescaling(1 / 255),
+    ...     keras.layers.Flatten()])
+    >>> digits = load_open_set_dataset("digits")
+    >>> vectors = dataset_of_features(backbone, digits, tempfile.mkdtemp())
+    >>> vectors.train.images.shape
+    (605, 64)
+    >>> head = keras.Sequential([keras.Input([64]), keras.layers.Dense(6)])
+    >>> head.compile(keras.optimizers.Adam(0.1), CACLoss())
+    >>> _ = head.fit(*vectors.train, epochs=3, verbose=0)
+    >>> model = OpenSetClassifier.from_classifier(
+    ...     head, tuple(vectors.train), score="knn").with_backbone(backbone)
+    >>> model.inputs_taken.shape
+    (8, 8, 1)
+    """
+
+    def of(inputs):
+        found = computed_features(backbone, inputs, folder, progress=progress)
+        return finite_rows(found, "What the network makes of the images")
+
+    return dataset.with_inputs(of)
 
 
 def identity(model):

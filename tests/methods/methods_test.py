@@ -66,7 +66,9 @@ def test_every_preset_says_its_cost_and_what_to_expect():
 
 
 def test_which_fields_have_no_effect():
+    of_pretrained = {"weights", "fine_tune"}
     assert set(Recipe().unused) == {
+        *of_pretrained,
         "second_stage_epochs",
         "second_stage_learning_rate",
         "until_converged",
@@ -75,7 +77,7 @@ def test_which_fields_have_no_effect():
     both = Recipe(
         schedule="two_stage", second_stage_epochs=1, until_converged=True
     )
-    assert both.unused == {}
+    assert set(both.unused) == of_pretrained
     assert both.in_force["patience"] == 20
     assert [stage.patience for stage in both.stages] == [20, 20]
     assert both.most_epochs == 101

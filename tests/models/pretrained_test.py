@@ -12,6 +12,7 @@ import pytest
 import cac_tf
 from cac_tf.models import pretrained
 from cac_tf.models import pretrained_backbone
+from cac_tf.models.image_classifier import of_raw_images
 
 APPLICATIONS = sorted(
     {
@@ -101,6 +102,41 @@ def test_with_a_head_it_becomes_a_product(saved, rng, tmp_path):
     np.testing.assert_array_equal(
         loaded.predict_open_set(x).class_id, found.class_id
     )
+
+
+def test_a_model_of_its_outputs_becomes_one_of_images(saved, rng):
+    """With the same answers, centers and p-values, whatever the names."""
+    _, path = saved
+    backbone = pretrained_backbone(path)
+    raw = of_raw_images(backbone, (20, 20, 3))
+    x = rng.integers(0, 256, (90, 20, 20, 3)).astype("uint8")
+    features = keras.ops.convert_to_numpy(raw(x))
+    y = np.arange(90) % 3
+    logits = keras.Input([4], name="images")
+    head = keras.Model(logits, keras.layers.Dense(3)(logits), name=raw.name)
+    head.set_weights([np.eye(4, 3), np.arange(3) / 10])
+    with pytest.warns(UserWarning, match="keep their anchors"):
+        model = cac_tf.OpenSetClassifier.from_classifier(
+            head, (features, y), score="knn", validation_data=(features, y)
+        )
+    whole = model.with_backbone(raw)
+    assert whole.inputs_taken.fixed_shape == (20, 20, 3)
+    one, other = model.predict_open_set(features), whole.predict_open_set(x)
+    np.testing.assert_array_equal(one.class_id, other.class_id)
+    for name in ("unknown_score", "distances"):
+        np.testing.assert_allclose(
+            getattr(one, name), getattr(other, name), rtol=1e-4, atol=1e-5
+        )
+    for own, same in zip(model.calibration, whole.calibration, strict=True):
+        np.testing.assert_array_equal(own, same)
+
+
+def test_images_of_another_size_than_the_files(saved):
+    _, path = saved
+    assert pretrained.image_size_of(path) == 8
+    assert pretrained.image_size_of("keras_applications/VGG16") == 224
+    with pytest.raises(ValueError, match="images of 8x8 only: leave image_siz"):
+        pretrained_backbone(path, image_size=9)
 
 
 @pytest.mark.parametrize(

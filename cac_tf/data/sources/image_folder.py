@@ -29,7 +29,6 @@ from cac_tf.data.streamed_images import exceeds_memory
 from cac_tf.hyperparameters import INTERPOLATIONS
 from cac_tf.labels import check_class_names
 
-_IMAGE_SIZE = 32
 _PARTS = ("train", "test", "validation")
 
 
@@ -41,6 +40,12 @@ class ImageFolder(DataSource):
     DATASETS = (NAME,)
     TAKES = "folder (of images, see data_dir)"
     OPTIONS = ("data_dir", "image_size", "interpolation", "strict", "stream")
+    IMAGE_SIZE = 32
+
+    def num_images(self, dataset, data_dir, **options):
+        if data_dir is None:  # Loading it will say so.
+            return 0
+        return sum(1 for _ in image_files(data_dir))
 
     def load(
         self,
@@ -61,7 +66,7 @@ class ImageFolder(DataSource):
         names = folder_classes(data_dir)
         ids = classes.ids(names)
         _check_there_are_files(data_dir, names, ids)
-        size = _IMAGE_SIZE if image_size is None else image_size
+        size = self.IMAGE_SIZE if image_size is None else image_size
         return load_image_folder(data_dir, size, strict, stream, interpolation)
 
 

@@ -65,15 +65,22 @@ class NpzArrays(DataSource):
         return dataset.endswith(".npz")
 
     def num_vectors(self, dataset):
-        try:
-            with zipfile.ZipFile(dataset) as file:
-                shape, _ = _header(file, "x_train.npy")
-        except Exception:  # Loading the file will say what is wrong.
-            return None
+        shape = _shape_of_inputs(dataset)
         return shape[0] if len(shape) == 2 else None
+
+    def num_images(self, dataset):
+        return (*_shape_of_inputs(dataset), 0)[0]
 
     def load(self, dataset, classes):
         return load_npz_arrays(dataset)
+
+
+def _shape_of_inputs(path):
+    try:
+        with zipfile.ZipFile(path) as file:
+            return _header(file, "x_train.npy")[0]
+    except Exception:  # Loading the file will say what is wrong.
+        return ()
 
 
 def load_npz_arrays(path: Path) -> LabelledParts:

@@ -31,7 +31,6 @@ from cac_tf.hyperparameters import INTERPOLATIONS
 arrow = lazy.module("pyarrow", extra="parquet")
 parquet = lazy.module("pyarrow.parquet", extra="parquet")
 
-_IMAGE_SIZE = 32
 _PARTS = ("train", "validation", "test")
 _KIND = re.compile(r"\.(parquet|tfrecords?)(-\d+-of-\d+)?$")
 _COMPRESSED = re.compile(r"\.(parquet|tfrecords?)\S*\.?(gz|bz2|xz|zst|zip)\b")
@@ -48,6 +47,7 @@ class RecordFolder(DataSource):
     DATASETS = (NAME,)
     TAKES = "records (TFRecord or Parquet files of images, see data_dir)"
     OPTIONS = ("data_dir", "image_size", "interpolation", "stream")
+    IMAGE_SIZE = 32
 
     def has_part(self, part, data_dir, **options):
         return data_dir is not None and bool(_files_of(data_dir, part))
@@ -60,7 +60,7 @@ class RecordFolder(DataSource):
                 f"dataset={dataset!r} needs data_dir: the folder, with files "
                 "whose names begin with train and end in .tfrecord or .parquet."
             )
-        size = _IMAGE_SIZE if image_size is None else image_size
+        size = self.IMAGE_SIZE if image_size is None else image_size
         return load_record_folder(data_dir, size, stream, interpolation)
 
 

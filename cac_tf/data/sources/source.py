@@ -197,6 +197,9 @@ class DataSource:
     DATASETS: tuple[str, ...] = ()
     # Whether `data_dir` is a directory of TFDS, with other TFDS sets in it.
     DATA_DIR_IS_OF_TFDS = False
+    # The height and width that images get unless `image_size` says another;
+    # None: they have their own.
+    IMAGE_SIZE: int | None = None
     # Whether it is asked only about names that no other source takes.
     IS_FALLBACK = False
 
@@ -239,6 +242,16 @@ class DataSource:
         """
         del dataset
         return None
+
+    def num_images(self, dataset: str, **options: Any) -> int:
+        """About how many images there are; 0 where it cannot be told.
+
+        Args:
+            dataset: its name or path, which this source `takes`.
+            **options: as `load` takes them.
+        """
+        del dataset, options
+        return 0
 
     def load(
         self, dataset: str, classes: ClassChoice, **options: Any

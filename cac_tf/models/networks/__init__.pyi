@@ -1,4 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
+from .registry import FILE as FILE
+from .registry import PRETRAINED as PRETRAINED
+from .registry import check as check
 from .registry import find as find
+from .registry import is_pretrained as is_pretrained
 from .registry import names as names
 from .registry import register as register

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where networks are registered, under the names of their functions."""
+"""Which networks there are: those that are registered, under the names of
+their functions, and pretrained ones."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,3 +16,29 @@ names, find = _NETWORKS.names, _NETWORKS.get
 def register(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds a network under its function's name; a decorator."""
     return _NETWORKS.register(function, name=function.__name__)
+
+
+# How the names of pretrained networks begin, or end.
+APPLICATIONS, FILE = "keras_applications/", ".keras"
+PRETRAINED = f"{APPLICATIONS}NAME, such as EfficientNetV2B0, or a FILE{FILE}"
+
+
+def is_pretrained(name: str) -> bool:
+    """Whether `models.pretrained_backbone` makes it.
+
+    Example:
+
+    >>> is_pretrained("photos.keras"), is_pretrained("resnet18")
+    (True, False)
+    """
+    return name.startswith(APPLICATIONS) or name.endswith(FILE)
+
+
+def check(name: str) -> None:
+    """Raises ValueError unless there is a network of this name."""
+    if is_pretrained(name):
+        return
+    try:
+        _NETWORKS.check(name)
+    except ValueError as error:
+        raise ValueError(f"{error} A pretrained one: {PRETRAINED}.") from None

@@ -1,78 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An open-set classifier of a frozen backbone and a head trained on it."""
+"""Heads on kept features of a frozen network, for the other scripts here."""
 
 import keras
 import numpy as np
 
 from cac_tf.hyperparameters import MAGNITUDE
-from cac_tf.hyperparameters import SCORE_OF_VECTORS
 from cac_tf.losses import CACLoss
-from cac_tf.models import OpenSetClassifier
 from cac_tf.models.features import with_features
-from cac_tf.training.computed_features import computed_features
 
 LOSSES = ("cac", "cross_entropy")
 _ROWS = 1024
-
-
-def classifier_on_frozen(
-    backbone, dataset, folder, *, score=SCORE_OF_VECTORS, **training
-):
-    """Trains a head on a frozen network's features; gives the whole network.
-
-    The backbone sees each training and validation image once (and none that
-    it has seen in an earlier call with this folder), and the result takes raw
-    pixels.
-
-    Args:
-        backbone: Keras model, raw inputs -> (B, E), such as of
-            `pretrained_backbone`.
-        dataset: `OpenSetDataset`.
-        folder: where features are kept: see `computed_features`.
-        score: as of `OpenSetClassifier.from_classifier`.
-        **training: of `trained_head`.
-
-    Returns:
-        `OpenSetClassifier` with the threshold that accepts 95 % of the
-        validation images.
-
-    Raises:
-        ValueError: see `trained_head`, `computed_features` and
-            `OpenSetClassifier.from_outputs`.
-
-    Example:
-
-    >>> import tempfile
-    >>> from cac_tf.data import load_open_set_dataset
-    >>> backbone = keras.Sequential([
-    ...     keras.Input([8, 8, 1]), keras.layers.Rescaling(1 / 255),
-    ...     keras.layers.Flatten()])
-    >>> model = classifier_on_frozen(
-    ...     backbone, load_open_set_dataset("digits"), tempfile.mkdtemp(),
-    ...     hidden=32, epochs=5)
-    >>> model.inputs_taken.shape, model.score.name
-    ((8, 8, 1), 'knn')
-    """
-    check_loss(training.get("loss", "cac"))
-    train, validation = (
-        np.float32(computed_features(backbone, part.images, folder))
-        for part in (dataset.train, dataset.validation)
-    )
-    labels, names = dataset.train.labels, dataset.class_names
-    head = trained_head(train, labels, len(names), **training)
-    images = keras.Input(backbone.input_shape[1:], name="images")
-    return OpenSetClassifier.from_outputs(
-        keras.Model(images, head(backbone(images)), name="classifier"),
-        outputs_of(head, train),
-        labels,
-        validation_outputs=(
-            outputs_of(head, validation),
-            dataset.validation.labels,
-        ),
-        class_names=names,
-        score=score,
-        magnitude=training.get("magnitude", MAGNITUDE),
-    )
 
 
 def trained_head(
@@ -105,17 +42,9 @@ def trained_head(
 
     Raises:
         ValueError: another loss.
-
-    Example:
-
-    >>> labels = np.arange(600) % 3
-    >>> features = np.eye(3, dtype="float32")[labels]
-    >>> head = trained_head(
-    ...     features, labels, 3, hidden=None, epochs=3, learning_rate=0.1)
-    >>> head.predict(np.eye(3), verbose=0).argmax(axis=1)
-    array([0, 1, 2])
     """
-    check_loss(loss)
+    if loss not in LOSSES:
+        raise ValueError(f"loss must be one of {LOSSES}; got {loss!r}.")
     head = _head(features.shape[1], num_classes, hidden, seed)
     head.compile(
         keras.optimizers.Adam(learning_rate),
@@ -141,14 +70,6 @@ def outputs_of(head, features):
     both, _ = with_features(head)
     values = both.predict(features, _ROWS, verbose=0)
     return dict(zip(("features", "logits"), values, strict=True))
-
-
-def check_loss(loss):
-    """Raises ValueError unless a head is trained with this loss."""
-    if loss not in LOSSES:
-        raise ValueError(
-            f"loss must be one of {', '.join(LOSSES)}; got {loss!r}."
-        )
 
 
 def _head(width, num_classes, hidden, seed):

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training whose network somebody has trained before.
+
+While it is frozen, a data set of images is one of vectors: what the network
+makes of each image, computed once. Its last part is trained and measured on
+these, and then put behind the network, so that the model takes images.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import keras
+import numpy as np
+
+from cac_tf import layers
+from cac_tf.experiments.evaluation import seconds_of_network
+from cac_tf.models.image_classifier import of_raw_images
+from cac_tf.models.making import on_backbone
+from cac_tf.models.pretrained import image_size_of
+from cac_tf.models.pretrained import pretrained_backbone
+from cac_tf.models.pretrained import thaw
+from cac_tf.training.computed_features import dataset_of_features
+from cac_tf.training.computed_features import identity
+
+if TYPE_CHECKING:
+    from cac_tf.data.open_set_dataset import OpenSetDataset
+    from cac_tf.experiments.config import ExperimentConfig
+    from cac_tf.experiments.evaluation import Evaluation
+    from cac_tf.models.open_set_classifier import OpenSetClassifier
+
+# Beside the folder of a run; other runs use them, too.
+_KEPT = ".cac_tf"
+_NOTE = (
+    "{network} was pretrained, perhaps on classes like the unknown ones here: "
+    "its numbers are not those of a network that has never seen them"
+)
+
+
+class PretrainedNetwork:
+    """The network of a configuration, and what a training asks of it.
+
+    Args:
+        config: `ExperimentConfig` with a pretrained network.
+
+    Raises:
+        ValueError, OSError: see `pretrained_backbone`.
+    """
+
+    def __init__(self, config: ExperimentConfig) -> None:
+        self._recipe = config.recipe_in_force
+        self.name = os.path.basename(self._recipe.network)
+        is_used = "weights" not in self._recipe.unused
+        self._backbone = pretrained_backbone(
+            self._recipe.network,
+            weights=self._recipe.weights if is_used else None,
+            image_size=config.data.image_size
+            or image_size_of(self._recipe.network),
+        )
+
+    @property
+    def sha256(self) -> str:
+        """Of its layers and weights; a run goes on only with the same."""
+        return identity(self._backbone)
+
+    def check(self, dataset: OpenSetDataset) -> None:
+        """Raises ValueError unless it takes the images of a data set."""
+        *_, channels = dataset.image_shape
+        taken = self._backbone.input_shape[-1]
+        if taken not in (None, channels):
+            raise ValueError(
+                f"network={self._recipe.network} takes images of {taken} "
+                f"channels; those of {dataset.name} have {channels}."
+            )
+
+    def noted(self, dataset: OpenSetDataset) -> OpenSetDataset:
+        """A data set, with a note that the network has seen others."""
+        note = _NOTE.format(network=self.name)
+        return dataclasses.replace(dataset, notes=(*dataset.notes, note))
+
+    def of_images(self, dataset: OpenSetDataset) -> keras.Model:
+        """The frozen network, of images of any size."""
+        return of_raw_images(
+            self._backbone,
+            dataset.image_shape,
+            interpolation=dataset.interpolation,
+        )
+
+    def features(
+        self,
+        dataset: OpenSetDataset,
+        run_folder: str,
+        tell: Callable[..., None],
+    ) -> OpenSetDataset:
+        """What it makes of a data set: one of vectors.
+
+        Args:
+            dataset: `OpenSetDataset` of images.
+            run_folder: beside it, features are kept.
+            tell: as of `train`.
+        """
+        computed = []
+        beside = os.path.dirname(os.path.abspath(run_folder))
+
+        def progress(count, done, total):
+            computed.append(count)
+            tell("computed", done, total)
+
+        started = time.perf_counter()
+        found = dataset_of_features(
+            self.of_images(dataset),
+            dataset,
+            os.path.join(beside, _KEPT),
+            progress=progress,
+        )
+        seconds = time.perf_counter() - started
+        images, new = sum(dataset.counts.values()), sum(computed)
+        rate = f", {new / seconds:.0f} a second" if new else ""
+        tell(
+            "note",
+            f"{self.name} is frozen: it computed {new:,} of {images:,} images"
+            f"{rate}; what it makes of them is kept in "
+            f"{os.path.join(beside, _KEPT)}",
+        )
+        return found
+
+    def thawed(
+        self, head: keras.Model, dataset: OpenSetDataset, seed: int
+    ) -> keras.Model:
+        """The whole classifier, to be trained on images.
+
+        Args:
+            head: classifier of what the network makes of images.
+            dataset: `OpenSetDataset` of images.
+            seed: of augmentation.
+        """
+        thaw(self._backbone)
+        head.trainable = True
+        augment = layers.AffineAugmentation(
+            self._recipe.scale,
+            self._recipe.flip,
+            self._recipe.rotation,
+            seed=seed,
+        )
+        raw = of_raw_images(
+            self._backbone,
+            dataset.image_shape,
+            augment,
+            dataset.interpolation,
+        )
+        return on_backbone(raw, head)
+
+
+def as_of_images(
+    evaluation: Evaluation, model: OpenSetClassifier, dataset: OpenSetDataset
+) -> Evaluation:
+    """An evaluation on features, as one of the images that they are of.
+
+    Args:
+        evaluation: of the part behind the network, on its features.
+        model: the whole one.
+        dataset: `OpenSetDataset` of the images.
+    """
+    images = np.asarray(dataset.known_test.images[:_TIMED])
+    seconds = seconds_of_network(model, images)
+    of_parts = evaluation.metrics["microseconds_per_image"]
+    metrics = {
+        **evaluation.metrics,
+        "inputs": "images",
+        "microseconds_per_image": {
+            **of_parts,
+            "network": round(1e6 * seconds, 3),
+        },
+    }
+    return dataclasses.replace(evaluation, metrics=metrics)
+
+
+# Images whose computation is timed, a usual batch.
+_TIMED = 32

@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a folder of photos and somebody's network to a served model."""
+
+import csv
+import json
+import os
+
+import keras
+import numpy as np
+import PIL.Image
+import pytest
+import sklearn.datasets
+
+import cac_tf
+from cac_tf import batch
+from cac_tf import experiments
+from cac_tf.data import load_open_set_dataset
+from cac_tf.experiments import ExperimentConfig
+from tests.export.runtimes import load_saved_model
+
+KNOWN = ("0", "1", "4", "6")
+UNKNOWN = ("2", "7")
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Digits as colored files, larger than the network takes."""
+    folder = tmp_path_factory.mktemp("photos")
+    bunch = sklearn.datasets.load_digits()
+    for name in (*KNOWN, *UNKNOWN):
+        (folder / name).mkdir()
+        for row in np.flatnonzero(bunch.target == int(name))[:50]:
+            pixels = np.kron(15 * bunch.images[row], np.ones((2, 2)))
+            image = PIL.Image.fromarray(pixels.astype("uint8")).convert("RGB")
+            image.save(folder / name / f"{row}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    """A network of 8x8 pixels with batch normalization, and its file."""
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential(
+        [
+            keras.Input([8, 8, 3]),
+            keras.layers.Rescaling(1 / 255),
+            keras.layers.Conv2D(12, 3, activation="relu"),
+            keras.layers.BatchNormalization(),
+            keras.layers.Flatten(),
+            keras.layers.Dense(7),
+        ]
+    )
+    norm = model.layers[2]
+    rng = np.random.default_rng(0)
+    norm.set_weights([rng.uniform(0.5, 1.5, w.shape) for w in norm.weights])
+    path = str(tmp_path_factory.mktemp("network") / "somebodys.keras")
+    model.save(path)
+    return path
+
+
+def config_of(photos, network, recipe=(), **settings):
+    data = {"dataset": "folder", "data_dir": photos, "known_classes": KNOWN}
+    recipe = {"network": network, "epochs": 12, "batch_size": 8, **dict(recipe)}
+    return ExperimentConfig(data, recipe=recipe, **settings)
+
+
+@pytest.fixture(scope="module")
+def told():
+    return []
+
+
+@pytest.fixture(scope="module")
+def run(photos, network, tmp_path_factory, told):
+    return experiments.train(
+        config_of(photos, network, score="knn", scores=("gamma",)),
+        tmp_path_factory.mktemp("runs") / "one",
+        tell=lambda *said: told.append(said),
+    )
+
+
+@pytest.fixture(scope="module")
+def model(run):
+    return cac_tf.load_model(run.folder.file("model.keras"))
+
+
+def test_it_is_trained_on_features_and_measured_as_images(run, told):
+    measures = run.evaluation.metrics
+    assert measures["inputs"] == "images"
+    assert measures["accuracy"] > 0.8
+    assert measures["auroc"] > 0.8
+    counts = [said[1:] for said in told if said[0] == "computed"]
+    assert sum(total for done, total in counts if done == total) == 300
+    notes = " ".join(said[1] for said in told if said[0] == "note")
+    assert "somebodys.keras was pretrained, perhaps on classes" in notes
+    assert "it computed 300 of 300 images" in notes
+    with open(run.folder.file("report.html")) as file:
+        report = file.read()
+    assert "was pretrained" in report
+    assert '<div class="picture">' in report
+
+
+def test_the_run_says_what_the_network_took(run, photos, network):
+    with open(run.folder.file("config.json")) as file:
+        content = json.load(file)
+    settings = content["settings"]
+    # Its own size, and a recipe for so many vectors.
+    assert settings["data"]["image_size"] == 8
+    recipe = settings["recipe"]
+    assert (recipe["network"], recipe["magnitude"]) == (network, 5.0)
+    assert not {"weights", "flip", "scale", "rotation"} & {*recipe}
+    again = ExperimentConfig.from_dict(settings)
+    assert again.settings() == settings
+    recipe = config_of(photos, network, {"epochs": 3}).recipe_in_force
+    assert (recipe.algorithm, recipe.epochs) == ("adam", 3)
+    usual = ExperimentConfig(again.data, recipe={"network": network})
+    assert usual.recipe_in_force.epochs == 100  # 300 files.
+
+
+def test_pixels_get_the_answers_of_features(run, model, photos):
+    dataset = load_open_set_dataset(
+        "folder", data_dir=photos, known_classes=KNOWN, image_size=8
+    )
+    known = dataset.known_test
+    scores = model.predict_scores(known.images)
+    found = run.evaluation.unknown_score[: known.size]
+    # (Features were kept in half precision.)
+    np.testing.assert_allclose(scores.unknown_score, found, atol=2e-3)
+    np.testing.assert_allclose(
+        scores.logits, run.evaluation.logits[: known.size], atol=2e-2
+    )
+    assert model.threshold == run.evaluation.metrics["threshold"]
+    answers = model.predict_open_set(dataset.validation.images)
+    assert answers.p_value.min() < 0.1
+    assert np.mean(~answers.is_unknown) > 0.9
+
+
+def test_files_get_the_same_answers_here_and_served(run, photos):
+    with open(run.folder.file("predictions.csv"), newline="") as file:
+        rows = list(csv.DictReader(file))
+    expected = {row["key"]: row["label"] for row in rows}
+    paths = [os.path.join(photos, key) for key in expected]
+    for path in (run.folder.path, run.folder.serving):
+        classifier = batch.Classifier.load(path)
+        found = {}
+        for block in batch.blocks_of(paths):
+            found.update(batch.answers_of(classifier, block))
+        same = [
+            found[os.path.join(photos, key)].label == label
+            for key, label in expected.items()
+        ]
+        assert np.mean(same) > 0.98
+    served = load_saved_model(os.path.join(run.folder.serving, "1"))
+    assert served(np.zeros((2, 8, 8, 3), "float32"))["distances"].shape == (
+        2,
+        4,
+    )
+
+
+def test_a_killed_run_ends_alike_and_computes_nothing_again(
+    run, model, photos, network, monkeypatch
+):
+    class Kill(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            if epoch == 3:
+                raise KeyboardInterrupt
+
+    told = []
+
+    def tell(kind, *values):
+        told.append(kind)
+        return [Kill()] if kind == "callbacks" and told.count(kind) == 1 else ()
+
+    config = config_of(photos, network, score="knn", scores=("gamma",))
+    folder = os.path.join(os.path.dirname(run.folder.path), "two")
+    module = experiments.train.__globals__
+    monkeypatch.setitem(module, "_export", lambda *args: None)
+    with pytest.raises(KeyboardInterrupt):
+        experiments.train(config, folder, tell=tell)
+    done = experiments.train(config, folder, tell=tell)
+    assert "computed" not in told
+    again = cac_tf.load_model(done.folder.file("model.keras"))
+    for one, other in zip(model.weights, again.weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_fine_tuning_leaves_batch_normalization(
+    run, photos, network, tmp_path, monkeypatch
+):
+    config = config_of(
+        photos, network, {"fine_tune": 2}, method="cross_entropy", seed=3
+    )
+    assert config.recipe_in_force.in_force["flip"] == 0.5
+    module = experiments.train.__globals__
+    monkeypatch.setitem(module, "_export", lambda *args: None)
+    beside = os.path.join(os.path.dirname(run.folder.path), "three")
+    done = experiments.train(config, beside)
+    assert done.evaluation.metrics["accuracy"] > 0.8
+    with open(done.folder.file("history.json")) as file:
+        trainings = [logs["training"] for logs in json.load(file)]
+    assert trainings == ["classifier"] * 12 + ["fine_tuning"] * 2
+    before = keras.saving.load_model(network)
+    after = cac_tf.load_model(done.folder.file("model.keras")).classifier
+    found = {
+        type(layer).__name__: layer.get_weights()
+        for layer in cac_tf.keras_private.layers_inside(after)
+        if layer.weights
+    }
+    for one, same in zip(
+        before.layers[2].get_weights(),
+        found["BatchNormalization"],
+        strict=True,
+    ):
+        np.testing.assert_array_equal(one, same)
+    changes = np.abs(found["Conv2D"][0] - before.layers[1].get_weights()[0])
+    assert 0 < changes.max() < 0.05
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "message"),
+    [
+        ({"flip": 0.5}, {}, "^flip=0.5 has no effect with a frozen network"),
+        ({"weights": "none"}, {}, "no effect with network=.*, which has its"),
+        ({}, {"tta": "flip"}, "no tta=flip, .* or give fine_tune"),
+        ({}, {"method": "crosr"}, "^method=crosr takes only images"),
+        ({"preset": "fast"}, {}, "no preset=fast for vectors"),
+        ({"network": "resnet81"}, {}, "did you mean 'resnet18'.* pretrained"),
+        (
+            {"network": "resnet18", "fine_tune": 1},
+            {},
+            "^fine_tune=1 has no effect with network=resnet18",
+        ),
+        (
+            {"network": "resnet18", "weights": "none"},
+            {},
+            "^weights=none has no effect with network=resnet18",
+        ),
+    ],
+)
+def test_what_has_no_effect(photos, network, recipe, settings, message):
+    with pytest.raises(ValueError, match=message):
+        config_of(photos, network, recipe, **settings)
+
+
+def test_what_does_not_fit(run, photos, network, tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(
+        tmp_path / "rows.npz", x_train=rng.normal(size=(9, 4)), y_train=[1] * 9
+    )
+    with pytest.raises(ValueError, match="takes images, and .*rows.npz holds"):
+        ExperimentConfig(
+            {"dataset": str(tmp_path / "rows.npz")}, recipe={"network": network}
+        )
+    grey = ExperimentConfig({"dataset": "digits"}, recipe={"network": network})
+    folder = tmp_path / "run"
+    with pytest.raises(ValueError, match="images of 3 channels; .*digits have"):
+        experiments.train(grey, folder)
+    config = config_of(photos, network)
+    with pytest.raises(ValueError, match="one device and one process"):
+        experiments.train(config, folder, devices=2)
+    assert not folder.exists()
+    # A run does not go on with another network, whatever its name.
+    config = config_of(photos, network, score="knn", scores=("gamma",))
+    os.unlink(run.folder.file("metrics.json"))
+    other = keras.saving.load_model(network)
+    other.layers[1].set_weights([2 * w for w in other.layers[1].get_weights()])
+    other.save(network)
+    with pytest.raises(ValueError, match="with other data .*network_sha256"):
+        experiments.train(config, run.folder.path)
