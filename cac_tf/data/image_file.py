@@ -174,6 +174,30 @@ def _is_grey(array):
     return array.ndim == 3 and array.shape[-1] == 1
 
 
+def resized(image, size, interpolation):
+    """A `PIL.Image` of another size, (width, height).
+
+    Example:
+
+    >>> image = PIL.Image.fromarray(np.eye(2, dtype="uint8") * 200)
+    >>> np.asarray(resized(image, (4, 2), "bicubic"))[0]
+    array([213, 152,  48,   0], dtype=uint8)
+    """
+    way = PIL.Image.Resampling[interpolation.upper()]
+    if interpolation == INTERPOLATIONS[0]:
+        return image.resize(size, way)
+    # Between its two passes, Pillow would cut off what overshoots; of floats,
+    # it does not.
+    bands = [
+        np.asarray(band.convert("F").resize(size, way)).round().clip(0, 255)
+        for band in image.split()
+    ]
+    return PIL.Image.merge(
+        image.mode,
+        [PIL.Image.fromarray(band.astype("uint8")) for band in bands],
+    )
+
+
 def _converted(image, image_size, channels, interpolation):
     kinds = []
     if image.mode != _MODES[channels]:
@@ -183,7 +207,6 @@ def _converted(image, image_size, channels, interpolation):
         image = image.convert(_MODES[channels])
     if image_size is not None and image.size != (image_size, image_size):
         kinds.append(_OTHER_SIZE)
-        way = PIL.Image.Resampling[interpolation.upper()]
-        image = image.resize((image_size, image_size), way)
+        image = resized(image, (image_size, image_size), interpolation)
     pixels = np.asarray(image)
     return pixels.reshape(*pixels.shape[:2], channels), kinds

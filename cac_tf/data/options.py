@@ -147,8 +147,8 @@ class DataOptions(Options):
     )
     interpolation: str | None = field(
         None,
-        "How images are resampled. Default: bilinear. (A pretrained network "
-        "that gets images of another size resizes them bicubically.)",
+        "How images are resampled. Default: bilinear; for a pretrained "
+        "network bicubic, as it resizes images itself.",
         kind=str,
         choices=INTERPOLATIONS,
         of_source=True,

@@ -153,7 +153,11 @@ def _inputs(inspector, shape):
     # Gradio would open the file, and say nothing of one that it does not.
     photo.preprocess = lambda file: None if file is None else file.path
     sources.append(
-        _Source(photo.input, [photo], lambda path: _image_of_file(path, shape))
+        _Source(
+            photo.input,
+            [photo],
+            lambda path: _image_of_file(path, inspector.model.inputs_taken),
+        )
     )
     if inspector.dataset is None:
         gradio.Markdown("The data of the run are not there: no examples.")
@@ -197,10 +201,10 @@ def file_text(name):
     return (folder / name).read_text(encoding="utf-8")
 
 
-def _image_of_file(path, shape):
+def _image_of_file(path, taken):
     if path is None:
         raise ValueError("There is no image.")
-    return image_of_photo(path, shape)
+    return image_of_photo(path, taken.fixed_shape, taken.interpolation)
 
 
 class _Answers:

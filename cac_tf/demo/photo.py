@@ -7,6 +7,8 @@ import numpy as np
 import PIL.Image
 
 from cac_tf.data.image_file import read_image
+from cac_tf.data.image_file import resized
+from cac_tf.hyperparameters import INTERPOLATIONS
 
 
 def check_takes_photos(image_shape: tuple[int | None, ...]) -> None:
@@ -27,13 +29,18 @@ channels can be shown to it here.
         )
 
 
-def image_of_photo(source: Any, image_shape: tuple[int, ...]) -> np.ndarray:
+def image_of_photo(
+    source: Any,
+    image_shape: tuple[int, ...],
+    interpolation: str = INTERPOLATIONS[0],
+) -> np.ndarray:
     """Decodes a photo as those of a folder are decoded for training.
 
     Args:
         source: path of the file, or its bytes.
         image_shape: (height, width, channels) that the model takes; a height
             or width of None leaves the photo's own.
+        interpolation: as of `read_image`.
 
     Returns:
         (height, width, channels) uint8 array.
@@ -54,5 +61,5 @@ def image_of_photo(source: Any, image_shape: tuple[int, ...]) -> np.ndarray:
     pixels, _ = read_image(source, channels=channels)
     size = (width or pixels.shape[1], height or pixels.shape[0])
     image = PIL.Image.fromarray(pixels.squeeze(-1) if channels == 1 else pixels)
-    resized = image.resize(size, PIL.Image.Resampling.BILINEAR)
-    return np.asarray(resized).reshape(size[1], size[0], channels)
+    found = np.asarray(resized(image, size, interpolation))
+    return found.reshape(size[1], size[0], channels)

@@ -215,12 +215,14 @@ class ExperimentConfig(Options):
                 f"network={network} takes images, and {self.dataset_name} "
                 "holds none; leave it out."
             )
-        source = source_of(self.data.dataset)
-        if source.IMAGE_SIZE is None or self.data.image_size is not None:
-            return self.data
-        return dataclasses.replace(
-            self.data, image_size=pretrained.image_size_of(network)
-        )
+        source, changes = source_of(self.data.dataset), {}
+        if source.IMAGE_SIZE is not None and self.data.image_size is None:
+            changes["image_size"] = pretrained.image_size_of(network)
+        if "interpolation" in source.OPTIONS and (
+            self.data.interpolation is None
+        ):
+            changes["interpolation"] = "bicubic"  # As it resizes images itself.
+        return dataclasses.replace(self.data, **changes)
 
     def _recipe(self, method):
         fields = {field.name for field in dataclasses.fields(method.recipe)}

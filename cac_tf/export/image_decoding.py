@@ -8,6 +8,7 @@ import numpy as np
 from cac_tf.annotations import Tensor
 from cac_tf.data import image_formats as formats
 from cac_tf.export.row_by_row import map_rows
+from cac_tf.hyperparameters import INTERPOLATIONS
 
 _HEADERS = [header for one in formats.FORMATS for header in one.headers]
 _FORMATS_OF_HEADERS = [
@@ -27,6 +28,7 @@ def decode_images(
     channels: int,
     max_pixels: int,
     file_of: Callable[[Tensor], Tensor] | None = None,
+    interpolation: str = INTERPOLATIONS[0],
 ) -> tuple[Tensor, Tensor]:
     """Decodes, turns upright and resizes files; never fails on a bad one.
 
@@ -41,6 +43,7 @@ def decode_images(
         max_pixels: a file whose header claims more is not decoded.
         file_of: takes a row of `encoded` and returns the file in it, or
             raises when it runs; None if rows are files.
+        interpolation: as of `read_image`.
 
     Returns:
         (B, height, width, channels) float32 in 0...255, and (B,) bool:
@@ -59,12 +62,12 @@ def decode_images(
 
     def decode(row):
         file = row if file_of is None else file_of(row)
-        return _decode(file, height, width, channels, max_pixels)
+        return _decode(file, height, width, channels, max_pixels, interpolation)
 
     return map_rows(decode, encoded, (height, width, channels))
 
 
-def _decode(file, height, width, channels, max_pixels):
+def _decode(file, height, width, channels, max_pixels, interpolation):
     """From one file to pixels; raises on a bad one."""
     import tensorflow as tf
 
@@ -113,7 +116,7 @@ def _decode(file, height, width, channels, max_pixels):
         [width, height],
         [height, width],
     )
-    pixels = tf.image.resize(pixels, size, "bilinear", antialias=True)
+    pixels = tf.image.resize(pixels, size, interpolation, antialias=True)
     pixels = _turned(pixels, turn)
     pixels = tf.ensure_shape(pixels, (height, width, channels))
     return tf.clip_by_value(tf.round(pixels), 0.0, 255.0)

@@ -249,7 +249,13 @@ def signatures(
         return ask(images, is_allowed, threshold)
 
     def decoded(rows, file_of=None):
-        return decode_images(rows, *shape, answering.max_pixels, file_of)
+        return decode_images(
+            rows,
+            *shape,
+            answering.max_pixels,
+            file_of,
+            model.inputs_taken.interpolation,
+        )
 
     def encoded_images(images):
         return ask(*decoded(_checked(images, ())))

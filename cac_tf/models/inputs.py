@@ -10,6 +10,7 @@ data of another kind, when they come: see `raw_inputs`.
 import keras
 import numpy as np
 
+from cac_tf.hyperparameters import INTERPOLATIONS
 from cac_tf.layers.image_preprocessing import ImagePreprocessing
 from cac_tf.models.backbone_checks import has_graph
 from cac_tf.models.raw_inputs import TEXTS
@@ -119,17 +120,20 @@ def kind_of_inputs(classifier, shape=None):
     >>> kind_of_inputs(keras.Sequential([
     ...     keras.Input([8, 8, 1]), keras.layers.Rescaling(1 / 255)]))
     InputKind(shape=(8, 8, 1), dtype='float32', are_pixels=True, size=None, \
-num_ids=None)
+num_ids=None, interpolation='bilinear')
     """
     if shape is None:
         shape = classifier.input_shape[1:]
-    are_pixels, size = False, None
+    are_pixels, size, way = False, None, INTERPOLATIONS[0]
     for layer in _first_layers(classifier):
-        if isinstance(layer, ImagePreprocessing):
-            are_pixels, size = True, size or (layer.height, layer.width)
-        elif isinstance(layer, keras.layers.Resizing):
-            size = size or (layer.height, layer.width)
-            continue
+        if isinstance(layer, (ImagePreprocessing, keras.layers.Resizing)):
+            if size is None:
+                size = (layer.height, layer.width)
+                if layer.interpolation in INTERPOLATIONS:
+                    way = layer.interpolation
+            if isinstance(layer, keras.layers.Resizing):
+                continue
+            are_pixels = True
         elif isinstance(layer, keras.layers.Rescaling):
             are_pixels = (
                 np.size(layer.scale) == 1
@@ -149,6 +153,7 @@ num_ids=None)
         bool(are_pixels),
         size,
         first.input_dim if is_table else None,
+        way,
     )
 
 

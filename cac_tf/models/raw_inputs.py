@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cac_tf.annotations import Shape
+from cac_tf.hyperparameters import INTERPOLATIONS
 
 BRIGHTEST = 255
 _ROWS_PER_CHUNK = 1024
@@ -33,6 +34,8 @@ class InputKind(typing.NamedTuple):
     size: tuple[int, int] | None = None
     # Number of rows of the table that whole numbers are places in, or None.
     num_ids: int | None = None
+    # By which files are resampled to `size`, as those layers do it.
+    interpolation: str = INTERPOLATIONS[0]
 
     @property
     def are_texts(self) -> bool:

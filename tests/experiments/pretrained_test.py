@@ -118,7 +118,11 @@ def test_the_run_says_what_the_network_took(run, photos, network):
 
 def test_pixels_get_the_answers_of_features(run, model, photos):
     dataset = load_open_set_dataset(
-        "folder", data_dir=photos, known_classes=KNOWN, image_size=8
+        "folder",
+        data_dir=photos,
+        known_classes=KNOWN,
+        image_size=8,
+        interpolation="bicubic",
     )
     known = dataset.known_test
     scores = model.predict_scores(known.images)

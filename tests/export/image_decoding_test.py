@@ -40,16 +40,25 @@ def test_turned_images_are_others(photograph):
 
 
 @functools.cache
-def graph(height, width, channels):
+def graph(height, width, channels, interpolation="bilinear"):
     return tf.function(
-        lambda encoded: decode_images(encoded, height, width, channels, LIMIT),
+        lambda encoded: decode_images(
+            encoded,
+            height,
+            width,
+            channels,
+            LIMIT,
+            interpolation=interpolation,
+        ),
         input_signature=[tf.TensorSpec([None], tf.string)],
     )
 
 
-def in_graph(files, height, width, channels):
+def in_graph(files, height, width, channels, *interpolation):
     """What the graph gives; every file must be valid."""
-    images, is_valid = graph(height, width, channels)(tf.constant(files))
+    images, is_valid = graph(height, width, channels, *interpolation)(
+        tf.constant(files)
+    )
     assert images.shape == (len(files), height, width, channels)
     assert is_valid.numpy().all()
     return images.numpy()
@@ -78,13 +87,16 @@ def test_the_same_pixels_as_in_training(photograph, channels):
             assert difference.mean() < 10, name
 
 
-@pytest.mark.parametrize("channels", [3, 1])
-def test_resized_as_in_training(photograph, channels):
+@pytest.mark.parametrize(
+    "channels, interpolation",
+    [(3, "bilinear"), (1, "bilinear"), (3, "bicubic")],
+)
+def test_resized_as_in_training(photograph, channels, interpolation):
     """At most one step of 255 beside it: there, Pillow rounds twice."""
     names, files, *_ = zip(*image_files.kinds(photograph), strict=True)
-    images = in_graph(files, 20, 20, channels)
+    images = in_graph(files, 20, 20, channels, interpolation)
     for name, file, image in zip(names, files, images, strict=True):
-        expected, _ = read_image(file, 20, channels)
+        expected, _ = read_image(file, 20, channels, interpolation)
         difference = np.abs(image - expected)
         assert difference.max() <= 1, name
         assert difference.mean() <= 0.25, name

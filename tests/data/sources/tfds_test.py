@@ -84,7 +84,8 @@ class NumberedShapes(WideShapes):
 
 def load_tfds_images(name, data_dir, image_size=None, stream=None):
     any_classes = types.SimpleNamespace(ids=lambda names: None)
-    return Tfds().load(name, any_classes, data_dir, image_size, stream)
+    options = {"image_size": image_size, "stream": stream}
+    return Tfds().load(name, any_classes, data_dir, **options)
 
 
 def test_any_data_set_with_image_and_label(tmp_path, monkeypatch):
