@@ -37,6 +37,7 @@ def fingerprint(examples):
     digest.update(str(tuple(images.shape)).encode())
     if hasattr(images, "digests"):
         digest.update(images.digests)
+        digest.update(images.interpolation.encode())
         return digest.hexdigest()
     for start in range(0, len(images), _ROWS_AT_ONCE):
         part = np.asarray(images[start : start + _ROWS_AT_ONCE])

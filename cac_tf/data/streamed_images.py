@@ -69,7 +69,7 @@ class StreamedImages:
         if isinstance(sources, (list, tuple)):
             self.sources = _objects(sources)
         self._image_size, self._channels = image_size, channels
-        self._interpolation = interpolation
+        self.interpolation = interpolation
         self._facts = facts
 
     @property
@@ -88,7 +88,7 @@ class StreamedImages:
 
     def _decode(self, source):
         return read_image(
-            source, self._image_size, self._channels, self._interpolation
+            source, self._image_size, self._channels, self.interpolation
         )[0]
 
     @property
@@ -100,7 +100,7 @@ class StreamedImages:
                 self._image_size,
                 self._channels,
                 "images",
-                interpolation=self._interpolation,
+                interpolation=self.interpolation,
             )
         return self._facts
 
@@ -127,7 +127,7 @@ class StreamedImages:
             self._image_size,
             self._channels,
             None if self._facts is None else self._facts[rows],
-            self._interpolation,
+            self.interpolation,
         )
 
     def joined(self, other: StreamedImages | np.ndarray) -> StreamedImages:
@@ -142,7 +142,7 @@ class StreamedImages:
             self._image_size,
             self._channels,
             self.facts.joined(other.facts),
-            self._interpolation,
+            self.interpolation,
         )
 
     def of_array(self, images: np.ndarray) -> StreamedImages:

@@ -180,11 +180,11 @@ def _renamed(value, places):
 
 
 def _keys(images):
-    """A text for the content of each image, and its size."""
+    """A text for the content of each image, its size and how it got it."""
     shape = str(tuple(images.shape[1:])).encode()
     if hasattr(images, "digests"):
         contents = images.digests
-        kind = b"file"
+        kind = f"file, {images.interpolation}".encode()
     else:
         contents, kind = images, images.dtype.str.encode()
     return [
