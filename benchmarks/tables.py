@@ -752,6 +752,37 @@ def score_evidence_table():
     return "\n".join(lines)
 
 
+def few_examples_table(name="banking77"):
+    """AUROC, macro-F1 and accepted known inputs of few examples."""
+    result = json.loads((RESULTS / "few_examples.json").read_text())
+    found = collections.defaultdict(dict)
+    for key, measures in result["data"][name][
+        "mean and standard deviation"
+    ].items():
+        head, count, score = key.split(", ")
+        found[head, count][score] = measures
+    (scores, *_) = found.values()
+    lines = [
+        f"| head, examples | {' | '.join(scores)} |",
+        "| --- |" + " ---: |" * len(scores),
+    ]
+    for (head, count), by_score in sorted(
+        found.items(), key=lambda item: (item[0][0], int(item[0][1].split()[0]))
+    ):
+        cells = []
+        for measures in by_score.values():
+            auroc, macro_f1, (accepted, spread) = (
+                measures[one] for one in ("auroc", "macro_f1", "known accepted")
+            )
+            cells.append(
+                f"{auroc[0]:.3f} / {macro_f1[0]:.3f} / "
+                f"{100 * accepted:.1f} ± {100 * spread:.1f} %"
+            )
+        head = head.replace("_", "-")
+        lines.append(f"| {head}, {count} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def digits_scores_table():
     """Mean AUROC (and the trials') of every score on digits, in Markdown."""
     result = json.loads((RESULTS / "digits_scores.json").read_text())
@@ -843,6 +874,7 @@ def table_1_digits_table():
 
 TABLES = {
     "beside_pytorch_ood": beside_pytorch_ood_table,
+    "few_examples": few_examples_table,
     "frozen_features": frozen_features_table,
     "near_far": near_far_table,
     "between_commits": between_commits_table,

@@ -44,9 +44,10 @@ class _ImagesAndLabels(typing.NamedTuple):
 
 
 _NO_VALIDATION = (
-    f"there are fewer than {FEW_OF_A_CLASS} training vectors a class: none are "
-    "set apart for validation, and the threshold comes from further trainings, "
-    "each without a fifth of them (validation_fraction sets some apart)"
+    f"there are fewer than {FEW_OF_A_CLASS} training examples a class: none "
+    "are set apart for validation, and the threshold comes from further "
+    "trainings, each without a fifth of them (validation_fraction sets some "
+    "apart)"
 )
 
 
@@ -392,8 +393,8 @@ def make_open_set_dataset(
             it are left out.
         split_seed: seed of both choices.
         test_fraction, validation_fraction: shares in (0, 1). No
-            validation_fraction: 0.2, but nothing of fewer than 20 vectors a
-            class on average.
+            validation_fraction: 0.2, but nothing of fewer than 20 vectors or
+            texts a class on average.
         unknown: `Examples` of another source whose classes are the unknown
             ones, or None: then they are the classes of this source that are
             not known.

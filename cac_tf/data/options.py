@@ -18,7 +18,8 @@ from cac_tf.registry import did_you_mean
 # for it; of the rest, the other share is set apart for validation.
 TEST_FRACTION = 0.3
 VALIDATION_FRACTION = 0.2
-# With fewer training vectors of a class, on average, none are set apart.
+# With fewer training examples of a class, on average, none are set apart; of
+# images, some always are.
 FEW_OF_A_CLASS = 20
 
 
@@ -186,8 +187,8 @@ class DataOptions(Options):
         "Share of each known class's training images set apart for "
         "validation, where the data have no such part. Default: "
         f"{VALIDATION_FRACTION}, tinyimagenet 0.1; of fewer than "
-        f"{FEW_OF_A_CLASS} vectors a class, none: then the threshold comes "
-        "from further trainings, each without a fifth of them.",
+        f"{FEW_OF_A_CLASS} vectors or texts a class, none: then the threshold "
+        "comes from further trainings, each without a fifth of them.",
         kind=float,
         above=0,
         below=1,

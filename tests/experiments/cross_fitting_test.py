@@ -122,7 +122,7 @@ def test_few_vectors_are_not_set_apart(rng):
     dataset = normal_dataset(rng, of_a_class=19)
     assert dataset.counts["validation"] == 0
     assert dataset.counts["train"] == 8 * 19
-    assert any("fewer than 20 training vectors" in n for n in dataset.notes)
+    assert any("fewer than 20 training examples" in n for n in dataset.notes)
     dataset = normal_dataset(rng, of_a_class=20)
     assert dataset.counts["validation"] == 32
     assert not dataset.notes
