@@ -63,6 +63,21 @@ def replacing_alone(path):
         yield temporary
 
 
+def unlock_killed(path):
+    """Deletes the lock of a process that was killed when `path` was written.
+
+    For a finished file, which no other attempt of `replacing_alone` follows.
+    """
+    lock_file = f"{_hidden(os.path.realpath(path))}.lock"
+    if os.path.exists(lock_file):
+        # It goes with the context, unless a process that lives has it.
+        with (
+            contextlib.suppress(file_lock.LockedError),
+            file_lock.writing(path, lock_file),
+        ):
+            pass
+
+
 def write_once(path, write):
     """Makes a file that never changes, if it is not there.
 

@@ -115,9 +115,11 @@ class Parts:
 
     def is_finished(self, position: int) -> bool:
         """Whether the part is there, and not to be written again."""
-        return os.path.exists(self.path(position)) and not os.path.exists(
-            self._mark(position)
-        )
+        path = self.path(position)
+        if not os.path.exists(path) or os.path.exists(self._mark(position)):
+            return False
+        atomic_files.unlock_killed(path)
+        return True
 
     def mark(self, position: int, is_to_be_repeated: bool) -> None:
         """Says whether the part is to be written again.

@@ -167,3 +167,18 @@ def test_inputs_are_known_by_what_their_names_lead_to(tmp_path, monkeypatch):
         assert _digest(batch.blocks_of(["0.png"])) in digests
         digests.add(_digest(batch.blocks_of([os.path.abspath("0.png")])))
     assert len(digests) == 6
+
+
+def test_the_lock_of_a_part_whose_process_was_killed_goes(tmp_path):
+    """After the part was in place; a process that lives keeps its own."""
+    parts = Parts(tmp_path / "out", blocks(tmp_path), "csv", SETTINGS)
+    fill(parts, [0])
+    folder, name = os.path.split(parts.path(0))
+    lock = os.path.join(folder, f".{name}.lock")
+    with open(lock, "w") as file:
+        file.write("123\nelsewhere\n")
+    assert parts.is_finished(0)
+    assert not os.path.exists(lock)
+    with file_lock.writing(parts.path(0), lock):
+        assert parts.is_finished(0)
+        assert os.path.exists(lock)
