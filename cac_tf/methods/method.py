@@ -99,11 +99,7 @@ class Method:
     takes_vectors: bool = False
 
     def preset(
-        self,
-        dataset: str,
-        name: str = "fair",
-        vectors: int | None = None,
-        are_features: bool = False,
+        self, dataset: str, name: str = "fair", vectors: int | None = None
     ) -> dict[str, Any]:
         """Values of the recipe for a data set's name, as a dict.
 
@@ -114,8 +110,6 @@ class Method:
             name: "fair", "fast" or "paper".
             vectors: about how many inputs there are, where they are vectors;
                 None for images.
-            are_features: whether these vectors are what a pretrained network
-                makes of images.
 
         Raises:
             ValueError: another name, or the data set has no fast recipe; or
@@ -137,8 +131,6 @@ class Method:
                 raise ValueError(
                     f"There is no preset={name} for vectors; leave it out."
                 )
-            if are_features:
-                return self.fitting(presets.features(dataset, vectors))
             return self.fitting(presets.vectors(vectors))
         if name == "paper" and self.recipe.published():
             return self.recipe.published()
@@ -179,12 +171,13 @@ class Method:
         >>> cac.recipe_for("mnist", {"preset": "fast"}).most_epochs
         10
         """
-        preset = self.preset(
-            dataset,
-            given.get("preset", "fair"),
-            vectors,
-            networks.is_pretrained(given.get("network", "")),
-        )
+        preset = self.preset(dataset, given.get("preset", "fair"), vectors)
+        if networks.is_pretrained(given.get("network", "")):
+            # Vectors that it makes of images, which fine-tuning may augment.
+            of_vectors = {
+                k: v for k, v in preset.items() if k not in presets.OF_IMAGES
+            }
+            preset = of_vectors | self.fitting(presets.augmentation(dataset))
         return self.recipe.of_preset(preset, given)
 
     def fitting(self, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -180,22 +180,19 @@ def vectors(count: int) -> dict[str, Any]:
 OF_IMAGES = ("scale", "flip", "rotation")
 
 
-def features(dataset: str, count: int) -> dict[str, Any]:
-    """What a frozen pretrained network makes of images: vectors.
+def augmentation(dataset: str) -> dict[str, Any]:
+    """How the images of a data set may be augmented.
 
     Args:
-        dataset: its name, which says how its images may be augmented where
-            the network is trained, too.
-        count: how many images there are; 0: it is not known.
+        dataset: its name.
 
     Example:
 
-    >>> features("digits", 1000)["flip"]
+    >>> augmentation("digits")["flip"]
     0.0
     """
     of_images = preset(dataset)
-    head = {k: v for k, v in vectors(count).items() if k not in OF_IMAGES}
-    return head | {k: of_images[k] for k in OF_IMAGES if k in of_images}
+    return {k: of_images[k] for k in OF_IMAGES if k in of_images}
 
 
 _PRESETS = {

@@ -508,9 +508,9 @@ def test_generated_images_join_training_images(digits, rng, monkeypatch):
     monkeypatch.setattr(
         streamed_images,
         "look_at",
-        lambda sources, *options: (
+        lambda sources, *options, **others: (
             looked_at.append(len(sources))
-            or image_facts.look_at(sources, *options)
+            or image_facts.look_at(sources, *options, **others)
         ),
     )
     streamed = method._with_unknowns(train, made)
