@@ -657,6 +657,43 @@ def near_far_table():
     return "\n".join(lines)
 
 
+def frozen_features_table():
+    """Accuracy and AUROC on a frozen pretrained network, in Markdown."""
+    result = json.loads((RESULTS / "frozen_features.json").read_text())
+    scores = (
+        "gamma",
+        "max_logit",
+        "relative_mahalanobis",
+        "knn",
+        "nnguide",
+        "vim",
+    )
+    lines = [
+        f"| data (trials), head | accuracy | {' | '.join(scores)} "
+        "| accepted, vim |",
+        "| --- |" + " ---: |" * (len(scores) + 2),
+    ]
+    by_data = collections.defaultdict(list)
+    for key, run in sorted(result["runs"].items()):
+        by_data[key.split(" trial ")[0]].append(run)
+    for data, runs in by_data.items():
+        for head in runs[0]["heads"]:
+            own = [run["heads"][head] for run in runs]
+            cells = [
+                f"{np.mean(values):.3f}"
+                for values in (
+                    [one["accuracy"] for one in own],
+                    *([one["auroc"][score] for one in own] for score in scores),
+                )
+            ]
+            accepted = np.mean([one["unknown accepted"]["vim"] for one in own])
+            lines.append(
+                f"| {data} ({len(runs)}), {head.replace('_', '-')} "
+                f"| {' | '.join(cells)} | {100 * accepted:.0f} % |"
+            )
+    return "\n".join(lines)
+
+
 _KINDS_OF_HEADS = {
     "hidden": "hidden layer",
     "linear": "linear head",
@@ -836,6 +873,7 @@ def table_1_digits_table():
 
 
 TABLES = {
+    "frozen_features": frozen_features_table,
     "beside_pytorch_ood": beside_pytorch_ood_table,
     "few_examples": few_examples_table,
     "near_far": near_far_table,
