@@ -46,7 +46,8 @@ test-slow: .venv/ops-dev
 # On the JAX backend. The long tests come first.
 test-jax: .venv/ops-dev
 	$(RUN) KERAS_BACKEND=jax $(TEST) --doctest-modules \
-	    --ignore=tests/training/loop_test.py tests/training \
+	    --ignore=tests/training/loop_test.py \
+	    --ignore=cac_tf/models/text_vectors.py tests/training \
 	    cac_tf/decision cac_tf/layers cac_tf/losses cac_tf/metrics \
 	    cac_tf/models cac_tf/scores cac_tf/training tests/decision \
 	    tests/layers tests/losses tests/metrics tests/models tests/ops \
