@@ -7,6 +7,7 @@ import pytest
 from keras import layers
 
 import cac_tf
+from cac_tf.models.raw_inputs import InputKind
 from tests.execution import BACKEND
 from tests.texts import SUBJECTS
 from tests.texts import sentences
@@ -50,7 +51,7 @@ def model(classifier):
 
 
 def test_texts_are_answered(model, classifier):
-    assert model.inputs_taken == ((), "string", False, None, None)
+    assert model.inputs_taken == InputKind((), "string", False)
     answer = model.predict_open_set(ASKED)
     assert answer.predicted_class_id[[0, 4]].tolist() == [0, 3]
     # Case and punctuation do not count.
