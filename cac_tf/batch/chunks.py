@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import typing
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -19,6 +20,17 @@ if TYPE_CHECKING:
 # Rows of an array that are classified at once: as few as photos where a row is
 # large, more of small ones; of texts, a network makes many numbers of each.
 _ROWS, _TEXTS, _NUMBERS = 4096, 512, 1 << 19
+
+
+@dataclasses.dataclass(frozen=True)
+class FileOfRows:
+    """A file with many inputs."""
+
+    path: str
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return (self.path,)
 
 
 class Chunk(typing.NamedTuple):

@@ -22,16 +22,16 @@ import numpy as np
 
 from cac_tf import lazy
 from cac_tf.batch.chunks import Chunk
+from cac_tf.batch.chunks import FileOfRows
 from cac_tf.batch.chunks import chunk_of_rows
 from cac_tf.batch.chunks import keys_of_rows
 from cac_tf.batch.chunks import rows_at_once
+from cac_tf.batch.columns import columns_read
+from cac_tf.batch.columns import numbers_in
+from cac_tf.batch.columns import usual_column
 from cac_tf.batch.lines import JsonLines
 from cac_tf.batch.lines import TextLines
 from cac_tf.batch.npz_rows import opened_npz
-from cac_tf.batch.number_columns import TEXT_COLUMN
-from cac_tf.batch.number_columns import VECTOR_COLUMN
-from cac_tf.batch.number_columns import columns_read
-from cac_tf.batch.number_columns import numbers_in
 from cac_tf.data import tables
 from cac_tf.data.npy_file import read_npy
 from cac_tf.data.record_files import whole_records
@@ -138,15 +138,10 @@ def said_of(error):
 
 
 @dataclasses.dataclass(frozen=True)
-class NpzArray:
+class NpzArray(FileOfRows):
     """An array in an .npz file, named `x` or `images` if no name is given."""
 
-    path: str
     name: str = ""
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        return (self.path,)
 
     @property
     def num_rows(self) -> int | None:
@@ -173,14 +168,8 @@ class NpzArray:
 
 
 @dataclasses.dataclass(frozen=True)
-class NpyArray:
+class NpyArray(FileOfRows):
     """The array of an .npy file."""
-
-    path: str
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        return (self.path,)
 
     @property
     def num_rows(self) -> int | None:
@@ -203,7 +192,7 @@ class NpyArray:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Table:
+class _Table(FileOfRows):
     """A file of rows with named fields.
 
     Attributes:
@@ -213,13 +202,8 @@ class _Table:
         key: field with the key, or None: the row's number.
     """
 
-    path: str
     image: str | None = None
     key: str | None = None
-
-    @property
-    def files(self):
-        return (self.path,)
 
 
 class TFRecords(_Table):
@@ -296,7 +280,7 @@ class TFRecords(_Table):
 
         if classifier.takes_files:
             return None
-        name = self.image or _usual_feature(classifier)
+        name = self.image or usual_column(classifier)
         size = int(np.prod([size or 1 for size in classifier.input_shape]))
         kinds = (tf.float32, tf.int64)
         for kind in (tf.string,) if classifier.takes_texts else kinds:
@@ -339,7 +323,7 @@ class TFRecords(_Table):
     def _value(self, features, classifier):
         wanted = (self.image,) if self.image else _IMAGE_FEATURES
         if not classifier.takes_files:
-            wanted = (self.image or _usual_feature(classifier),)
+            wanted = (self.image or usual_column(classifier),)
         for name in wanted:
             if name in features:
                 return _content(features[name], name, classifier)
@@ -347,10 +331,6 @@ class TFRecords(_Table):
             f"no feature {' or '.join(wanted)}; it has "
             f"{', '.join(sorted(features)) or 'none'}"
         )
-
-
-def _usual_feature(classifier):
-    return TEXT_COLUMN if classifier.takes_texts else VECTOR_COLUMN
 
 
 def _content(feature, name, classifier):

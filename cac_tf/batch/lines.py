@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cac_tf.batch.chunks import Chunk
+from cac_tf.batch.chunks import FileOfRows
 from cac_tf.batch.chunks import chunk_of_rows
 from cac_tf.batch.chunks import keys_of_rows
 from cac_tf.batch.chunks import rows_at_once
-from cac_tf.batch.number_columns import TEXT_COLUMN
-from cac_tf.batch.number_columns import VECTOR_COLUMN
+from cac_tf.batch.columns import usual_column
 from cac_tf.data.regular_file import opened
 
 if TYPE_CHECKING:
@@ -22,14 +22,8 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class TextLines:
+class TextLines(FileOfRows):
     """A .txt file: each line is a text, the empty ones too."""
-
-    path: str
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        return (self.path,)
 
     @property
     def num_rows(self) -> int | None:
@@ -75,9 +69,9 @@ class JsonLines(TextLines):
             raise ValueError("the model takes images, and this file has none")
 
     def _chunk(self, keys, lines, classifier):
-        usual = TEXT_COLUMN if classifier.takes_texts else VECTOR_COLUMN
         names = (self.image,) if self.image else classifier.input_columns
-        names, values, errors = names or (usual,), [], {}
+        names = names or (usual_column(classifier),)
+        values, errors = [], {}
         for place, line in enumerate(lines):
             value = ""
             try:

@@ -13,6 +13,7 @@ from cac_tf.data.options import SOURCE_OPTIONS
 from cac_tf.data.options import DataOptions
 from cac_tf.data.sources.source import ClassChoice
 from cac_tf.data.sources.source import source_of
+from cac_tf.hyperparameters import INTERPOLATIONS
 
 if TYPE_CHECKING:
     from cac_tf.data.open_set_dataset import OpenSetDataset
@@ -59,6 +60,11 @@ def _load(options):
     dataset, source = options.dataset, source_of(options.dataset)
     _refuse_given(
         options, [name for name in SOURCE_OPTIONS if name not in source.OPTIONS]
+    )
+    # Here, and not where an option is left out: a pretrained network takes that
+    # for another way.
+    options = dataclasses.replace(
+        options, interpolation=options.interpolation or INTERPOLATIONS[0]
     )
     used = {name: getattr(options, name) for name in source.OPTIONS}
     split, split_family, trial = None, "custom", None
@@ -133,9 +139,9 @@ def _load(options):
         white=parts.white,
         **({} if parts.negatives is None else {"negatives": parts.negatives}),
     )
-    if options.interpolation is not None:
-        fields["interpolation"] = options.interpolation
-    return dataclasses.replace(result, **fields)
+    return dataclasses.replace(
+        result, interpolation=options.interpolation, **fields
+    )
 
 
 def _refuse_shares_of_parts(options, has_test, has_validation):

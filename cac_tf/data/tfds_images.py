@@ -160,7 +160,7 @@ def read_split(
     image_size=None,
     stream=None,
     channels=None,
-    interpolation=None,
+    interpolation=INTERPOLATIONS[0],
 ):
     """Reads a split of a prepared TFDS data set.
 
@@ -173,7 +173,7 @@ def read_split(
         stream: whether to keep the images encoded and decode them when they
             are used; None decides by the memory that they would need.
         channels: 3 for RGB, 1 for grey; None keeps those of the data set.
-        interpolation: "bilinear" (None is the same) or "bicubic".
+        interpolation: "bilinear" or "bicubic".
 
     Returns:
         `Examples`, in the order of the files.
@@ -191,7 +191,6 @@ def read_split(
     if channels is None:
         is_grey = builder.info.features["image"].shape[-1] == 1
         channels = 1 if is_grey else 3
-    way = interpolation or INTERPOLATIONS[0]
     height, width, _ = builder.info.features["image"].shape
     size = image_size or (height if height == width else None)
     if stream and not size:
@@ -210,7 +209,9 @@ def read_split(
         builder.info.file_format,
     )
     if size and is_streamed(count) and kind.value == "tfrecord":
-        sources, labels, facts = _on_disk(builder, split, size, channels, way)
+        sources, labels, facts = _on_disk(
+            builder, split, size, channels, interpolation
+        )
         if classes is not None:
             rows = np.flatnonzero(np.isin(labels, list(classes)))
             sources, labels, facts = (x[rows] for x in (sources, labels, facts))
@@ -219,9 +220,10 @@ def read_split(
         facts = None
     _check_labels(builder, split, classes, labels)
     if is_streamed(len(sources)):
-        images = StreamedImages(sources, size, channels, facts, way)
+        images = StreamedImages(sources, size, channels, facts, interpolation)
         return Examples(images, labels)
-    decoded = [read_image(s, image_size, channels, way)[0] for s in sources]
+    form = (image_size, channels, interpolation)
+    decoded = [read_image(source, *form)[0] for source in sources]
     if len({image.shape for image in decoded}) > 1:
         raise ValueError(
             f"The images of {builder.name} differ in shape; give image_size."
@@ -229,7 +231,7 @@ def read_split(
     return Examples(np.stack(decoded), labels)
 
 
-def _on_disk(builder, split, size, channels, way):
+def _on_disk(builder, split, size, channels, interpolation):
     """The images of a split, which stay in its files; labels and facts."""
     paths = [os.fspath(p) for p in builder.info.splits[split].filepaths]
     try:
@@ -241,7 +243,7 @@ def _on_disk(builder, split, size, channels, way):
             ["label"],
             size,
             channels,
-            way,
+            interpolation,
         )
     except DamagedError as error:
         raise ValueError(_damaged(builder, split, error)) from error

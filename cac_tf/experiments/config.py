@@ -188,10 +188,15 @@ class ExperimentConfig(Options):
         return networks.is_pretrained(self.recipe.get("network", ""))
 
     @functools.cached_property
+    def _vectors_in_data(self):
+        # A file is looked at for that.
+        dataset = self.data.dataset
+        return source_of(dataset).num_vectors(dataset)
+
+    @property
     def takes_images(self) -> bool:
         """Whether the data, and so the model's inputs, are images."""
-        dataset = self.data.dataset
-        return source_of(dataset).num_vectors(dataset) is None
+        return self._vectors_in_data is None
 
     @functools.cached_property
     def vectors(self) -> int | None:
@@ -200,12 +205,12 @@ class ExperimentConfig(Options):
         Those of the data, or those that a pretrained network makes of images.
         None: it is trained on images.
         """
+        if not (self.takes_images and self.is_pretrained):
+            return self._vectors_in_data
         dataset = self.data.dataset
         source = source_of(dataset)
-        if self.takes_images and self.is_pretrained:
-            options = {n: getattr(self.data, n) for n in source.OPTIONS}
-            return source.num_images(dataset, **options)
-        return source.num_vectors(dataset)
+        options = {n: getattr(self.data, n) for n in source.OPTIONS}
+        return source.num_images(dataset, **options)
 
     def _data_for_pretrained(self):
         """The data, with images of the size that the network takes."""

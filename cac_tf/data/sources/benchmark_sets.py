@@ -18,6 +18,7 @@ from cac_tf.data.pixel_scale import WHITE
 from cac_tf.data.sources.source import DataSource
 from cac_tf.data.sources.source import LabelledParts
 from cac_tf.data.sources.source import register
+from cac_tf.hyperparameters import INTERPOLATIONS
 
 if TYPE_CHECKING:
     from cac_tf.data.open_set_dataset import Examples
@@ -179,7 +180,7 @@ class BenchmarkImages:
         data_dir: str | None = None,
         image_size: int | None = None,
         stream: bool | None = None,
-        interpolation: str | None = None,
+        interpolation: str = INTERPOLATIONS[0],
     ) -> None:
         self._set = BENCHMARK_SETS[name]
         self._options = {

@@ -195,7 +195,7 @@ def load_image_folder(
     image_size: int = 32,
     strict: bool = False,
     stream: bool | None = None,
-    interpolation: str | None = None,
+    interpolation: str = INTERPOLATIONS[0],
 ) -> LabelledParts:
     """Reads all images of a folder, as RGB of one size.
 
@@ -214,7 +214,7 @@ def load_image_folder(
             keeping them in memory; None decides by the memory that they
             would need. Each is read once here, and what was found is kept in
             `.cac_tf` of the folder: the next time, the files are only listed.
-        interpolation: "bilinear" (None is the same) or "bicubic".
+        interpolation: "bilinear" or "bicubic".
 
     Returns:
         `LabelledParts`; images uint8 (n, image_size, image_size, 3), an array
@@ -242,8 +242,7 @@ def load_image_folder(
     if image_size < 1:
         raise ValueError(f"image_size must be at least 1; got {image_size}.")
     class_names = folder_classes(data_dir)
-    way = interpolation or INTERPOLATIONS[0]
-    reading = _Reading(data_dir, image_size, strict, stream, way)
+    reading = _Reading(data_dir, image_size, strict, stream, interpolation)
     root = pathlib.Path(data_dir)
     folders = _parts(root)
     parts = {

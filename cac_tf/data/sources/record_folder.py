@@ -68,7 +68,7 @@ def load_record_folder(
     data_dir: Path,
     image_size: int = 32,
     stream: bool | None = None,
-    interpolation: str | None = None,
+    interpolation: str = INTERPOLATIONS[0],
 ) -> LabelledParts:
     """Reads labelled images from TFRecord or Parquet files.
 
@@ -87,7 +87,7 @@ def load_record_folder(
         image_size: height and width of the images, which become RGB.
         stream: whether images stay in their files and are decoded when they
             are used; None decides by the memory that they would need.
-        interpolation: "bilinear" (None is the same) or "bicubic".
+        interpolation: "bilinear" or "bicubic".
 
     Returns:
         `LabelledParts`. Names of classes are the labels, in order.
@@ -117,9 +117,8 @@ def load_record_folder(
             f"{data_dir} has no file whose name begins with train and ends in "
             ".tfrecord or .parquet."
         )
-    way = interpolation or INTERPOLATIONS[0]
     read = {
-        part: _read_part(data_dir, part, paths, image_size, way)
+        part: _read_part(data_dir, part, paths, image_size, interpolation)
         for part in _PARTS
         if (paths := _files_of(data_dir, part))
     }
@@ -139,11 +138,10 @@ def load_record_folder(
     )
     parts = {
         part: _examples(
-            StreamedImages(records, image_size, 3, facts, way),
-            np.searchsorted(found, labels).astype("int64"),
-            exceeds_memory(len(records), image_size, 3)
-            if stream is None
-            else stream,
+            StreamedImages(records, image_size, 3, facts, interpolation),
+            labels,
+            found,
+            stream,
         )
         for part, (records, labels, facts) in read.items()
     }
@@ -189,8 +187,11 @@ def _read_part(data_dir, part, paths, size, interpolation):
     )
 
 
-def _examples(images, labels, is_streamed):
-    return Examples(images if is_streamed else images[:], labels)
+def _examples(images, labels, found, stream):
+    labels = np.searchsorted(found, labels).astype("int64")
+    if stream is None:
+        stream = exceeds_memory(len(images), *images.shape[2:])
+    return Examples(images if stream else images[:], labels)
 
 
 def _as_records(data_dir, part, paths):

@@ -23,6 +23,11 @@ arrow = lazy.module("pyarrow", extra="parquet")
 IMAGE_COLUMN, TEXT_COLUMN, VECTOR_COLUMN = "image", tables.TEXT, "features"
 
 
+def usual_column(classifier: Classifier) -> str:
+    """Where the inputs of a model without images are, in rows of no schema."""
+    return TEXT_COLUMN if classifier.takes_texts else VECTOR_COLUMN
+
+
 def columns_read(
     schema: Any,
     path: str,
