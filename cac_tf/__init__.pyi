@@ -9,6 +9,7 @@ from . import losses as losses
 from . import methods as methods
 from . import metrics as metrics
 from . import models as models
+from . import open_world as open_world
 from . import ops as ops
 from . import reporting as reporting
 from . import scores as scores

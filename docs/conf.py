@@ -103,6 +103,7 @@ _ROOMS = (
     *("layers", "losses", "scores", "metrics", "models", "methods"),
     *("data", "data.sources", "models.networks", "decision", "training"),
     *("experiments", "export", "batch", "batch.beam", "demo", "reporting"),
+    "open_world",
     *("sklearn", "ops"),
 )
 _BINARIES = (

@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+"""After the rejection: what the unknown are, and whether the stream changed."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
