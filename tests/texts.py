@@ -10,6 +10,7 @@ _WORDS = {
     "cash": "cash machine withdraw notes coins atm",
     "pin": "pin code forgot digits unlock secret",
 }
+WORDS = sorted({word for own in _WORDS.values() for word in own.split()})
 
 
 def sentences(count: int, seed: int = 0) -> tuple[list[str], np.ndarray]:

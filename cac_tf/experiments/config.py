@@ -202,7 +202,7 @@ class ExperimentConfig(Options):
     def vectors(self) -> int | None:
         """About how many vectors the method is trained on, and tested.
 
-        Those of the data, or those that a pretrained network makes of images.
+        Those of the data, or those that a pretrained network makes of them.
         None: it is trained on images.
         """
         if not (self.takes_images and self.is_pretrained):
@@ -216,6 +216,8 @@ class ExperimentConfig(Options):
         """The data, with images of the size that the network takes."""
         network = self.recipe["network"]
         if not self.takes_images:
+            if network.startswith(networks.HUB):
+                return self.data  # (Whether it takes texts, it will say.)
             raise ValueError(
                 f"network={network} takes images, and {self.dataset_name} "
                 "holds none; leave it out."

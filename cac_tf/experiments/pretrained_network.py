@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training whose network somebody has trained before.
 
-While it is frozen, a data set of images is one of vectors: what the network
-makes of each image, computed once. Its last part is trained and measured on
-these, and then put behind the network, so that the model takes images.
+While it is frozen, a data set of images or texts is one of vectors: what the
+network makes of each, computed once. Its last part is trained and measured on
+these, and then put behind the network, so that the model takes raw inputs.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 from cac_tf import layers
 from cac_tf.experiments.evaluation import seconds_of_network
 from cac_tf.models.image_classifier import of_raw_images
+from cac_tf.models.inputs import takes_texts
 from cac_tf.models.making import on_backbone
 from cac_tf.models.pretrained import image_size_of
 from cac_tf.models.pretrained import pretrained_backbone
@@ -55,11 +56,13 @@ class PretrainedNetwork:
         self._recipe = config.recipe_in_force
         self.name = os.path.basename(self._recipe.network)
         is_used = "weights" not in self._recipe.unused
+        size = config.data.image_size
+        if size is None and config.takes_images:
+            size = image_size_of(self._recipe.network)
         self._backbone = pretrained_backbone(
             self._recipe.network,
             weights=self._recipe.weights if is_used else None,
-            image_size=config.data.image_size
-            or image_size_of(self._recipe.network),
+            image_size=size,
         )
 
     @property
@@ -68,7 +71,15 @@ class PretrainedNetwork:
         return identity(self._backbone)
 
     def check(self, dataset: OpenSetDataset) -> None:
-        """Raises ValueError unless it takes the images of a data set."""
+        """Raises ValueError unless it takes the inputs of a data set."""
+        kind = "texts" if takes_texts(self._backbone) else "images"
+        if kind != dataset.kind_of_inputs:
+            raise ValueError(
+                f"network={self._recipe.network} takes {kind}; {dataset.name} "
+                f"holds {dataset.kind_of_inputs}."
+            )
+        if not dataset.holds_images:
+            return
         *_, channels = dataset.image_shape
         taken = self._backbone.input_shape[-1]
         if taken not in (None, channels):
@@ -82,12 +93,16 @@ class PretrainedNetwork:
         note = _NOTE.format(network=self.name)
         return dataclasses.replace(dataset, notes=(*dataset.notes, note))
 
-    def of_images(self, dataset: OpenSetDataset) -> keras.Model:
-        """The frozen network, of images of any size."""
+    def of_raw(
+        self,
+        dataset: OpenSetDataset,
+        augment: keras.layers.Layer | None = None,
+    ) -> keras.Model:
+        """The network, of images of any size, or of texts."""
+        if not dataset.holds_images:
+            return self._backbone
         return of_raw_images(
-            self._backbone,
-            dataset.image_shape,
-            interpolation=dataset.interpolation,
+            self._backbone, dataset.image_shape, augment, dataset.interpolation
         )
 
     def features(
@@ -99,7 +114,7 @@ class PretrainedNetwork:
         """What it makes of a data set: one of vectors.
 
         Args:
-            dataset: `OpenSetDataset` of images.
+            dataset: `OpenSetDataset`.
             run_folder: beside it, features are kept.
             tell: as of `train`.
         """
@@ -112,18 +127,18 @@ class PretrainedNetwork:
 
         started = time.perf_counter()
         found = dataset_of_features(
-            self.of_images(dataset),
+            self.of_raw(dataset),
             dataset,
             os.path.join(beside, _KEPT),
             progress=progress,
         )
         seconds = time.perf_counter() - started
-        images, new = sum(dataset.counts.values()), sum(computed)
+        count, new = sum(dataset.counts.values()), sum(computed)
         rate = f", {new / seconds:.0f} a second" if new else ""
         tell(
             "note",
-            f"{self.name} is frozen: it computed {new:,} of {images:,} images"
-            f"{rate}; what it makes of them is kept in "
+            f"{self.name} is frozen: it computed {new:,} of {count:,} "
+            f"{dataset.kind_of_inputs}{rate}; what it makes of them is kept in "
             f"{os.path.join(beside, _KEPT)}",
         )
         return found
@@ -131,11 +146,11 @@ class PretrainedNetwork:
     def thawed(
         self, head: keras.Model, dataset: OpenSetDataset, seed: int
     ) -> keras.Model:
-        """The whole classifier, to be trained on images.
+        """The whole classifier, to be trained on raw inputs.
 
         Args:
-            head: classifier of what the network makes of images.
-            dataset: `OpenSetDataset` of images.
+            head: classifier of what the network makes of them.
+            dataset: `OpenSetDataset`.
             seed: of augmentation.
         """
         thaw(self._backbone)
@@ -146,31 +161,25 @@ class PretrainedNetwork:
             self._recipe.rotation,
             seed=seed,
         )
-        raw = of_raw_images(
-            self._backbone,
-            dataset.image_shape,
-            augment,
-            dataset.interpolation,
-        )
-        return on_backbone(raw, head)
+        return on_backbone(self.of_raw(dataset, augment), head)
 
 
-def as_of_images(
+def as_of_raw(
     evaluation: Evaluation, model: OpenSetClassifier, dataset: OpenSetDataset
 ) -> Evaluation:
-    """An evaluation on features, as one of the images that they are of.
+    """An evaluation on features, as one of the inputs that they are of.
 
     Args:
         evaluation: of the part behind the network, on its features.
         model: the whole one.
-        dataset: `OpenSetDataset` of the images.
+        dataset: `OpenSetDataset` of the raw inputs.
     """
-    images = np.asarray(dataset.known_test.images[:_TIMED])
-    seconds = seconds_of_network(model, images)
+    inputs = np.asarray(dataset.known_test.images[:_TIMED])
+    seconds = seconds_of_network(model, inputs)
     of_parts = evaluation.metrics["microseconds_per_image"]
     metrics = {
         **evaluation.metrics,
-        "inputs": "images",
+        "inputs": dataset.kind_of_inputs,
         "microseconds_per_image": {
             **of_parts,
             "network": round(1e6 * seconds, 3),
@@ -179,5 +188,5 @@ def as_of_images(
     return dataclasses.replace(evaluation, metrics=metrics)
 
 
-# Images whose computation is timed, a usual batch.
+# Inputs whose computation is timed, a usual batch.
 _TIMED = 32

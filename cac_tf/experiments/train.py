@@ -21,7 +21,7 @@ from cac_tf.experiments.cross_fitting import cross_fitted_scores
 from cac_tf.experiments.environment import bfloat16_is_slow
 from cac_tf.experiments.evaluation import evaluate
 from cac_tf.experiments.pretrained_network import PretrainedNetwork
-from cac_tf.experiments.pretrained_network import as_of_images
+from cac_tf.experiments.pretrained_network import as_of_raw
 from cac_tf.experiments.rate_choice import chosen_rates
 from cac_tf.experiments.results import Done
 from cac_tf.experiments.results import write_results
@@ -221,8 +221,8 @@ def _train_in(folder, config, runtime, dataset, pretrained, tensorboard, tell):
         model.calibrate_by_scores(known_scores, rate)
     evaluation = evaluate(model, inputs, config.method, config.scores)
     if inputs is not dataset:
-        model = model.with_backbone(pretrained.of_images(dataset))
-        evaluation = as_of_images(evaluation, model, dataset)
+        model = model.with_backbone(pretrained.of_raw(dataset))
+        evaluation = as_of_raw(evaluation, model, dataset)
     model.save(folder.file("model.keras"))
     if keras.backend.backend() == "tensorflow":
         _export(model, folder)

@@ -109,8 +109,8 @@ class Recipe(BaseRecipe):
         "Backbone: openset_cnn or resnet18, for images; mlp, the default for "
         "vectors; or one of another package. Or a pretrained network: "
         f"{networks.PRETRAINED}, any Keras model of images of 0...255, cut "
-        "before its last dense layer. It is frozen, computes each image once, "
-        "and an mlp is trained on what it makes of them.",
+        "before its last dense layer. It is frozen, computes each image or "
+        "text once, and an mlp is trained on what it makes of them.",
     )
     weights: str = field(
         "imagenet",
@@ -284,7 +284,7 @@ class Recipe(BaseRecipe):
         if not self.fine_tune:
             augmenting = dict.fromkeys(presets.OF_IMAGES, "a frozen network")
             unused.update(augmenting)
-        if self.network.endswith(networks.FILE):
+        if not self.network.startswith(networks.APPLICATIONS):
             unused["weights"] = f"{why}, which has its own"
         return unused
 

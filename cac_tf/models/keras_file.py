@@ -164,7 +164,9 @@ def _check_size(path, what, size):
 
 def _sentences(error):
     """The text of an error in one line, or its kind where it has none."""
-    text = " ".join(str(error).split())
+    # (Keras puts whole configurations around what is wrong.)
+    text = " ".join(str(error).split()).split("Exception encountered: ")[-1]
+    text = text.split(" Full object config: ")[0]
     if "`Lambda`" in text:
         return (
             "it has a Lambda layer, and code from a file is not run. Make the "

@@ -12,11 +12,13 @@ from cac_tf import keras_private
 from cac_tf.annotations import Path
 from cac_tf.arguments import whole_number
 from cac_tf.layers.image_preprocessing import ImagePreprocessing
+from cac_tf.models import hub_network
 from cac_tf.models.features import with_features
 from cac_tf.models.inputs import check_takes_one_array
 from cac_tf.models.inputs import kind_of_inputs
 from cac_tf.models.keras_file import load_keras_file
 from cac_tf.models.networks import registry as networks
+from cac_tf.models.raw_inputs import TEXTS
 from cac_tf.registry import did_you_mean
 
 # Of images, for networks that take any size: most are trained with it.
@@ -29,31 +31,37 @@ def pretrained_backbone(
     weights: Path | None = None,
     image_size: int | None = None,
 ) -> keras.Model:
-    """A network with trained weights, from raw pixels to its embedding.
+    """A network with trained weights, from raw inputs to its embedding.
 
     It is frozen: nothing of it is trained, and batch normalization uses the
-    statistics that it has. What the network expects of pixels is a layer of
-    it.
+    statistics that it has. What the network expects of pixels, or how it takes
+    texts apart, is a layer of it.
 
     Args:
         network: "keras_applications/NAME", a function of `keras.applications`;
-            or the path of a `.keras` file with any model of images of 0...255,
-            which is cut before its last dense layer, if it ends in one.
+            "keras_hub/PRESET", a backbone of KerasHub for images or texts,
+            whose PRESET is a name there or a folder that its `save_to_preset`
+            wrote; or the path of a `.keras` file with any model of images of
+            0...255, which is cut before its last dense layer, if it ends in
+            one. Maps and tokens are averaged over.
         weights: None: those that it comes with, of ImageNet for
             `keras.applications`; "imagenet"; a file of weights of the network
             without its top; or "none", random ones.
-        image_size: height and width that images are resampled to. None: 224
-            for `keras.applications`, or that of the file's `Input`; where this
-            takes any size, images stay as they come. Where it takes one size,
-            no other can be given than that, the longer side.
+        image_size: height and width that images are resampled to. None: what
+            the preset says, or 224, for `keras.applications` and KerasHub; or
+            that of the file's `Input`; where this takes any size, images stay
+            as they come. Where it takes one size, no other can be given than
+            that, the longer side.
 
     Returns:
-        Keras model, (B, H, W, C) pixels of 0...255 -> (B, E) float32.
+        Keras model, (B, H, W, C) pixels of 0...255, or (B,) texts, -> (B, E)
+        float32.
 
     Raises:
         ValueError: no such network, weights that do not fit, a file
             that `cac_tf.load_model` would not load either.
         FileNotFoundError: no such file.
+        ModuleNotFoundError: a network of KerasHub without that package.
         OSError: the weights are not on this machine, and cannot be downloaded;
             the message says where they are looked for.
 
@@ -71,6 +79,8 @@ def pretrained_backbone(
     if network.startswith(networks.APPLICATIONS):
         name = network.removeprefix(networks.APPLICATIONS)
         parts = _of_applications(name, given, image_size)
+    elif network.startswith(networks.HUB):
+        parts = _of_hub(network, given, image_size)
     elif network.endswith(networks.FILE):
         parts = _of_file(network, given, image_size)
     else:
@@ -79,8 +89,12 @@ def pretrained_backbone(
             f"{networks.PRETRAINED}."
         )
     shape, layers = parts
-    images = keras.Input(shape, name="images")
-    x = images
+    inputs = (
+        keras.Input(shape, name="images")
+        if shape
+        else keras.Input(shape, dtype=TEXTS, name="inputs")
+    )
+    x = inputs
     for layer in layers:
         x = layer(x)
     if len(x.shape) == 3:  # Tokens, or patches in a row.
@@ -89,11 +103,11 @@ def pretrained_backbone(
         x = keras.layers.GlobalAveragePooling2D(name="pool")(x)
     if len(x.shape) != 2:
         raise ValueError(
-            f"The embedding of {network} must be numbers for each image, or a "
+            f"The embedding of {network} must be numbers for each input, or a "
             f"map of them; it has the shape {tuple(x.shape)}."
         )
     x = keras.layers.Activation("linear", dtype="float32", name="embedding")(x)
-    backbone = keras.Model(images, x, name="backbone")
+    backbone = keras.Model(inputs, x, name="backbone")
     backbone.trainable = False
     return backbone
 
@@ -105,13 +119,16 @@ def image_size_of(network: Path) -> int:
         network: as of `pretrained_backbone`.
 
     Returns:
-        Of a file the size that its model takes, the longer side; 224 where
-        that takes any size, and for networks of `keras.applications`.
+        Of a file the size that its model takes, the longer side, and of
+        KerasHub what the preset says; 224 where that is any size, and for
+        networks of `keras.applications`.
 
     Raises:
         ValueError, FileNotFoundError: as of `pretrained_backbone`.
     """
     network = os.fspath(network)
+    if network.startswith(networks.HUB):
+        return hub_network.image_size_of(network) or _USUAL_SIZE
     if not network.endswith(networks.FILE):
         return _USUAL_SIZE
     model = _model_in(network)
@@ -178,11 +195,28 @@ def _of_applications(name, weights, image_size):
     ]
 
 
+def _of_hub(network, weights, image_size):
+    _has_own_weights(network, weights)
+    backbone = hub_network.backbone_of(network)
+    if hub_network.takes_texts(backbone):
+        if image_size is not None:
+            raise ValueError(
+                f"{network} takes texts, and no images of {image_size} pixels."
+            )
+        return (), hub_network.layers_of_texts(network, backbone)
+    *size, channels = backbone.input_shape[1:]
+    if None in size and image_size is None:
+        image_size = image_size_of(network)
+    size = _size_taken(network, size, image_size)
+    return (None, None, channels), [
+        ImagePreprocessing(*size, "bicubic", name="prepare"),
+        hub_network.scale_of_pixels(network),
+        backbone,
+    ]
+
+
 def _of_file(path, weights, image_size):
-    if weights is not None:
-        raise ValueError(
-            f"{path} has weights of its own: leave weights={weights!r} out."
-        )
+    _has_own_weights(path, weights)
     model = _model_in(path)
     shape = tuple(model.input_shape[1:])
     try:
@@ -193,21 +227,33 @@ def _of_file(path, weights, image_size):
             raise
         # It ends in no dense layer: in an embedding, or a map.
     *size, channels = shape
-    if None not in size:
-        if image_size not in (None, max(size)):
-            raise ValueError(
-                f"{path} takes images of {'x'.join(map(str, size))} only: "
-                f"leave image_size={image_size} out."
-            )
-    elif image_size is None:
+    if None in size and image_size is None:
         return shape, [model]
-    else:
-        size = [image_size, image_size]
+    size = _size_taken(path, size, image_size)
     return (None, None, channels), [
         ImagePreprocessing(*size, "bicubic", name="prepare"),
         keras.layers.Rescaling(255.0, dtype="float32", name="pixels"),
         model,
     ]
+
+
+def _has_own_weights(network, weights):
+    if weights is not None:
+        raise ValueError(
+            f"{network} has weights of its own: leave weights={weights!r} out."
+        )
+
+
+def _size_taken(network, size, image_size):
+    """Height and width that a network gets, from those it takes."""
+    if None in size:
+        return [image_size, image_size]
+    if image_size not in (None, max(size)):
+        raise ValueError(
+            f"{network} takes images of {'x'.join(map(str, size))} only: "
+            f"leave image_size={image_size} out."
+        )
+    return size
 
 
 def _model_in(path):

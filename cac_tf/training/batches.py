@@ -153,8 +153,10 @@ def _in_place(images, count):
 
 
 def _as_keras_takes_it(values):
-    """Converts floats to the default precision, as `fit` does with arrays."""
+    """Floats in the default precision, as `fit` has them; texts as tensors."""
     values = np.asarray(values)
+    if values.dtype == object:
+        return keras.ops.convert_to_tensor(values)
     floatx = keras.config.floatx()
     if values.dtype.kind == "f" and values.dtype.name != floatx:
         # NumPy itself has no bfloat16.

@@ -148,6 +148,8 @@ def _build(model, images):
         dtype = getattr(images, "dtype", np.dtype("uint8"))
         if dtype.kind == "f":
             dtype = keras.config.floatx()
+        elif dtype.kind == "O":
+            dtype = "string"
         model(keras.Input(tuple(images.shape[1:]), dtype=str(dtype)))
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)

@@ -14,7 +14,10 @@ from cac_tf import batch
 from cac_tf import experiments
 from cac_tf.data import load_open_set_dataset
 from cac_tf.experiments import ExperimentConfig
+from cac_tf.models import pretrained_backbone
+from tests.hub_presets import save_bert
 from tests.texts import SUBJECTS
+from tests.texts import WORDS
 from tests.texts import sentences
 
 pytestmark = pytest.mark.skipif(
@@ -188,6 +191,59 @@ def test_a_row_without_a_text(table, tmp_path):
     parquet.write_table(pyarrow.table(made), pandas_like)
     with pytest.raises(ValueError, match="column text .* first of them row 1"):
         load_open_set_dataset(str(pandas_like), known_classes=["x", "y"])
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    """A small one of KerasHub, as `network`."""
+    pytest.importorskip("keras_hub")
+    folder = str(tmp_path_factory.mktemp("hub") / "bert")
+    save_bert(folder, WORDS)
+    return f"keras_hub/{folder}"
+
+
+def test_a_network_of_keras_hub(network, table, tmp_path):
+    """Frozen first, then trained on; the product takes texts."""
+    config = ExperimentConfig(
+        options(table),
+        recipe={"epochs": 20, "network": network, "fine_tune": 1},
+        true_positive_rate=0.8,
+    )
+    done = experiments.train(config, tmp_path / "run")
+    measures = done.evaluation.metrics
+    assert measures["inputs"] == "texts" and measures["accuracy"] > 0.7
+    model = cac_tf.load_model(done.folder.file("model.keras"))
+    data = load_open_set_dataset(config.data)
+    found = model.predict_scores(data.known_test.images)
+    expected = done.evaluation.unknown_score[: found.unknown_score.size]
+    np.testing.assert_allclose(found.unknown_score, expected, atol=1e-5)
+    own = pretrained_backbone(network)
+    is_same = [
+        np.array_equal(before, after)
+        for before, after in zip(
+            own.get_weights(),
+            model.classifier.get_layer("backbone").get_weights(),
+            strict=True,
+        )
+    ]
+    assert not all(is_same)
+
+
+def test_a_network_of_texts_does_not_take_others(network, tmp_path, rng):
+    path = str(tmp_path / "vectors.npy")
+    np.save(path, rng.normal(size=(40, 5)))
+    labels = str(tmp_path / "labels.csv")
+    with open(labels, "w") as file:
+        file.write("label\n" + "a\nb\nc\nd\n" * 10)
+    table = {"dataset": path, "known_share": 0.5}
+    for data, message in (
+        ({**table, "labels": labels}, "takes texts; .* holds vectors"),
+        ({"dataset": "digits"}, "takes texts, and no images of 224 pixels"),
+    ):
+        config = ExperimentConfig(data, recipe={"network": network})
+        with pytest.raises(ValueError, match=message):
+            experiments.train(config, tmp_path / "run")
+        assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow

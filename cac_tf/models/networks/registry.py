@@ -19,8 +19,11 @@ def register(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 # How the names of pretrained networks begin, or end.
-APPLICATIONS, FILE = "keras_applications/", ".keras"
-PRETRAINED = f"{APPLICATIONS}NAME, such as EfficientNetV2B0, or a FILE{FILE}"
+APPLICATIONS, HUB, FILE = "keras_applications/", "keras_hub/", ".keras"
+PRETRAINED = (
+    f"{APPLICATIONS}NAME, such as EfficientNetV2B0, {HUB}PRESET, or a "
+    f"FILE{FILE}"
+)
 
 
 def is_pretrained(name: str) -> bool:
@@ -31,7 +34,7 @@ def is_pretrained(name: str) -> bool:
     >>> is_pretrained("photos.keras"), is_pretrained("resnet18")
     (True, False)
     """
-    return name.startswith(APPLICATIONS) or name.endswith(FILE)
+    return name.startswith((APPLICATIONS, HUB)) or name.endswith(FILE)
 
 
 def check(name: str) -> None:
