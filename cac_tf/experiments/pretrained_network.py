@@ -18,13 +18,16 @@ import keras
 import numpy as np
 
 from cac_tf import layers
+from cac_tf.data.open_set_dataset import Examples
 from cac_tf.experiments.evaluation import seconds_of_network
+from cac_tf.layers.affine_augmentation import AffineView
 from cac_tf.models.image_classifier import of_raw_images
 from cac_tf.models.inputs import takes_texts
 from cac_tf.models.making import on_backbone
 from cac_tf.models.pretrained import image_size_of
 from cac_tf.models.pretrained import pretrained_backbone
 from cac_tf.models.pretrained import thaw
+from cac_tf.training.computed_features import computed_features
 from cac_tf.training.computed_features import dataset_of_features
 from cac_tf.training.computed_features import identity
 
@@ -64,6 +67,8 @@ class PretrainedNetwork:
             weights=self._recipe.weights if is_used else None,
             image_size=size,
         )
+        # What it makes of further views of an image, (views - 1, E), by `_key`.
+        self._views: dict[bytes, np.ndarray] = {}
 
     @property
     def sha256(self) -> str:
@@ -79,6 +84,11 @@ class PretrainedNetwork:
                 f"holds {dataset.kind_of_inputs}."
             )
         if not dataset.holds_images:
+            if self._recipe.views > 1:
+                raise ValueError(
+                    f"views={self._recipe.views} has no effect with texts; "
+                    "leave it out."
+                )
             return
         *_, channels = dataset.image_shape
         taken = self._backbone.input_shape[-1]
@@ -113,6 +123,8 @@ class PretrainedNetwork:
     ) -> OpenSetDataset:
         """What it makes of a data set: one of vectors.
 
+        What it makes of further views is kept for `with_views`.
+
         Args:
             dataset: `OpenSetDataset`.
             run_folder: beside it, features are kept.
@@ -125,23 +137,57 @@ class PretrainedNetwork:
             computed.append(count)
             tell("computed", done, total)
 
+        kept = os.path.join(beside, _KEPT)
         started = time.perf_counter()
         found = dataset_of_features(
-            self.of_raw(dataset),
-            dataset,
-            os.path.join(beside, _KEPT),
-            progress=progress,
+            self.of_raw(dataset), dataset, kept, progress=progress
         )
+        train = dataset.train
+        views = []
+        for seed in range(1, self._recipe.views):
+            view = self.of_raw(dataset, self._augmentation(AffineView, seed))
+            views.append(
+                computed_features(view, train.images, kept, progress=progress)
+            )
+        if views:
+            self._views = dict(
+                zip(
+                    map(_key, found.train.images),
+                    np.float32(np.stack(views, axis=1)),
+                    strict=True,
+                )
+            )
         seconds = time.perf_counter() - started
-        count, new = sum(dataset.counts.values()), sum(computed)
+        count = sum(dataset.counts.values()) + len(views) * train.size
+        new = sum(computed)
         rate = f", {new / seconds:.0f} a second" if new else ""
         tell(
             "note",
             f"{self.name} is frozen: it computed {new:,} of {count:,} "
-            f"{dataset.kind_of_inputs}{rate}; what it makes of them is kept in "
-            f"{os.path.join(beside, _KEPT)}",
+            f"{'views' if views else dataset.kind_of_inputs}{rate}; what it "
+            f"makes of them is kept in {kept}",
         )
         return found
+
+    def with_views(self, dataset: OpenSetDataset) -> OpenSetDataset:
+        """A data set whose training examples have all views of each image.
+
+        Args:
+            dataset: of `features`, or with some of its training examples.
+        """
+        if not self._views:
+            return dataset
+        train = dataset.train
+        others = np.stack([self._views[_key(one)] for one in train.images])
+        more = Examples(
+            others.reshape(-1, others.shape[-1]),
+            np.repeat(train.labels, others.shape[1]),
+        )
+        return dataclasses.replace(dataset, train=train.joined(more))
+
+    def _augmentation(self, kind, seed):
+        recipe = self._recipe
+        return kind(recipe.scale, recipe.flip, recipe.rotation, seed=seed)
 
     def thawed(
         self, head: keras.Model, dataset: OpenSetDataset, seed: int
@@ -155,13 +201,13 @@ class PretrainedNetwork:
         """
         thaw(self._backbone)
         head.trainable = True
-        augment = layers.AffineAugmentation(
-            self._recipe.scale,
-            self._recipe.flip,
-            self._recipe.rotation,
-            seed=seed,
-        )
+        augment = self._augmentation(layers.AffineAugmentation, seed)
         return on_backbone(self.of_raw(dataset, augment), head)
+
+
+def _key(features):
+    """What finds the other views of an image."""
+    return features.tobytes()
 
 
 def as_of_raw(

@@ -186,8 +186,9 @@ def _train_in(folder, config, runtime, dataset, pretrained, tensorboard, tell):
         )
 
     def made(dataset, run):
+        seen = dataset if pretrained is None else pretrained.with_views(dataset)
         with runtime.scope():
-            classifier = method.train(dataset, recipe, run)
+            classifier = method.train(seen, recipe, run)
         return as_model(classifier, dataset)
 
     try:

@@ -158,6 +158,37 @@ class AffineAugmentation(keras.layers.Layer):
         }
 
 
+@keras.saving.register_keras_serializable(package="CacTf")
+class AffineView(AffineAugmentation):
+    """One of the maps of `AffineAugmentation`, of all images alike, always.
+
+    Args:
+        scale, flip, rotation: as of `AffineAugmentation`.
+        seed: what the map is drawn by.
+        **kwargs: passed to `keras.layers.Layer`.
+
+    Example:
+
+    >>> import numpy as np
+    >>> images = np.random.default_rng(0).random((2, 5, 5, 1), "float32")
+    >>> view = AffineView(scale=0.5, flip=0.5, seed=1)
+    >>> both = np.asarray(view(images))
+    >>> bool((both == np.asarray(view(images))).all())
+    True
+    >>> bool((both[1] == np.asarray(view(images[1:]))[0]).all())
+    True
+    """
+
+    def call(self, images: Tensor, training: bool | None = None) -> Tensor:
+        self._rng = np.random.default_rng(self.seed)
+        images = self._augment(ops.cast(images, "float32"))
+        return ops.cast(images, self.compute_dtype)
+
+    def _uniform(self, batch, low, high):
+        value = np.float32(self._rng.uniform(low, high))
+        return ops.full((1, 1, 1), value, "float32")
+
+
 def _bilinear(images, rows, columns):
     """Samples (B, H, W, C) images at (B, H', W') positions, edges repeated.
 

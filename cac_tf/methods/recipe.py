@@ -117,6 +117,14 @@ class Recipe(BaseRecipe):
         "Of a network of keras_applications: imagenet, a file of weights, or "
         "none (random ones).",
     )
+    views: int = field(
+        1,
+        "With a pretrained network of images: so many views of each training "
+        "image are trained on, itself and views - 1 crops, some of them "
+        "mirrored. Each is computed once.",
+        at_least=1,
+        at_most=100,
+    )
     fine_tune: int = field(
         0,
         "With a pretrained network: afterwards, so many passes over the "
@@ -279,10 +287,13 @@ class Recipe(BaseRecipe):
     def _unused_of_network(self):
         why = f"network={self.network}"
         if not self.is_pretrained:
-            return dict.fromkeys(("weights", "fine_tune"), why)
+            names = ("weights", "views", "fine_tune")
+            return dict.fromkeys(names, why)
         unused = {}
-        if not self.fine_tune:
-            augmenting = dict.fromkeys(presets.OF_IMAGES, "a frozen network")
+        if not self.fine_tune and self.views == 1:
+            augmenting = dict.fromkeys(
+                presets.OF_IMAGES, "a frozen network and views=1"
+            )
             unused.update(augmenting)
         if not self.network.startswith(networks.APPLICATIONS):
             unused["weights"] = f"{why}, which has its own"

@@ -16,6 +16,9 @@ from cac_tf import batch
 from cac_tf import experiments
 from cac_tf.data import load_open_set_dataset
 from cac_tf.experiments import ExperimentConfig
+from cac_tf.layers.affine_augmentation import AffineView
+from cac_tf.models import pretrained_backbone
+from cac_tf.models.image_classifier import of_raw_images
 from tests.export.runtimes import load_saved_model
 
 KNOWN = ("0", "1", "4", "6")
@@ -185,6 +188,52 @@ def test_a_killed_run_ends_alike_and_computes_nothing_again(
     again = cac_tf.load_model(done.folder.file("model.keras"))
     for one, other in zip(model.weights, again.weights, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_views_are_trained_on_and_kept(run, photos, network, monkeypatch):
+    """Each is the frozen network's answer to one map of all images."""
+    trained = []
+    find = experiments.train.__globals__["methods"].get
+
+    class Spy:
+        def __init__(self, method):
+            self._method = method
+
+        def __getattr__(self, name):
+            return getattr(self._method, name)
+
+        def train(self, dataset, recipe, run):
+            trained.append(dataset.train)
+            return self._method.train(dataset, recipe, run)
+
+    module = experiments.train.__globals__
+    monkeypatch.setattr(module["methods"], "get", lambda name: Spy(find(name)))
+    monkeypatch.setitem(module, "_export", lambda *args: None)
+    told = []
+    config = config_of(photos, network, {"views": 3, "epochs": 2})
+    beside = os.path.join(os.path.dirname(run.folder.path), "views")
+    experiments.train(config, beside, tell=lambda *said: told.append(said))
+    data = load_open_set_dataset(config.data)
+    # Plain ones are there from the run beside this one.
+    done = [said for said in told if said[0] == "computed"]
+    assert sum(said[1:][-1] for said in done) == 2 * data.train.size
+    (train,) = trained
+    assert train.size == 3 * data.train.size
+    np.testing.assert_array_equal(
+        train.labels,
+        np.r_[data.train.labels, np.repeat(data.train.labels, 2)],
+    )
+    recipe = config.recipe_in_force
+    backbone = of_raw_images(
+        pretrained_backbone(network),
+        data.image_shape,
+        AffineView(recipe.scale, recipe.flip, recipe.rotation, seed=2),
+        data.interpolation,
+    )
+    expected = backbone.predict(data.train.images[:4], verbose=0)
+    found = train.images[data.train.size :][1:8:2]
+    np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-3)
+    assert np.abs(train.images[:4] - expected).max() > 0.1
 
 
 def test_fine_tuning_leaves_batch_normalization(
