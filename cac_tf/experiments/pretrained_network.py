@@ -150,13 +150,12 @@ class PretrainedNetwork:
                 computed_features(view, train.images, kept, progress=progress)
             )
         if views:
-            self._views = dict(
-                zip(
-                    map(_key, found.train.images),
-                    np.float32(np.stack(views, axis=1)),
-                    strict=True,
+            self._views = {
+                _key(plain): np.float32(others)
+                for plain, others in zip(
+                    found.train.images, np.stack(views, axis=1), strict=True
                 )
-            )
+            }
         seconds = time.perf_counter() - started
         count = sum(dataset.counts.values()) + len(views) * train.size
         new = sum(computed)
