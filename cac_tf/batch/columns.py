@@ -40,7 +40,8 @@ def columns_read(
     Those that the model was trained on, where its run says so. Else, for a
     model of vectors, the one column of lists, or all columns of numbers, if
     they are as many as the model takes; for a model of texts, the column
-    `text`, or the only one of texts.
+    `text`, or the only one of texts; for one of images, the column `image`, or
+    the only one of texts, which are paths.
 
     Args:
         schema: `pyarrow.Schema` of the table.
@@ -55,17 +56,17 @@ def columns_read(
     chosen = classifier.input_columns
     if wanted is not None:
         chosen = (wanted,)
-    elif classifier.takes_texts:
-        chosen = chosen or (_column_of_texts(schema, path, key),)
-    elif classifier.takes_files or (
-        not chosen and IMAGE_COLUMN in schema.names
-    ):
+    elif not chosen and classifier.takes_texts:
+        chosen = (_one_of_texts(TEXT_COLUMN, schema, path, key),)
+    elif not chosen and IMAGE_COLUMN in schema.names:
         chosen = (IMAGE_COLUMN,)
+    elif not chosen and classifier.takes_files:
+        chosen = (_one_of_texts(IMAGE_COLUMN, schema, path, key),)
     if not chosen:
         others = [
             field.name
             for field in schema
-            if field.name == key or not _may_be_numbers(field.type)
+            if field.name == key or not tables.may_be_numbers(field.type)
         ]
         chosen = tables.input_columns(schema, path, others=others)
         size = math.prod(size or 1 for size in classifier.input_shape)
@@ -80,25 +81,21 @@ def columns_read(
     return chosen
 
 
-def _column_of_texts(schema, path, key):
+def _one_of_texts(usual, schema, path, key):
     found = [
         field.name
         for field in schema
         if tables.is_text(field.type) and field.name != key
     ]
-    if TEXT_COLUMN in found:
-        return TEXT_COLUMN
+    if usual in found:
+        return usual
     if len(found) != 1:
         raise ValueError(
-            f"{path} has {len(found) or 'no'} columns of texts"
-            f"{': ' * bool(found)}{', '.join(found)}. Name that of the "
+            f"{path} has no column {usual}, and {len(found) or 'no'} columns "
+            f"of texts{': ' * bool(found)}{', '.join(found)}. Name that of the "
             "inputs: image_column=..."
         )
     return found[0]
-
-
-def _may_be_numbers(kind):
-    return tables.is_list(kind) or tables.is_number(kind)
 
 
 def numbers_in(
@@ -125,7 +122,7 @@ def numbers_in(
     rows, errors = np.empty((batch.num_rows, len(columns))), {}
     for place, name in enumerate(columns):
         column = batch.column(name)
-        if _may_be_numbers(column.type) and not column.null_count:
+        if tables.may_be_numbers(column.type) and not column.null_count:
             values = column.cast(arrow.float64()).to_numpy()
         else:
             values = np.zeros(batch.num_rows)

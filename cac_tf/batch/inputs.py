@@ -79,17 +79,22 @@ class Photos:
         Raises:
             ValueError: the rest of the block cannot be read.
         """
-        for group in in_groups(self.files, _size_of):
-            values, errors = [], {}
-            for place, path in enumerate(group):
-                content = b""
-                try:
-                    content = _content_of_photo(path)
-                # (ValueError: also where the path holds a NUL.)
-                except Exception as error:
-                    errors[place] = said_of(error)
-                values.append(content)
-            yield Chunk(group, values, errors)
+        yield from _chunks_of_photos(self.files, self.files)
+
+
+def _chunks_of_photos(paths, keys):
+    """Yields `Chunk`s of files, by paths and n texts as keys."""
+    for rows in in_groups(range(len(paths)), lambda row: _size_of(paths[row])):
+        values, errors = [], {}
+        for place, row in enumerate(rows):
+            content = b""
+            try:
+                content = _content_of_photo(paths[row])
+            # (ValueError: also where the path holds a NUL.)
+            except Exception as error:
+                errors[place] = said_of(error)
+            values.append(content)
+        yield Chunk([keys[row] for row in rows], values, errors)
 
 
 def in_groups(items, size_of):
@@ -363,8 +368,9 @@ def _text(value):
 class ParquetRows(_Table):
     """A Parquet file.
 
-    The inputs are files of images, as bytes or as structs of `bytes` (and
-    `path`), lists of numbers, columns of numbers, or texts.
+    The inputs are files of images, as bytes, as structs of `bytes` (and
+    `path`) or as paths, relative to the folder of the table; lists of numbers,
+    columns of numbers, or texts.
     """
 
     @property
@@ -385,20 +391,34 @@ class ParquetRows(_Table):
                 size = min(_FILES, max(_BYTES // _bytes_of_row(file), 1))
             start = 0
             for batch in file.iter_batches(size, columns=list(read)):
-                yield self._chunk(batch, start, columns, classifier)
+                yield from self._chunks(batch, start, columns, classifier)
                 start += batch.num_rows
 
     def _columns(self, schema, classifier):
         return columns_read(schema, self.path, classifier, self.image, self.key)
 
-    def _chunk(self, batch, start, columns, classifier):
+    def _chunks(self, batch, start, columns, classifier):
+        column = batch.column(columns[0])
+        are_paths = classifier.takes_files and tables.is_text(column.type)
+        key_column = self.key or (columns[0] if are_paths else None)
         keys = keys_of_rows(self.path, start, batch.num_rows)
-        if self.key is not None:
-            found = batch.column(self.key).to_pylist()
+        if key_column is not None:
+            found = batch.column(key_column).to_pylist()
             keys = [
                 key if own is None else _text(own)
                 for key, own in zip(keys, found, strict=True)
             ]
+        if are_paths:
+            folder = os.path.dirname(self.path)
+            paths = [
+                os.path.join(folder, name) if name else ""
+                for name in column.to_pylist()
+            ]
+            yield from _chunks_of_photos(paths, keys)
+        else:
+            yield self._chunk(batch, keys, columns, classifier)
+
+    def _chunk(self, batch, keys, columns, classifier):
         image, column = columns[0], batch.column(columns[0])
         if classifier.takes_texts:
             return chunk_of_rows(keys, column.to_pylist(), classifier, {})
@@ -433,17 +453,15 @@ class CsvRows(ParquetRows):
         return tables.num_rows(self.path) or None
 
     def chunks(self, classifier: Classifier) -> Iterator[Chunk]:
-        if classifier.takes_files:
-            raise ValueError("the model takes images, and a CSV file has none")
         with self._opened() as file:
             columns = self._columns(file.schema, classifier)
         # A text that looks like a number or a date is none.
-        kind = arrow.string() if classifier.takes_texts else None
-        kinds = dict.fromkeys(columns, kind) if kind else {}
+        are_texts = classifier.takes_texts or classifier.takes_files
+        kinds = dict.fromkeys(columns, arrow.string()) if are_texts else {}
         start = 0
         with self._opened(kinds) as file:
             for batch in file:
-                yield self._chunk(batch, start, columns, classifier)
+                yield from self._chunks(batch, start, columns, classifier)
                 start += batch.num_rows
 
     @contextlib.contextmanager

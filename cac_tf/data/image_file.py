@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """From an image file to pixels of one size and color mode."""
 
+import functools
 import io
+import os
 
 import numpy as np
 import PIL.Image
@@ -91,6 +93,28 @@ def read_image(
     if turn is not None:
         image = image.transpose(turn)
     return _converted(image, image_size, channels, interpolation)
+
+
+def is_name_of_image(name):
+    """Whether a file's name ends as that of an image, read or not.
+
+    Example:
+
+    >>> is_name_of_image("cats/1.JPG"), is_name_of_image("a.tiff")
+    (True, True)
+    >>> is_name_of_image("A picture.")
+    False
+    """
+    return os.path.splitext(name)[1].lower() in _endings_of_images()
+
+
+@functools.cache
+def _endings_of_images():
+    # (Pillow also knows films and tables.)
+    formats = PIL.Image.registered_extensions().items()
+    kinds = {end: PIL.Image.MIME.get(name, "") for end, name in formats}
+    found = {end for end, kind in kinds.items() if kind.startswith("image/")}
+    return found | {".avif", ".heic", ".heif", ".jxl"}
 
 
 def problem_of(content):

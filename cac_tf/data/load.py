@@ -9,6 +9,7 @@ from typing import Any
 
 from cac_tf.data import class_splits
 from cac_tf.data.open_set_dataset import make_open_set_dataset
+from cac_tf.data.options import OPTIONS_OF_IMAGES
 from cac_tf.data.options import SOURCE_OPTIONS
 from cac_tf.data.options import DataOptions
 from cac_tf.data.sources.source import ClassChoice
@@ -29,7 +30,8 @@ def load_open_set_dataset(
             "cifar10", "cifar+10", "cifar+50", "tinyimagenet",
             "cifar10_vs_svhn", "cifar10_vs_cifar100"), its images resampled to
             32x32 (TinyImageNet 64x64) and counted; "folder"; a path that ends
-            in ".npz", ".npy", ".csv" or ".parquet"; what a `DataSource` of
+            in ".npz", ".npy", ".csv" or ".parquet" (of numbers, vectors, texts
+            or paths of image files); what a `DataSource` of
             another package takes; or the name of any other TFDS data set with
             an `image` and a `label`.
             Or a `DataOptions`, which has the name in it.
@@ -57,7 +59,8 @@ def load_open_set_dataset(
 
 
 def _load(options):
-    dataset, source = options.dataset, source_of(options.dataset)
+    given, dataset = options, options.dataset
+    source = source_of(dataset)
     _refuse_given(
         options, [name for name in SOURCE_OPTIONS if name not in source.OPTIONS]
     )
@@ -96,6 +99,8 @@ def _load(options):
         trial,
     )
     parts = source.load(dataset, choice, **used)
+    if len(parts.train.images.shape) != 4:
+        _refuse_given(given, OPTIONS_OF_IMAGES)
     _refuse_shares_of_parts(
         options,
         has_test=parts.test is not None,

@@ -129,9 +129,10 @@ class DataOptions(Options):
     )
     input_columns: tuple[str, ...] | None = field(
         None,
-        "For tables: columns of numbers, or one column of lists of numbers or "
-        "of texts. Default: the one column of lists, if there is one, else a "
-        "column of texts called text, else all other columns.",
+        "For tables: columns of numbers, or one column of lists of numbers, of "
+        "texts, or of paths of image files, relative to the table's folder. "
+        "Default: the one column of lists, if there is one, else a column of "
+        "texts called text, else that of paths, else all other columns.",
         kind=tuple,
         of_source=True,
     )
@@ -139,8 +140,8 @@ class DataOptions(Options):
         None,
         "Height and width to resample images to. Default: 32, tinyimagenet "
         "64; for TFDS sets outside the benchmark, their own. A pretrained "
-        "network gets images of this size, too; for folder and records the "
-        "default is then the size that it takes, or 224.",
+        "network gets images of this size, too; for folder, records and tables "
+        "the default is then the size that it takes, or 224.",
         kind=int,
         at_least=1,
         at_most=2**13,
@@ -163,8 +164,8 @@ class DataOptions(Options):
     )
     strict: bool = field(
         False,
-        "For folder: an unreadable file is an error; else it is skipped and "
-        "named.",
+        "For folder and paths in a table: an unreadable file is an error; "
+        "else it is skipped and named.",
         of_source=True,
     )
     split_seed: int = field(
@@ -256,6 +257,8 @@ def _fields():
     return {one.name: one for one in dataclasses.fields(DataOptions)}
 
 
+# Those without effect on inputs that are no images.
+OPTIONS_OF_IMAGES = ("image_size", "interpolation", "stream", "strict")
 # Those that data sources may take.
 SOURCE_OPTIONS = tuple(
     name for name, one in _fields().items() if one.metadata.get("of_source")

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CSV and Parquet files: columns of numbers, vectors, labels and parts."""
+"""CSV and Parquet files: which columns are what, and what is in them."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Iterable
@@ -13,6 +14,7 @@ import numpy as np
 
 from cac_tf import lazy
 from cac_tf.annotations import Path
+from cac_tf.data.image_file import is_name_of_image
 from cac_tf.data.number_rows import finite_rows
 from cac_tf.data.open_set_dataset import listed
 from cac_tf.data.regular_file import opened
@@ -38,28 +40,28 @@ def is_table(path: Path) -> bool:
     return os.fspath(path).endswith(ENDINGS)
 
 
-def read_table(path: Path) -> Any:
-    """A `pyarrow.Table` of all columns of a file.
+def read_table(path: Path, columns: Sequence[str] | None = None) -> Any:
+    """A `pyarrow.Table` of the columns of a file.
 
     Args:
         path: of a CSV file whose first line names the columns, or a Parquet
             file.
+        columns: names of those to read; None: all.
 
     Raises:
         ValueError: no such file, one that cannot be read, two columns of one
             name, or no row.
     """
     path = os.fspath(path)
-    try:
-        with opened(path) as content:
-            if path.endswith(".csv"):
-                table = csv.read_csv(content, parse_options=csv_parsing())
-            else:
-                table = parquet.read_table(content)
-    except FileNotFoundError as error:
-        raise ValueError(f"There is no file {path}.") from error
-    except (OSError, arrow.ArrowInvalid) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
+    with _opened(path) as content:
+        if path.endswith(".csv"):
+            table = csv.read_csv(
+                content,
+                parse_options=csv_parsing(),
+                convert_options=csv.ConvertOptions(include_columns=columns),
+            )
+        else:
+            table = parquet.read_table(content, columns=columns)
     names = table.column_names
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -67,6 +69,33 @@ def read_table(path: Path) -> Any:
     if not table.num_rows:
         raise ValueError(f"{path} has no row.")
     return table
+
+
+@contextlib.contextmanager
+def _opened(path):
+    try:
+        with opened(path) as content:
+            yield content
+    except FileNotFoundError as error:
+        raise ValueError(f"There is no file {path}.") from error
+    except (OSError, arrow.ArrowInvalid) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+
+
+def schema_of(path: Path) -> Any:
+    """The `pyarrow.Schema` of a file; of a CSV file, that of its beginning.
+
+    Args:
+        path: as of `read_table`.
+
+    Raises:
+        ValueError: no such file, or one that cannot be read.
+    """
+    path = os.fspath(path)
+    with _opened(path) as content:
+        if path.endswith(".csv"):
+            return csv.open_csv(content, parse_options=csv_parsing()).schema
+        return parquet.read_schema(content)
 
 
 def csv_parsing() -> Any:
@@ -94,6 +123,7 @@ def input_columns(
     path: Path,
     wanted: Sequence[str] | None = None,
     others: Iterable[str] = (),
+    images: Sequence[str] = (),
 ) -> tuple[str, ...]:
     """The columns that an input is made of.
 
@@ -101,13 +131,14 @@ def input_columns(
         schema: `pyarrow.Schema` of the table.
         path: of the table, for messages.
         wanted: their names; None: the one column of lists of numbers, if there
-            is one, else the column `text`, if there is one of texts, else all
-            columns.
+            is one, else the column `text`, if there is one of texts, else the
+            one of `images`, if there is one, else all columns.
         others: names of columns that are something else.
+        images: names of columns of paths of images.
 
     Raises:
-        ValueError: a name that there is not, several columns of lists, columns
-            of which one is a list, or none at all.
+        ValueError: a name that there is not, several columns of lists or of
+            images, columns of which one is a list, or none at all.
 
     Example:
 
@@ -120,21 +151,23 @@ def input_columns(
     left = [name for name in schema.names if name not in others]
     lists = [name for name in left if is_list(schema.field(name).type)]
     if wanted is None:
-        if len(lists) > 1:
-            raise ValueError(
-                f"{path} has several columns of lists: {listed(lists)}. Name "
-                f"the one to use: input_columns={lists[0]}"
-            )
         texts = [TEXT] if TEXT in left else []
         if texts and not is_text(schema.field(TEXT).type):
             texts = []
-        wanted = lists or texts or left
+        if len(single := lists or texts or images) > 1:
+            kind = "lists" if lists else "paths of images"
+            raise ValueError(
+                f"{path} has several columns of {kind}: {listed(single)}. Name "
+                f"the one to use: input_columns={single[0]}"
+            )
+        wanted = single or left
     require_columns(schema, path, wanted)
     lists = [name for name in wanted if name in lists]
     if not wanted or (lists and len(wanted) > 1):
         raise ValueError(
             f"input_columns must be columns of numbers, or one of lists of "
-            f"numbers or of texts; got {listed(wanted) or 'none'} in {path}."
+            "numbers, of texts or of paths of images; got "
+            f"{listed(wanted) or 'none'} in {path}."
         )
     return tuple(wanted)
 
@@ -161,11 +194,40 @@ def inputs_of(table: Any, path: Path, columns: Sequence[str]) -> np.ndarray:
     Raises:
         ValueError: as `numbers_of`, or a row without a text.
     """
-    column = table.column(columns[0])
-    if len(columns) > 1 or not is_text(column.type):
+    if len(columns) > 1 or not is_text(table.column(columns[0]).type):
         return numbers_of(table, path, columns)
-    _refuse_missing(column, path, columns[0])
-    return np.fromiter(column.to_pylist(), object, len(column))
+    return texts_of(table, path, columns[0])
+
+
+def texts_of(table: Any, path: Path, column: str) -> np.ndarray:
+    """(n,) texts of a column; ValueError for a row without one."""
+    values = table.column(column)
+    _refuse_missing(values, path, column)
+    return np.fromiter(values.to_pylist(), object, len(values))
+
+
+def columns_of_images(table: Any, others: Iterable[str] = ()) -> list[str]:
+    """Names of the columns of texts that are, mostly, names of image files.
+
+    Args:
+        table: `pyarrow.Table`.
+        others: names of columns that are something else.
+
+    Example:
+
+    >>> import pyarrow
+    >>> table = pyarrow.table({"photo": ["1.jpg"], "label": ["cat"]})
+    >>> columns_of_images(table)
+    ['photo']
+    """
+    found = []
+    for name in table.column_names:
+        column = table.column(name)
+        if is_text(column.type) and name not in others:
+            texts = filter(None, column.to_pylist())
+            if 2 * sum(map(is_name_of_image, texts)) > len(column):
+                found.append(name)
+    return found
 
 
 def numbers_of(table: Any, path: Path, columns: Sequence[str]) -> np.ndarray:
@@ -197,6 +259,8 @@ def numbers_of(table: Any, path: Path, columns: Sequence[str]) -> np.ndarray:
     made = np.empty((table.num_rows, len(columns)), "float32")
     for place, name in enumerate(columns):
         column = table.column(name)
+        if arrow.types.is_null(column.type):
+            _refuse_missing(column, path, name)
         if not is_number(column.type):
             raise ValueError(_no_numbers(column, path, name))
         values = column.cast(arrow.float64()).to_numpy()
@@ -212,6 +276,11 @@ def is_number(kind: Any) -> bool:
         or types.is_floating(kind)
         or types.is_boolean(kind)
     )
+
+
+def may_be_numbers(kind: Any) -> bool:
+    """Whether a column of this `pyarrow.DataType` holds numbers or lists."""
+    return is_list(kind) or is_number(kind)
 
 
 def is_list(kind: Any) -> bool:
@@ -239,9 +308,8 @@ def _no_numbers(column, path, name):
     return (
         f"The column {name} of {path} holds {column.type}, not numbers: row "
         f"{row} (counted from 0) has {str(values[row])[:40]!r}. Name the "
-        "columns of numbers to use as inputs, or one column of texts "
-        "(input_columns=...); of images, compute vectors first and put them in "
-        "a column of lists."
+        "columns of numbers to use as inputs, or one column of texts or of "
+        "paths of image files (input_columns=...)."
     )
 
 

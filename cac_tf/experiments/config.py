@@ -187,16 +187,12 @@ class ExperimentConfig(Options):
         """Whether the network is one that somebody has trained."""
         return networks.is_pretrained(self.recipe.get("network", ""))
 
+    # A file is looked at for these.
     @functools.cached_property
-    def _vectors_in_data(self):
-        # A file is looked at for that.
-        dataset = self.data.dataset
-        return source_of(dataset).num_vectors(dataset)
-
-    @property
     def takes_images(self) -> bool:
         """Whether the data, and so the model's inputs, are images."""
-        return self._vectors_in_data is None
+        source, options = self._source
+        return source.holds_images(self.data.dataset, **options)
 
     @functools.cached_property
     def vectors(self) -> int | None:
@@ -205,12 +201,16 @@ class ExperimentConfig(Options):
         Those of the data, or those that a pretrained network makes of them.
         None: it is trained on images.
         """
-        if not (self.takes_images and self.is_pretrained):
-            return self._vectors_in_data
-        dataset = self.data.dataset
-        source = source_of(dataset)
-        options = {n: getattr(self.data, n) for n in source.OPTIONS}
-        return source.num_images(dataset, **options)
+        if self.takes_images and not self.is_pretrained:
+            return None
+        source, options = self._source
+        return source.num_inputs(self.data.dataset, **options)
+
+    @property
+    def _source(self):
+        """Where the data come from, and its options."""
+        source = source_of(self.data.dataset)
+        return source, {n: getattr(self.data, n) for n in source.OPTIONS}
 
     def _data_for_pretrained(self):
         """The data, with images of the size that the network takes."""

@@ -151,7 +151,7 @@ class PretrainedNetwork:
             )
         if views:
             self._views = {
-                _key(plain): np.float32(others)
+                _key(plain): others.astype("float32")
                 for plain, others in zip(
                     found.train.images, np.stack(views, axis=1), strict=True
                 )

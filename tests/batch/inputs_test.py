@@ -391,10 +391,50 @@ def test_a_table_of_images(images, tmp_path):
     assert found[3].error == "the column photo holds no file of an image here"
     assert found[4].error.startswith("no JPEG")
     _, (found,) = answers(classifier, path)
-    assert "no column image; it has photo" in found.error
+    assert "no column image, and no columns of texts. Name" in found.error
     path.write_bytes(path.read_bytes()[:-9])
     keys, (found,) = answers(classifier, path)
     assert keys == [str(path)] and "Parquet" in found.error
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_column_of_paths_of_images(images, tmp_path, ending, monkeypatch):
+    classifier, _, files, expected = images
+    monkeypatch.setattr(inputs_module, "_FILES", 16)
+    names = [f"{row}.png" for row in range(70)]
+    for name, content in zip(names, files, strict=True):
+        (tmp_path / name).write_bytes(content)
+    names[3] = str(tmp_path / names[3])  # Not relative.
+    path = tmp_path / f"photos.{ending}"
+
+    def write(**columns):
+        if ending == "parquet":
+            parquet.write_table(pa.table(columns), path)
+        else:
+            write_csv(path, columns)
+
+    write(n=range(70), photo=names)
+    keys, found = answers(classifier, path)
+    assert keys == names
+    assert_same(found, expected)
+    keys, found = answers(classifier, path, key="n")
+    assert keys == [str(row) for row in range(70)]
+    assert_same(found, expected)
+    names[5], names[6] = "none.png", ""
+    write(other=names, photo=names)
+    (found,) = answers(classifier, path)[1]
+    assert "no column image, and 2 columns of texts: other, photo" in (
+        found.error
+    )
+    for one, named in (
+        (classifier, {"image": "photo"}),
+        (with_columns(classifier, ("photo",)), {}),
+    ):
+        keys, found = answers(one, path, **named)
+        assert keys == names
+        assert found[5].error == "No such file or directory"
+        assert found[6].error == "No such file or directory"
+        assert_same(found[:5] + found[7:], expected[:5] + expected[7:])
 
 
 def test_a_table_of_numbers(vectors, tmp_path):

@@ -113,6 +113,18 @@ def table_case(folder):
     return Case(path, {}, (64,), ("3", "1", "7"), ("0", "8"))
 
 
+def table_of_paths_case(folder):
+    (folder / "photos").mkdir()
+    rows = ["photo,label"]
+    for i, (image, label) in enumerate(zip(*digits(), strict=True)):
+        PIL.Image.fromarray(image).save(folder / "photos" / f"{i}.png")
+        rows.append(f"photos/{i}.png,{label}")
+    path = folder / "made.csv"
+    path.write_text("\n".join(rows))
+    options = {"image_size": 8}
+    return Case(str(path), options, (8, 8, 3), ("3", "1", "7"), ("0", "8"))
+
+
 def tfds_case(folder):
     options = {"data_dir": str(folder)}
     return Case("small_digits", options, (8, 8, 1), ("3", "1"), ("0", "8"))
@@ -136,7 +148,7 @@ def records_case(folder):
     return Case("records", options, (8, 8, 3), ("3", "1"), ("0", "8"))
 
 
-# By the name of the source.
+# By the name of the source, and of what it holds.
 CASES = {
     "benchmark": benchmark_case,
     "digits": digits_case,
@@ -145,6 +157,7 @@ CASES = {
     "npz": npz_case,
     "records": records_case,
     "table": table_case,
+    "table of paths": table_of_paths_case,
     "tfds": tfds_case,
 }
 
@@ -156,14 +169,18 @@ CASES = {
         pytest.param(name, marks=pytest.mark.slow)
         if name == "benchmark"
         else name
-        for name in sources.names()
+        for name in CASES
     ],
 )
 def case(request, tmp_path_factory):
-    assert request.param in CASES, "a source needs a small data set in CASES"
-    made = CASES[request.param](tmp_path_factory.mktemp(request.param))
-    assert request.param == source_of(made.dataset).NAME
+    name = request.param.split()[0]
+    made = CASES[request.param](tmp_path_factory.mktemp(name))
+    assert name == source_of(made.dataset).NAME
     return made
+
+
+def test_every_source_has_a_small_data_set():
+    assert {name.split()[0] for name in CASES} == {*sources.names()}
 
 
 @pytest.fixture(scope="module")
@@ -280,6 +297,11 @@ def test_an_option_without_effect_is_refused(case, option, value):
 
 def test_the_options_that_it_has(case, loaded):
     has = source_of(case.dataset).OPTIONS
+    if not loaded.holds_images:
+        for option, value in {"image_size": 16, "stream": True}.items():
+            with pytest.raises(ValueError, match=f"^{option} has no effect"):
+                case.load(**{option: value})
+        return
     if "image_size" in has:
         assert case.load(image_size=10).image_shape[:2] == (10, 10)
     if "stream" in has:

@@ -2,6 +2,7 @@
 """From a folder of photos and somebody's network to a served model."""
 
 import csv
+import dataclasses
 import json
 import os
 
@@ -16,6 +17,7 @@ from cac_tf import batch
 from cac_tf import experiments
 from cac_tf.data import load_open_set_dataset
 from cac_tf.experiments import ExperimentConfig
+from cac_tf.experiments.run_folder import read_config
 from cac_tf.layers.affine_augmentation import AffineView
 from cac_tf.models import pretrained_backbone
 from cac_tf.models.image_classifier import of_raw_images
@@ -234,6 +236,55 @@ def test_views_are_trained_on_and_kept(run, photos, network, monkeypatch):
     found = train.images[data.train.size :][1:8:2]
     np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-3)
     assert np.abs(train.images[:4] - expected).max() > 0.1
+
+
+def test_a_table_of_paths_is_trained_on_as_the_folder(
+    run, model, photos, network, tmp_path, monkeypatch
+):
+    """The same files: nothing is computed again, and the model is the same."""
+    names = [
+        os.path.join(name, file)
+        for name in sorted((*KNOWN, *UNKNOWN))
+        for file in sorted(os.listdir(photos / name))
+    ]
+    table = photos / "photos.csv"
+    with open(table, "w", newline="") as file:
+        rows = ((i, name, name[0]) for i, name in enumerate(names))
+        csv.writer(file).writerows([("id", "photo", "kind"), *rows])
+    config = config_of(photos, network, score="knn", scores=("gamma",))
+    data = {
+        "dataset": str(table),
+        "label_column": "kind",
+        "known_classes": KNOWN,
+    }
+    config = dataclasses.replace(config, data=data)
+    assert config.takes_images and config.vectors == 300
+    assert config.data.image_size == 8
+    told = []
+    folder = os.path.join(os.path.dirname(run.folder.path), "of_table")
+    module = experiments.train.__globals__
+    monkeypatch.setitem(module, "_export", lambda *args: None)
+    done = experiments.train(
+        config, folder, tell=lambda *said: told.append(said)
+    )
+    assert "computed" not in [said[0] for said in told]
+    same = cac_tf.load_model(done.folder.file("model.keras"))
+    for one, other in zip(model.weights, same.weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+    data_of = [read_config(one.folder.path)["data"] for one in (run, done)]
+    assert data_of[0]["sha256"] == data_of[1]["sha256"]
+    assert data_of[1]["input_columns"] == ["photo"]
+    with open(done.folder.file("predictions.csv"), newline="") as file:
+        expected = {row["key"]: row["label"] for row in csv.DictReader(file)}
+    with open(run.folder.file("predictions.csv"), newline="") as file:
+        assert expected == {r["key"]: r["label"] for r in csv.DictReader(file)}
+    # The column is found, and rows are called as their files.
+    classifier = batch.Classifier.load(done.folder.path)
+    (block,) = batch.blocks_of([str(table)])
+    answers = dict(batch.answers_of(classifier, block))
+    assert [*answers] == names
+    same = [answers[key].label == label for key, label in expected.items()]
+    assert np.mean(same) > 0.98
 
 
 def test_fine_tuning_leaves_batch_normalization(

@@ -1,31 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Images in folders: one sub-folder per class."""
 
-import collections
 import os
 import pathlib
 
 import numpy as np
-import PIL.Image
 
 from cac_tf.annotations import Path
-from cac_tf.data.image_facts import ImageFacts
-from cac_tf.data.image_facts import content_of
-from cac_tf.data.image_facts import conversion_notes
-from cac_tf.data.image_facts import duplicate_notes
-from cac_tf.data.image_facts import look_at
-from cac_tf.data.image_facts import skipped_notes
-from cac_tf.data.image_file import problem_of
-from cac_tf.data.kept_beside import kept_beside
-from cac_tf.data.kept_beside import listing_of
-from cac_tf.data.open_set_dataset import Examples
+from cac_tf.data.image_file import is_name_of_image
+from cac_tf.data.image_reading import ImageReading
 from cac_tf.data.open_set_dataset import listed
 from cac_tf.data.pixel_scale import WHITE
 from cac_tf.data.sources.source import DataSource
 from cac_tf.data.sources.source import LabelledParts
 from cac_tf.data.sources.source import register
-from cac_tf.data.streamed_images import StreamedImages
-from cac_tf.data.streamed_images import exceeds_memory
 from cac_tf.hyperparameters import INTERPOLATIONS
 from cac_tf.labels import check_class_names
 
@@ -42,7 +30,7 @@ class ImageFolder(DataSource):
     OPTIONS = ("data_dir", "image_size", "interpolation", "strict", "stream")
     IMAGE_SIZE = 32
 
-    def num_images(self, dataset, data_dir, **options):
+    def num_inputs(self, dataset, data_dir, **options):
         if data_dir is None:  # Loading it will say so.
             return 0
         return sum(1 for _ in image_files(data_dir))
@@ -182,12 +170,7 @@ def _holds_images(folder, classes):
         names = os.listdir(folder)
     except PermissionError:  # Such as lost+found.
         return False
-    formats = PIL.Image.registered_extensions()
-    return not classes.isdisjoint(names) or any(
-        # (Pillow also knows films and tables.)
-        PIL.Image.MIME.get(formats.get(ending), "").startswith("image/")
-        for ending in {os.path.splitext(name)[1].lower() for name in names}
-    )
+    return not classes.isdisjoint(names) or any(map(is_name_of_image, names))
 
 
 def load_image_folder(
@@ -242,11 +225,11 @@ def load_image_folder(
     if image_size < 1:
         raise ValueError(f"image_size must be at least 1; got {image_size}.")
     class_names = folder_classes(data_dir)
-    reading = _Reading(data_dir, image_size, strict, stream, interpolation)
+    reading = ImageReading(data_dir, image_size, strict, stream, interpolation)
     root = pathlib.Path(data_dir)
     folders = _parts(root)
     parts = {
-        part: reading.examples(part, folder, class_names)
+        part: reading.examples(part, *_files_of(data_dir, folder, class_names))
         for part, folder in folders.items()
     }
     others = [f.name for f in _beside_parts(root)] if "test" in folders else ()
@@ -261,86 +244,16 @@ def load_image_folder(
     )
 
 
-class _Reading:
-    """Reads the parts of a folder, and counts what it did to the images."""
-
-    def __init__(self, data_dir, image_size, strict, stream, interpolation):
-        self._data_dir, self._image_size = os.fspath(data_dir), image_size
-        self._strict, self._stream = strict, stream
-        self._interpolation = interpolation
-        self._conversions, self._skipped = collections.Counter(), {}
-        self._digests, self._read = [], {}
-
-    def examples(self, part, folder, class_names):
-        """`Examples` of one part."""
-        paths, labels = [], []
-        positions = {name: i for i, name in enumerate(class_names)}
-        for class_folder in _class_folders(folder):
-            found = sorted(image_files(class_folder), key=_by_parts)
-            paths += found
-            labels += [positions[class_folder.name]] * len(found)
-        labels = np.array(labels, "int64")
-        stream = self._stream
-        if stream is None:
-            stream = exceeds_memory(len(paths), self._image_size, 3)
-        if stream:
-            facts, images = self._streamed(part, paths)
-        else:
-            size = self._image_size
-            images = np.zeros((len(paths), size, size, 3), "uint8")
-            facts = self._look_at(paths, part, images)
-        is_readable = facts.is_readable
-        if not is_readable.all():
-            for row in np.flatnonzero(~is_readable):
-                self._skip(paths[row])
-            facts = facts[is_readable]
-            images = Examples(images, labels).take(is_readable).images
-        self._conversions += facts.count_conversions()
-        self._digests.append(facts.digests)
-        names = [
-            os.path.relpath(paths[row], self._data_dir)
-            for row in np.flatnonzero(is_readable)
-        ]
-        self._read[part] = Examples(images, labels[is_readable], names)
-        return self._read[part]
-
-    def _streamed(self, part, paths):
-        size = self._image_size
-        facts = ImageFacts(
-            **kept_beside(
-                self._data_dir,
-                f"{part}_{size}",
-                [size, self._interpolation, listing_of(self._data_dir, paths)],
-                lambda: self._look_at(paths, part).arrays(),
-            )
-        )
-        images = StreamedImages(
-            paths, size, facts=facts, interpolation=self._interpolation
-        )
-        return facts, images
-
-    def _look_at(self, paths, part, images=None):
-        return look_at(
-            paths, self._image_size, 3, part, images, self._interpolation
-        )
-
-    def _skip(self, path):
-        problem = problem_of(content_of(path))
-        if self._strict:
-            raise ValueError(f"{path} cannot be read: it is {problem}.")
-        self._skipped[os.path.relpath(path, self._data_dir)] = problem
-
-    def notes(self):
-        """What was converted, is there twice, and was skipped, as texts."""
-        yield from conversion_notes(self._conversions, self._image_size)
-        read = self._read.values()
-        yield from duplicate_notes(
-            np.concatenate(self._digests),
-            np.concatenate([examples.labels for examples in read]),
-            np.repeat([*self._read], [examples.size for examples in read]),
-            np.concatenate([examples.names for examples in read]),
-        )
-        yield from skipped_notes(self._skipped)
+def _files_of(data_dir, folder, class_names):
+    """Paths in a part, (n,) positions of their classes, and their names."""
+    paths, labels = [], []
+    positions = {name: i for i, name in enumerate(class_names)}
+    for class_folder in _class_folders(folder):
+        found = sorted(image_files(class_folder), key=_by_parts)
+        paths += found
+        labels += [positions[class_folder.name]] * len(found)
+    names = [os.path.relpath(path, data_dir) for path in paths]
+    return paths, np.array(labels, "int64"), names
 
 
 def _by_parts(path):

@@ -13,6 +13,7 @@ from cac_tf.data.sources.source import DataSource
 from cac_tf.data.sources.source import LabelledParts
 from cac_tf.data.sources.source import register
 from cac_tf.data.sources.table import LABEL
+from cac_tf.data.sources.table import examples_in
 from cac_tf.data.sources.table import labelled_parts
 from cac_tf.data.sources.table import rows_of_parts
 
@@ -28,10 +29,13 @@ class NpyVectors(DataSource):
     def takes(self, dataset):
         return dataset.endswith(".npy")
 
-    def num_vectors(self, dataset):
+    def holds_images(self, dataset, **options):
+        return False
+
+    def num_inputs(self, dataset, **options):
         try:
             return len(read_npy(dataset))
-        except ValueError:
+        except (TypeError, ValueError):  # Of no axis, or none.
             return 0
 
     def load(self, dataset, classes, **options):
@@ -110,4 +114,5 @@ def load_npy_vectors(
         rows = rows_of_parts(table, labels, split_column)
     names = [f"{path}#{row}" for row in range(len(vectors))]
     values = finite_rows(vectors, f"{path}")
-    return labelled_parts(path, values, np.asarray(found), names, rows)
+    of_rows = examples_in(values, names)
+    return labelled_parts(path, np.asarray(found), rows, of_rows)

@@ -64,11 +64,10 @@ class NpzArrays(DataSource):
     def takes(self, dataset):
         return dataset.endswith(".npz")
 
-    def num_vectors(self, dataset):
-        shape = _shape_of_inputs(dataset)
-        return shape[0] if len(shape) == 2 else None
+    def holds_images(self, dataset):
+        return len(_shape_of_inputs(dataset)) != 2
 
-    def num_images(self, dataset):
+    def num_inputs(self, dataset):
         return (*_shape_of_inputs(dataset), 0)[0]
 
     def load(self, dataset, classes):

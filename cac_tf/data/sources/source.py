@@ -229,26 +229,24 @@ class DataSource:
         del part, options
         return False
 
-    def num_vectors(self, dataset: str) -> int | None:
-        """About how many inputs there are, where they are no images.
+    def holds_images(self, dataset: str, **options: Any) -> bool:
+        """Whether inputs are images, and no vectors or texts.
 
         It is asked before the data are read, because recipes depend on it.
-
-        Args:
-            dataset: its name or path, which this source `takes`.
-
-        Returns:
-            None for images; 0 where the number cannot be told.
-        """
-        del dataset
-        return None
-
-    def num_images(self, dataset: str, **options: Any) -> int:
-        """About how many images there are; 0 where it cannot be told.
+        What is wrong with the data, reading them will say.
 
         Args:
             dataset: its name or path, which this source `takes`.
             **options: as `load` takes them.
+        """
+        del dataset, options
+        return True
+
+    def num_inputs(self, dataset: str, **options: Any) -> int:
+        """About how many inputs there are; 0 where it cannot be told.
+
+        Args:
+            dataset, **options: as of `holds_images`.
         """
         del dataset, options
         return 0

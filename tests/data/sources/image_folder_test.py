@@ -8,9 +8,9 @@ import PIL.Image
 import pytest
 
 from cac_tf.data import image_facts
+from cac_tf.data import image_reading
 from cac_tf.data import load_open_set_dataset
 from cac_tf.data import unknown_data
-from cac_tf.data.sources import image_folder
 from cac_tf.data.sources.image_folder import folder_classes
 from cac_tf.data.sources.image_folder import load_image_folder
 from cac_tf.data.unknown_data import load_unknown_images
@@ -372,7 +372,7 @@ def test_files_are_read_once(flat_folder, monkeypatch):
         looked.append(len(paths))
         return look_at(paths, *arguments)
 
-    monkeypatch.setattr(image_folder, "look_at", counting)
+    monkeypatch.setattr(image_reading, "look_at", counting)
     first = load_image_folder(flat_folder, stream=True)
     again = load_image_folder(flat_folder, stream=True)
     assert looked == [36]

@@ -4,13 +4,16 @@
 import csv
 
 import numpy as np
+import PIL.Image
 import pyarrow
 import pyarrow.parquet
 import pytest
 
+from cac_tf.data import DataOptions
 from cac_tf.data import dump_arrays
 from cac_tf.data import load_open_set_dataset
 from cac_tf.data.number_rows import column_statistics
+from cac_tf.experiments import ExperimentConfig
 
 SPLITS = ("train", "train", "dev", "test")
 NAMES = ("10", "9", "rose")
@@ -155,6 +158,94 @@ def test_what_is_refused(write, changes, options, message):
     path = write(**changes)
     with pytest.raises(ValueError, match=message):
         load(path, **options)
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Names of files whose brightness is 4 times their row's number."""
+    (tmp_path / "photos").mkdir()
+    names = [f"photos/{row}.{'JPG' if row % 2 else 'png'}" for row in range(30)]
+    for row, name in enumerate(names):
+        image = PIL.Image.new("RGB", (12, 9), (4 * row,) * 3)
+        image.save(tmp_path / name)
+    return names
+
+
+NO_NUMBERS = {"width": None, "length": None}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_column_of_paths_of_images(write, photos, tmp_path, stream):
+    photos[8] = str(tmp_path / photos[8])  # Not relative.
+    path = write(photo=photos)
+    options = DataOptions(path, known_classes=("rose", "9"), image_size=8)
+    config = ExperimentConfig(options)
+    assert config.takes_images and config.recipe_in_force.flip == 0.5
+    dataset = load(path, image_size=8, stream=stream)
+    assert dataset.input_columns == ("photo",)
+    assert dataset.image_shape == (8, 8, 3)
+    assert dataset.counts["train"] == 12
+    for part in ("train", "validation", "known_test"):
+        examples = getattr(dataset, part)
+        for image, label, name in zip(
+            examples.images[:], examples.labels, examples.names, strict=True
+        ):
+            row = photos.index(name)
+            assert (np.abs(image.astype(int) - 4 * row) <= 1).all()
+            assert dataset.class_names[label] == NAMES[row % 3]
+    assert dataset.notes[-1].endswith("not used: width, length")
+    # By name, where there are several.
+    path = write(photo=photos, other=photos[::-1])
+    with pytest.raises(ValueError, match=r"paths of images: photo, other\. N"):
+        load(path)
+    assert (
+        load(path, input_columns=["other"], image_size=8).train.names[0]
+        == (photos[::-1][1])
+    )
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_row_whose_file_is_no_image(write, photos, tmp_path, stream):
+    (tmp_path / photos[4]).write_bytes(b"no image")
+    path = write(photo=photos, **NO_NUMBERS)
+    dataset = load(path, stream=stream)
+    assert (
+        "1 files were skipped (no JPEG, PNG, WebP or BMP image): "
+        f"{photos[4]} (row 4)"
+    ) in dataset.notes
+    assert photos[4] not in dataset.train.names
+    assert dataset.counts["train"] == 11
+    with pytest.raises(ValueError, match=rf"{photos[4]} \(row 4\) cannot be "):
+        load(path, strict=True, stream=stream)
+
+
+@pytest.mark.parametrize(
+    ("row", "value", "message"),
+    [
+        (7, "photos/none.jpg", r"a file that is not there \(looked for in "),
+        (7, "photos/\0.jpg", r"a file that is not there \(looked for in "),
+        (7, "a sentence.", "names no image file in 1 rows"),
+        (0, "photos", "names no image file in 1 rows"),
+        (7, "", "names no image file in 1 rows"),
+    ],
+)
+def test_a_row_without_a_file(write, photos, row, value, message):
+    photos[row] = value
+    with pytest.raises(ValueError, match=message) as caught:
+        load(write(photo=photos, **NO_NUMBERS))
+    said = str(caught.value)
+    assert said.startswith("The column photo of ")
+    assert said.endswith(f"row {row} (counted from 0): {value!r}.")
+
+
+def test_an_empty_column_is_none_of_paths(write):
+    path = write(photo=[None] * 30, **NO_NUMBERS)
+    with pytest.raises(ValueError, match="photo of .* empty in 30 rows, .*w 0"):
+        load(path)
+    # Texts that name an image now and then are texts.
+    texts = ["a sentence"] * 20 + ["see 1.jpg"] * 10
+    dataset = load(write(text=texts))
+    assert dataset.kind_of_inputs == "texts"
 
 
 def test_files_that_are_none(tmp_path):
