@@ -18,6 +18,7 @@ from cac_tf import methods
 from cac_tf.data import load_open_set_dataset
 from cac_tf.experiments.environment import environment
 from cac_tf.experiments.evaluation import evaluate
+from cac_tf.methods.known_data import open_set_classifier
 from cac_tf.scores.registry import common_names
 from cac_tf.training.run import TrainingRun
 from cac_tf.training.runtime import Runtime
@@ -39,7 +40,9 @@ def run_trial(name, trial):
     recipe = method.recipe(**method.preset("digits"))
     with tempfile.TemporaryDirectory() as folder:
         run = TrainingRun(Runtime(SEED), folder)
-        model = method.train(dataset, recipe, run)
+        classifier = method.train(dataset, recipe, run)
+    model = open_set_classifier(classifier, dataset, method.scores[0])
+    model.calibrate(dataset.validation.images, true_positive_rate=0.95)
     metrics = evaluate(model, dataset, name, common_names()).metrics
     return {
         "scores": metrics["scores"],

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 matplotlib_figure = lazy.module("matplotlib.figure", extra="report")
+matplotlib_ticker = lazy.module("matplotlib.ticker", extra="report")
 
 # Okabe and Ito's blue and vermilion, which color-blind readers tell apart.
 KNOWN_COLOR = "#0072b2"
@@ -187,6 +188,8 @@ def score_histogram(evaluation):
     draw_shares(axes, scores, evaluation.is_known, edges)
     thresholds = _thresholds_on_axis(evaluation, lowest)
     axes.set_xlim(min([edges[0], *thresholds]), max([edges[-1], *thresholds]))
+    if is_logarithmic:
+        _label_some(axes.xaxis)
     label = "threshold of a class"
     if len(thresholds) == 1:
         label = f"threshold = {thresholds[0]:.3g}"
@@ -202,6 +205,15 @@ def score_histogram(evaluation):
     axes.set_ylabel("share of inputs")
     axes.legend(frameon=False)
     return figure
+
+
+def _label_some(axis):
+    """Labels a logarithmic axis at 1, 2 and 5, or at powers of ten alone."""
+    low, high = axis.get_view_interval()
+    multiples = (1, 2, 5) if high < 100 * low else (1,)
+    axis.set_major_locator(matplotlib_ticker.LogLocator(subs=multiples))
+    axis.set_major_formatter(matplotlib_ticker.FormatStrFormatter("%g"))
+    axis.set_minor_formatter(matplotlib_ticker.NullFormatter())
 
 
 def draw_shares(axes, values, is_known, edges):

@@ -6,7 +6,7 @@
   const { axis, classes, unknown_classes: others } = data;
   const N = classes.length;
   const PICTURES = 6;
-  const TILE = 48;
+  const TILE = 64;
   const LARGEST_MATRIX = 30;
 
   // ---- from a threshold to numbers ----------------------------------------

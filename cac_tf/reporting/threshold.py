@@ -16,7 +16,7 @@ from cac_tf.reporting import page
 
 # Pictures of known and of unknown examples each, evenly over their scores.
 _MOST_TILES = 200
-_LARGEST_TILE = 48
+_LARGEST_TILE = 64
 _TILES_IN_A_ROW = 20
 # Smaller ones are drawn in few colors: PNG keeps them sharp, and is small.
 _SMALLEST_JPEG = 17
