@@ -112,8 +112,8 @@ def threshold_for_true_positive_rate(
         warnings.warn(
             f"{scores.size} known examples are too few to guarantee a "
             f"true-positive rate of {rate}, which takes "
-            f"{_fewest(threshold_for_true_positive_rate, rate)}; the threshold "
-            "is taken above all of their scores, and accepts "
+            f"{fewest_examples(rate)}; the threshold is taken above all of "
+            "their scores, and accepts "
             f"{AcceptedShare(rank, rank).in_words()} of new known inputs (with "
             "a probability of 90 %).",
             stacklevel=2,
@@ -168,11 +168,27 @@ def threshold_for_false_positive_rate(
     return max(threshold, half) if half >= _SMALLEST_NORMAL else threshold
 
 
+def fewest_examples(true_positive_rate: float) -> int:
+    """Number of known examples from which on a threshold guarantees a rate.
+
+    Raises:
+        ValueError: a rate outside (0, 1).
+
+    Example:
+
+    >>> fewest_examples(0.95), fewest_examples(0.8)
+    (19, 4)
+    """
+    rate = true_positive_rate
+    if not 0.0 < rate < 1.0:
+        raise ValueError(f"true_positive_rate must be in (0, 1); got {rate!r}.")
+    return math.ceil(rate / (1.0 - rate) - 1e-9)
+
+
 def _fewest(rule, rate):
-    """Number of examples from which on a rule guarantees its rate."""
     if rule is threshold_for_false_positive_rate:
         rate = 1.0 - rate
-    return math.ceil(rate / (1.0 - rate) - 1e-9)
+    return fewest_examples(rate)
 
 
 def thresholds_by_class(

@@ -19,7 +19,7 @@ from cac_tf.annotations import Config
 from cac_tf.annotations import Path
 
 # Raised when saved models become other ones.
-_FORMAT = 6
+_FORMAT = 7
 
 
 class Kept(keras.Model):
@@ -137,6 +137,7 @@ class Kept(keras.Model):
             "features_layer": self.network.features_layer,
             "tta": self.tta,
             "input_shape": list(self.inputs_taken.shape),
+            "journal": self.journal,
         }
 
     @classmethod

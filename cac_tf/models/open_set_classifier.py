@@ -18,8 +18,8 @@ from cac_tf.models import keras_classes  # noqa: F401
 from cac_tf.models import making
 from cac_tf.models import measuring
 from cac_tf.models import prediction
-from cac_tf.models.calibrated_classifier import CalibratedClassifier
 from cac_tf.models.computed_outputs import ComputedOutputs
+from cac_tf.models.enrolling import Enrolling
 from cac_tf.models.keeping import Kept
 from cac_tf.scores import Score
 
@@ -32,14 +32,14 @@ _NOT_TRAINED = (
 
 
 @keras.saving.register_keras_serializable(package="CacTf")
-class OpenSetClassifier(Kept, CalibratedClassifier):
+class OpenSetClassifier(Kept, Enrolling):
     """A trained classifier with class centers, one score and a threshold.
 
     `from_classifier` makes one from any trained Keras classifier and known
     data. Only the threshold changes afterwards: `calibrate`, `set_threshold`.
-    Another score, other data: a new object. It predicts, saves and exports;
-    `predict` gives the dict of a call, and `predict_open_set` adds names and
-    checks.
+    Another score, other data, a class more (`enroll`): a new object. It
+    predicts, saves and exports; `predict` gives the dict of a call, and
+    `predict_open_set` adds names and checks.
 
     A call returns a dict: the outputs of the classifier (`logits`, (B, D),
     usually `features`, and whatever else it returns by name), `distances` and
@@ -70,6 +70,7 @@ class OpenSetClassifier(Kept, CalibratedClassifier):
         input_shape: of one raw input, where the classifier has no `Input`.
         is_shared: whether somebody may train the classifier on. It is then
             not frozen, and a change of its weights is noticed.
+        journal: what was changed after the training, see `journal`.
         **kwargs: `name` of the model.
 
     Raises:
@@ -110,6 +111,7 @@ class OpenSetClassifier(Kept, CalibratedClassifier):
         tta: str | None = None,
         input_shape: Shape | None = None,
         is_shared: bool = False,
+        journal: Sequence[Mapping[str, Any]] = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -122,6 +124,7 @@ class OpenSetClassifier(Kept, CalibratedClassifier):
             tta=tta,
             input_shape=input_shape,
             is_shared=is_shared,
+            journal=journal,
             **kwargs,
         )
         # (So TensorFlow knows what a SavedModel of its own takes.)
@@ -357,6 +360,7 @@ class OpenSetClassifier(Kept, CalibratedClassifier):
             tta=self.tta if tta == "same" else tta,
             input_shape=self.inputs_taken.shape,
             is_shared=self.is_shared,
+            journal=self.journal,
         )
 
     def with_backbone(self, backbone: keras.Model) -> Self:
@@ -380,6 +384,7 @@ class OpenSetClassifier(Kept, CalibratedClassifier):
             features_layer=self.network.features_layer,
             threshold=self.threshold,
             is_shared=self.is_shared,
+            journal=self.journal,
         )
         made.calibration = self.calibration
         made._own.accepted_unknown = self._own.accepted_unknown

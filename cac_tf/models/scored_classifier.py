@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A classifier with class centers and one score: all but the threshold."""
 
-import inspect
 import types
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -101,20 +100,7 @@ class ScoredClassifier(keras.Model):
             self.class_centers = self._weight("class_centers", centers)
 
     def _make_statistics(self, statistics):
-        if self.score.IS_FITTED_TO_DATA and not statistics:
-            raise ValueError(
-                f"The score {self.score.name!r} has no statistics: "
-                "from_classifier and with_score fit it to known data."
-            )
-        try:
-            inspect.signature(self.score.call).bind(
-                *self.score.READS, **statistics
-            )
-        except TypeError as error:
-            raise ValueError(
-                f"These are not the statistics of the score "
-                f"{self.score.name!r}: {error}."
-            ) from error
+        self.score.require_statistics(statistics)
         # In one order, because Keras' files know weights by their place.
         self._names_of_statistics = tuple(sorted(statistics))
         for name in self._names_of_statistics:

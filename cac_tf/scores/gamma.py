@@ -34,6 +34,7 @@ class Gamma(Score):
 
     NAME, READS = "gamma", ("gamma",)
     IS_NON_NEGATIVE = True
+    ENROLLS = True
 
     def call(self, gamma: Tensor) -> Tensor:
         return ops.min(gamma, axis=-1)

@@ -1,13 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Deep nearest neighbours (Sun et al., ICML 2022)."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
+from keras import ops
 
 from cac_tf.annotations import Tensor
 from cac_tf.scores.nearest_examples import NearestExamplesScore
+from cac_tf.scores.nearest_examples import largest
+from cac_tf.scores.nearest_examples import similarities_to
+from cac_tf.scores.nearest_examples import unit
 from cac_tf.scores.registry import register
+from cac_tf.scores.score import keys_of
+
+# Below every cosine.
+_NONE = -2.0
 
 
 @register
@@ -44,6 +54,7 @@ class KNN(NearestExamplesScore):
 
     NAME, READS = "knn", ("features",)
     IS_NON_NEGATIVE = True
+    ENROLLS = True
 
     def __init__(
         self, neighbours: int = 1, bank_size: int = 10_000, **kwargs: Any
@@ -52,4 +63,41 @@ class KNN(NearestExamplesScore):
 
     def from_similarities(self, nearest: Tensor) -> Tensor:
         # A similarity may round to more than 1.
-        return keras.ops.maximum(1.0 - nearest[:, -1], 0.0)
+        return ops.maximum(1.0 - nearest[:, -1], 0.0)
+
+    def example_rows(
+        self, *values: np.ndarray, **statistics: np.ndarray
+    ) -> np.ndarray:
+        return unit(values[0])
+
+    def class_rows(
+        self, rows: np.ndarray, counts: np.ndarray, num_trained: int
+    ) -> np.ndarray:
+        """The examples, at most as many as of a class of the fit."""
+        quota = self.bank_size // num_trained
+        if len(rows) <= quota:
+            return rows
+        # By keys, so that classes that become one keep what both would have.
+        return rows[np.sort(np.argsort(keys_of(rows))[:quota])]
+
+    def compare(  # type: ignore[override]
+        self,
+        values: Sequence[Tensor],
+        predicted: Tensor,
+        classes: Sequence[Tensor],
+        *,
+        bank: Tensor,
+        labels: Tensor,
+    ) -> Tensor:
+        similarities = similarities_to(values[0], bank)
+        predicted = ops.cast(predicted, labels.dtype)
+        is_own = labels[None, :] == predicted[:, None]
+        of_class = [ops.where(is_own, similarities, _NONE)]
+        of_class += [similarities_to(values[0], rows) for rows in classes]
+        columns = []
+        for one in of_class:
+            nearest = largest(one, min(self.neighbours, one.shape[-1]))
+            # Of a class with fewer than k examples, the farthest.
+            nearest = ops.where(nearest > _NONE, nearest, nearest[:, :1])
+            columns.append(1.0 - ops.min(nearest, axis=-1))
+        return ops.maximum(ops.stack(columns, axis=-1), 0.0)

@@ -2,6 +2,7 @@
 """Mahalanobis distance with a shared covariance (Lee et al., NeurIPS 2018)."""
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -76,6 +77,7 @@ class Mahalanobis(Score):
     NAME, READS = "mahalanobis", ("features",)
     IS_FITTED_TO_DATA = True
     IS_NON_NEGATIVE = True
+    ENROLLS = True
     _IS_RELATIVE = False
 
     def __init__(
@@ -167,6 +169,29 @@ class Mahalanobis(Score):
         whitened = ops.matmul(offsets, whitening)
         distances = dense_distances(whitened, means)
         return ops.square(ops.min(distances, axis=-1))
+
+    def example_rows(
+        self, *values: np.ndarray, **statistics: np.ndarray
+    ) -> np.ndarray:
+        (features,) = values
+        offsets = np.float64(features) - statistics["center"]
+        return np.asarray(offsets @ statistics["whitening"], "float32")
+
+    def compare(  # type: ignore[override]
+        self,
+        values: Sequence[Tensor],
+        predicted: Tensor,
+        classes: Sequence[Tensor],
+        *,
+        center: Tensor,
+        whitening: Tensor,
+        means: Tensor,
+    ) -> Tensor:
+        # The covariance stays that of the fit: no other distance changes.
+        whitened = ops.matmul(values[0] - center, whitening)
+        all_means = ops.concatenate([means, *classes], axis=0)
+        distances = ops.square(dense_distances(whitened, all_means))
+        return super().compare([distances], predicted, classes)
 
     def get_config(self) -> Config:
         return {**super().get_config(), "shrinkage": self.shrinkage}

@@ -31,6 +31,7 @@ class MinDistance(Score):
 
     NAME, READS = "min_distance", ("distances",)
     IS_NON_NEGATIVE = True
+    ENROLLS = True
 
     def call(self, distances: Tensor) -> Tensor:
         return ops.min(distances, axis=-1)

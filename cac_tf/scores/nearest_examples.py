@@ -86,12 +86,13 @@ class NearestExamplesScore(Score):
         kept.add(batch.keys, batch.labels, batch["features"], *more)
 
     def finish(self, kept: Any, context: Context) -> dict[str, ArrayLike]:
-        _, bank, *weights = kept.arrays()
+        labels, bank, *weights = kept.arrays()
         scale = np.sqrt(np.einsum("ij,ij->i", bank, bank))
         # A zero vector has no direction and is similar to nothing.
         has_direction = scale != 0.0
         if not has_direction.all():
             bank, scale = bank[has_direction], scale[has_direction]
+            labels = labels[has_direction]
         check_memory(
             # The weight.
             4 * bank.size,
@@ -105,22 +106,21 @@ class NearestExamplesScore(Score):
             )
         factor = weights[0][has_direction] if weights else np.float32(1.0)
         bank *= (factor / scale)[:, None]
-        return {"bank": bank}
+        return {"bank": bank, "labels": labels}
 
-    def call(self, *values: Tensor, bank: Tensor) -> Tensor:
+    def call(
+        self, *values: Tensor, bank: Tensor, labels: Tensor | None = None
+    ) -> Tensor:
         *others, features = values
-        squared = ops.sum(ops.square(features), axis=-1, keepdims=True)
-        length = ops.sqrt(squared)
-        unit = features / ops.where(length > 0.0, length, 1.0)
-        similarities = ops.matmul(unit, ops.transpose(bank))
-        if self.neighbours == 1:
-            nearest = ops.max(similarities, axis=-1, keepdims=True)
-        else:
-            nearest, _ = ops.top_k(similarities, self.neighbours)
+        similarities = similarities_to(features, bank)
+        nearest = largest(similarities, self.neighbours)
         return self.from_similarities(nearest, *others)
 
     def of_arrays(  # type: ignore[override]
-        self, *values: np.ndarray, bank: np.ndarray
+        self,
+        *values: np.ndarray,
+        bank: np.ndarray,
+        labels: np.ndarray | None = None,
     ) -> np.ndarray:
         """By NumPy, part by part: never holds all similarities at once."""
         *others, features = values
@@ -128,7 +128,7 @@ class NearestExamplesScore(Score):
         k, rows = self.neighbours, max(_SIMILARITIES // len(bank), 1)
         nearest = np.empty((len(features), k), "float32")
         for start in range(0, len(features), rows):
-            part = _unit(np.float32(features[start : start + rows])) @ bank.T
+            part = unit(features[start : start + rows]) @ bank.T
             if k < len(bank):
                 part = np.partition(part, len(bank) - k, axis=-1)[:, -k:]
             nearest[start : start + rows] = np.sort(part, axis=-1)[:, ::-1]
@@ -143,6 +143,23 @@ class NearestExamplesScore(Score):
         }
 
 
-def _unit(vectors):
+def similarities_to(features: Tensor, bank: Tensor) -> Tensor:
+    """(B, M) similarities of (B, D) features to the M rows of a bank."""
+    squared = ops.sum(ops.square(features), axis=-1, keepdims=True)
+    length = ops.sqrt(squared)
+    directions = features / ops.where(length > 0.0, length, 1.0)
+    return ops.matmul(directions, ops.transpose(bank))
+
+
+def largest(similarities: Tensor, count: int) -> Tensor:
+    """(B, count): the largest of each row, descending."""
+    if count == 1:
+        return ops.max(similarities, axis=-1, keepdims=True)
+    return ops.top_k(similarities, count)[0]
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    """(n, D) arrays at the length 1; zeros stay what they are."""
+    vectors = np.asarray(vectors, "float32")
     length = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return vectors / np.where(length > 0.0, length, 1.0)

@@ -6,7 +6,14 @@ from cac_tf.registry import Registry
 _SCORES = Registry(
     "score",
     "cac_tf.scores",
-    but=("fitting", "nearest_examples", "registry", "score", "statistics"),
+    but=(
+        "enrolled",
+        "fitting",
+        "nearest_examples",
+        "registry",
+        "score",
+        "statistics",
+    ),
 )
 register = _SCORES.register
 names, check, find = _SCORES.names, _SCORES.check, _SCORES.get

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The relative Mahalanobis distance (Ren et al., 2021)."""
 
+from collections.abc import Sequence
+
 import keras
 from keras import ops
 
@@ -56,7 +58,24 @@ class RelativeMahalanobis(Mahalanobis):
     def call(  # type: ignore[override]
         self, features: Tensor, *, background: Tensor, **others: Tensor
     ) -> Tensor:
-        offsets = features - others["center"]
-        whitened = ops.matmul(offsets, background)
-        overall = ops.sum(ops.square(whitened), axis=-1)
+        overall = _overall(features, others["center"], background)
         return super().call(features, **others) - overall
+
+    def compare(  # type: ignore[override]
+        self,
+        values: Sequence[Tensor],
+        predicted: Tensor,
+        classes: Sequence[Tensor],
+        *,
+        background: Tensor,
+        **others: Tensor,
+    ) -> Tensor:
+        overall = _overall(values[0], others["center"], background)
+        found = super().compare(values, predicted, classes, **others)
+        return found - overall[:, None]
+
+
+def _overall(features, center, background):
+    """(B,) M_0."""
+    whitened = ops.matmul(features - center, background)
+    return ops.sum(ops.square(whitened), axis=-1)

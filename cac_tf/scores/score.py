@@ -2,6 +2,7 @@
 """What every rejection score has in common."""
 
 import functools
+import inspect
 import math
 import typing
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ from cac_tf.labels import check_labels
 from cac_tf.layers.open_set_decision import class_of_logits
 from cac_tf.layers.open_set_decision import nearest_class
 from cac_tf.scores.registry import find
+from cac_tf.scores.registry import names
 from cac_tf.text_digests import text_digests
 
 # Outputs of the classifier that are small for the class of an input.
@@ -168,6 +170,9 @@ class Score:
     # Whether logit k must be that of class k; false of a network that gives
     # fewer than there are classes.
     NEEDS_A_LOGIT_OF_EACH_CLASS = False
+    # Whether a class can be added to the statistics without a new fit: see
+    # `compare`.
+    ENROLLS = False
     # Correctly classified examples that a fit needs of each class.
     FEWEST_OF_A_CLASS = 0
     # Whether scores are never below 0, so that a threshold below 0 is an error.
@@ -322,6 +327,94 @@ class Score:
                     f"examples: its {name} would not be finite."
                 )
         return values
+
+    # ---- classes that are enrolled ----------------------------------------
+
+    def require_enrolling(self) -> None:
+        """Raises ValueError unless a class can be added to the statistics."""
+        if not self.ENROLLS:
+            able = [repr(name) for name in names() if find(name).ENROLLS]
+            raise ValueError(
+                f"The score {self.name!r} reads what only a trained class has "
+                f"({', '.join(self.READS)}), so no class can be enrolled. "
+                f"These scores can: {', '.join(able)}; "
+                'model.with_score("knn", (x, y)), calibrated, is such a model.'
+            )
+
+    def example_rows(
+        self, *values: np.ndarray, **statistics: np.ndarray
+    ) -> np.ndarray:
+        """What each example adds to a class that is enrolled.
+
+        Args:
+            *values, **statistics: those of a call, as arrays; n examples.
+
+        Returns:
+            (n, W) float32; W is 0 where the centers say it all.
+        """
+        return np.zeros((len(values[0]), 0), "float32")
+
+    def class_rows(
+        self, rows: np.ndarray, counts: np.ndarray, num_trained: int
+    ) -> np.ndarray:
+        """What is kept of the examples of an enrolled class: their mean.
+
+        Args:
+            rows: (m, W), of `example_rows`, or of classes that become one.
+            counts: (m,) how many examples each row stands for.
+            num_trained: number of classes that the score was fitted to.
+
+        Returns:
+            (r, W) float32.
+        """
+        mean = np.average(rows, axis=0, weights=counts)
+        return np.asarray(mean[None], "float32")
+
+    def compare(
+        self,
+        values: Sequence[Tensor],
+        predicted: Tensor,
+        classes: Sequence[Tensor],
+        **statistics: Tensor,
+    ) -> Tensor:
+        """How far inputs are from their predicted and from enrolled classes.
+
+        In the unit of the unknown score, which is that of an input whose class
+        an enrolled one becomes.
+
+        Args:
+            values: those of a call; "distances" and "gamma" have the columns of
+                the M enrolled classes at their end.
+            predicted: (B,) int32, among the classes of the fit.
+            classes: of each enrolled class its `class_rows`.
+            **statistics: of the fit.
+
+        Returns:
+            (B, 1 + M).
+        """
+        (of_classes,) = values
+        own = ops.take_along_axis(of_classes, predicted[:, None], axis=-1)
+        enrolled = of_classes[:, of_classes.shape[-1] - len(classes) :]
+        return ops.concatenate([own, enrolled], axis=-1)
+
+    def require_statistics(self, statistics: Mapping[str, Any]) -> None:
+        """Raises ValueError unless these are the statistics of a call.
+
+        Args:
+            statistics: arrays by name, or what else has their shapes.
+        """
+        if self.IS_FITTED_TO_DATA and not statistics:
+            raise ValueError(
+                f"The score {self.name!r} has no statistics: "
+                "from_classifier and with_score fit it to known data."
+            )
+        try:
+            inspect.signature(self.call).bind(*self.READS, **statistics)
+        except TypeError as error:
+            raise ValueError(
+                f"These are not the statistics of the score {self.name!r}: "
+                f"{error}."
+            ) from error
 
     # ---- settings ---------------------------------------------------------
 

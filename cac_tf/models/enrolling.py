@@ -1,0 +1,537 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Classes that are added to a model, taken from it and renamed, untrained.
+
+Each change is a new model; the old one stays as it is. A journal of the changes
+travels with the model.
+"""
+
+import copy
+import datetime
+import typing
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Self
+
+import numpy as np
+from keras import ops
+
+from cac_tf.decision import calibration
+from cac_tf.labels import UNKNOWN_NAME
+from cac_tf.models.backbone_checks import check_class_names
+from cac_tf.models.calibrated_classifier import CalibratedClassifier
+from cac_tf.models.computed_outputs import ComputedOutputs
+from cac_tf.scores import Score
+from cac_tf.scores.enrolled import Enrolled
+
+# If the model accepts a larger share of the examples, they are nothing new.
+_MOST_ACCEPTED = 0.5
+
+
+class _Class(typing.NamedTuple):
+    """What a model keeps of an enrolled class."""
+
+    center: np.ndarray  # (D,) mean logits
+    rows: np.ndarray  # (r, W) of `Score.class_rows`
+    examples: int
+    threshold: float
+
+
+class Enrolling(CalibratedClassifier):
+    """Base of `OpenSetClassifier`: other models with other classes."""
+
+    def __init__(
+        self,
+        *args: Any,
+        journal: Sequence[Mapping[str, Any]] = (),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self._own.journal = copy.deepcopy(list(journal))
+
+    @property
+    def journal(self) -> list[dict[str, Any]]:
+        """What was changed after the training, from the first change on.
+
+        Each entry has `version`, 2, 3, ...; `time`, in UTC; `change`, "enroll",
+        "remove", "rename" or "merge"; and `classes`, by name: how many
+        `examples` a class is made of, its `threshold`, and how many of its
+        examples are `recognized` by the others.
+        """
+        return copy.deepcopy(self._own.journal)
+
+    @property
+    def version(self) -> int:
+        """1, and 1 more for each change in the journal."""
+        return 1 + len(self._own.journal)
+
+    @property
+    def enrolled_classes(self) -> dict[str, int]:
+        """How many examples each class that is not trained was made of."""
+        if not isinstance(self.score, Enrolled):
+            return {}
+        names = self.class_names[self.score.num_trained :]
+        return dict(zip(names, self.score.examples, strict=True))
+
+    def enroll(
+        self,
+        classes: Mapping[str, Any],
+        *,
+        true_positive_rate: float | None = None,
+        accept_known: bool = False,
+        batch_size: int | None = None,
+    ) -> Self:
+        """A model with more classes, from a few examples of each.
+
+        Nothing is trained. A new class takes an input from the class that this
+        model gives it if it is nearer in the measure of the score: all other
+        inputs keep their class, score and p-value. The p-value stays what
+        share of the known calibration examples is at least as far from its own
+        class, or its own nearest example, as the input.
+
+        Each example is also compared with the others of its class alone: how
+        many are then recognized is in the journal.
+
+        Args:
+            classes: inputs by the name of their class, see the class; at least
+                two of each.
+            true_positive_rate: None: the model's threshold is that of the new
+                classes. Or a share: each gets a threshold of its own, which
+                accepts this share of new inputs of the class; it comes from
+                the examples, each by the others.
+            accept_known: whether a class may be enrolled of which the model
+                accepts more than half of the examples as classes that it knows.
+            batch_size: see the class.
+
+        Returns:
+            A new model, which shares the classifier with this one.
+
+        Raises:
+            ValueError: a score to which no class can be added (the message
+                names those to which one can), no threshold, a name that exists,
+                too few examples, a rate outside (0, 1), or examples of which
+                the model accepts more than half; see also `predict_scores`.
+
+        Example:
+
+        >>> larger = model.with_score("knn", (x, y))  # doctest: +SKIP
+        >>> larger.calibrate(x_val, true_positive_rate=0.95)  # doctest: +SKIP
+        >>> larger = larger.enroll({"lynx": photos})  # doctest: +SKIP
+        >>> larger.enrolled_classes  # doctest: +SKIP
+        {'lynx': 20}
+        """
+        thresholds = self.require_threshold()
+        score = _trained(self.score)
+        score.require_enrolling()
+        if not classes:
+            raise ValueError("There is no class to enroll.")
+        existing = set(classes) & set(self.class_names)
+        if existing:
+            raise ValueError(
+                f"The model has a class {min(existing)!r} already: choose "
+                "another name, or remove that class first."
+            )
+        check_class_names([*self.class_names, *classes], UNKNOWN_NAME)
+        if true_positive_rate is None and not isinstance(thresholds, float):
+            raise ValueError(
+                "The model has a threshold of each class: give the "
+                "true_positive_rate that those of the new classes are for."
+            )
+        examples = {
+            name: _Examples(self, score, name, inputs, batch_size)
+            for name, inputs in classes.items()
+        }
+        for one in examples.values():
+            one.check_number(true_positive_rate)
+            if not accept_known:
+                one.require_unknown(self)
+        made = {
+            name: one.of_all(float(np.mean(thresholds)))
+            for name, one in examples.items()
+        }
+        kept = {**self._enrolled(), **made}
+        said = {}
+        for name, one in examples.items():
+            scores, are_own, own = one.by_the_others(self, kept)
+            if true_positive_rate is not None:
+                threshold = calibration.threshold_for_true_positive_rate(
+                    own, true_positive_rate, score.RESOLUTION
+                )
+                kept[name] = kept[name]._replace(threshold=threshold)
+            threshold = kept[name].threshold
+            accepted = scores <= np.float32(threshold)
+            said[name] = {
+                "examples": len(one),
+                "recognized": int((are_own & accepted).sum()),
+                "threshold": threshold,
+            }
+        return self._changed("enroll", said, self._names_of_trained, kept)
+
+    def remove(self, names: str | Iterable[str]) -> Self:
+        """A model without some of the classes that were enrolled.
+
+        Args:
+            names: of the classes.
+
+        Returns:
+            A new model: the one as which this would have been made without
+            them.
+
+        Raises:
+            ValueError: no such class, or one that was trained.
+        """
+        names = self._require_enrolled(names, "remove")
+        kept = self._enrolled()
+        for name in names:
+            del kept[name]
+        return self._changed(
+            "remove", {name: {} for name in names}, self._names_of_trained, kept
+        )
+
+    def rename(self, names: Mapping[str, str]) -> Self:
+        """A model whose classes have other names.
+
+        Args:
+            names: new names by the present ones, of any classes.
+
+        Raises:
+            ValueError: no such class, or a name that exists.
+        """
+        missing = sorted(set(names) - set(self.class_names))
+        if missing or not names:
+            raise ValueError(
+                f"There is no class {missing[0]!r} to rename; there are: "
+                f"{', '.join(self.class_names)}."
+                if missing
+                else "There is no class to rename."
+            )
+        new = [names.get(name, name) for name in self.class_names]
+        check_class_names(new, UNKNOWN_NAME)
+        count = len(self._names_of_trained)
+        kept = self._enrolled().values()
+        return self._changed(
+            "rename",
+            {new_one: {"before": name} for name, new_one in names.items()},
+            new[:count],
+            dict(zip(new[count:], kept, strict=True)),
+        )
+
+    def merge(self, classes: Mapping[str, Sequence[str]]) -> Self:
+        """A model in which enrolled classes are one.
+
+        Args:
+            classes: by the name of each class that there will be, two or more
+                enrolled classes, of which it takes the place of the first.
+
+        Returns:
+            A new model, as if all their examples had been enrolled as one
+            class. Its threshold is the largest of theirs.
+
+        Raises:
+            ValueError: no such class, one that was trained, a single one, or a
+                name that exists.
+        """
+        score, said = _trained(self.score), {}
+        names, kept = list(self._names_of_trained), self._enrolled()
+        for new, those in classes.items():
+            merged = self._require_enrolled(those, "merge")
+            absent = [name for name in merged if name not in kept]
+            if absent or len(merged) < 2:
+                raise ValueError(
+                    f"{new!r} must be made of two or more classes, each in no "
+                    f"other one; got {', '.join(map(repr, merged))}."
+                )
+            if new in names or new in set(kept) - set(merged):
+                raise ValueError(f"The model has a class {new!r} already.")
+            parts = [kept[name] for name in merged]
+            one = _merged(score, parts, len(names))
+            kept = {
+                new if name == merged[0] else name: (
+                    one if name == merged[0] else old
+                )
+                for name, old in kept.items()
+                if name not in merged[1:]
+            }
+            said[new] = {
+                "before": merged,
+                "examples": one.examples,
+                "threshold": one.threshold,
+            }
+        if not said:
+            raise ValueError("There are no classes to merge.")
+        check_class_names([*names, *kept], UNKNOWN_NAME)
+        return self._changed("merge", said, names, kept)
+
+    # ---- the parts of a model, and a model of parts ------------------------
+
+    @property
+    def _names_of_trained(self):
+        count = len(self.class_names) - len(self.enrolled_classes)
+        return self.class_names[:count]
+
+    @property
+    def _thresholds(self):
+        """(N,), NaN while there are none."""
+        threshold = np.nan if self.threshold is None else self.threshold
+        return np.broadcast_to(threshold, len(self.class_names))
+
+    def _of_trained(self):
+        """The statistics of the score of the trained classes."""
+        return {k: v for k, v in self.statistics.items() if k != "enrolled"}
+
+    def _enrolled(self):
+        """Dict from the names of enrolled classes to `_Class`."""
+        if not self.enrolled_classes:
+            return {}
+        count, statistics = self.score.num_trained, self.statistics
+        parts = zip(
+            self.centers[count:],
+            self.score.classes_of(statistics.get("enrolled")),
+            self.score.examples,
+            self._thresholds[count:].tolist(),
+            strict=True,
+        )
+        return dict(
+            zip(self.enrolled_classes, map(_Class._make, parts), strict=True)
+        )
+
+    def _require_enrolled(self, names, what):
+        """The names as a list; raises ValueError unless all were enrolled."""
+        names = [names] if isinstance(names, str) else list(names)
+        if not names:
+            raise ValueError(f"There is no class to {what}.")
+        for name in names:
+            if name not in self.class_names:
+                raise ValueError(
+                    f"There is no class {name!r} to {what}; enrolled are: "
+                    f"{', '.join(self.enrolled_classes) or 'none'}."
+                )
+            if name not in self.enrolled_classes:
+                raise ValueError(
+                    f"The class {name!r} was trained, not enrolled: a "
+                    f"classifier without it is trained anew, as {what} would "
+                    "leave its logit in force."
+                )
+        if len(set(names)) < len(names):
+            raise ValueError(f"A class is there twice: {', '.join(names)}.")
+        return names
+
+    def _with_classes(self, names, enrolled, journal=()):
+        """A model of the trained classes of this one and enrolled ones.
+
+        Args:
+            names: of the trained classes.
+            enrolled: `_Class` by name.
+            journal: of the model.
+        """
+        count, classes = len(names), list(enrolled.values())
+        statistics = self._of_trained()
+        score, centers = _trained(self.score), self.centers[:count]
+        if classes:
+            centers = np.vstack([centers, *(one.center for one in classes)])
+            score = _competing(score, count, classes)
+            if classes[0].rows.size:
+                statistics["enrolled"] = np.vstack(
+                    [one.rows for one in classes]
+                )
+        thresholds = np.append(
+            self._thresholds[:count], [one.threshold for one in classes]
+        )
+        model = type(self)(
+            self.classifier,
+            [*names, *enrolled],
+            score,
+            centers=centers if classes else _length_of_anchors(centers),
+            statistics=statistics,
+            threshold=None if self.threshold is None else thresholds,
+            features_layer=self.network.features_layer,
+            tta=self.tta,
+            input_shape=self.inputs_taken.shape,
+            is_shared=self.is_shared,
+            journal=journal,
+        )
+        model.calibration = self.calibration
+        return model
+
+    def _changed(self, change, classes, names, enrolled):
+        now = datetime.datetime.now(datetime.UTC)
+        entry = {
+            "version": self.version + 1,
+            "time": now.isoformat(timespec="seconds"),
+            "change": change,
+            "classes": classes,
+        }
+        return self._with_classes(names, enrolled, [*self.journal, entry])
+
+
+class _Examples:
+    """Examples of a class that is enrolled.
+
+    Args:
+        model: to which it is.
+        score: of its trained classes.
+        name: of the class.
+        inputs, batch_size: as of `predict_scores`.
+    """
+
+    def __init__(
+        self,
+        model: Enrolling,
+        score: Score,
+        name: str,
+        inputs: Any,
+        batch_size: int | None,
+    ) -> None:
+        self.name, self._score = name, score
+        self._num_trained = len(model._names_of_trained)
+        if isinstance(inputs, ComputedOutputs):
+            inputs.check(model.network, score)
+        needed = (*score.reads_for_prediction, "unknown_score")
+        parts = [
+            outputs
+            for outputs, *_ in model.iterate_outputs(
+                inputs,
+                batch_size=batch_size,
+                names=(*needed, "predicted_class_id"),
+                single_view=True,
+            )
+        ]
+        if not parts:
+            raise ValueError(f"There are no examples of {name!r}.")
+        self.outputs = {
+            key: np.concatenate([part[key] for part in parts])
+            for key in parts[0]
+        }
+        self._statistics = model._of_trained()
+        self._rows = score.example_rows(
+            *score.arguments_of(self.outputs), **self._statistics
+        )
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def check_number(self, rate):
+        """Raises ValueError if there are too few examples for a rate."""
+        fewest = 2
+        if rate is not None:
+            fewest = max(fewest, calibration.fewest_examples(rate))
+        if len(self) < fewest:
+            why = "each is compared with the others"
+            if rate is not None:
+                why = (
+                    f"a threshold that accepts the share {rate} of new ones is "
+                    "guaranteed"
+                )
+            raise ValueError(
+                f"{len(self)} examples of {self.name!r} are too few: from "
+                f"{fewest} on {why}."
+            )
+
+    def require_unknown(self, model):
+        """Raises ValueError if a model accepts most of the examples."""
+        scores = self.outputs["unknown_score"]
+        predicted = self.outputs["predicted_class_id"]
+        accepted = scores <= np.float32(model._thresholds)[predicted]
+        if accepted.sum() > _MOST_ACCEPTED * len(self):
+            counts = np.bincount(predicted[accepted])
+            most = np.argsort(-counts, kind="stable")
+            as_what = ", ".join(
+                f"{counts[i]} as {model.class_names[i]!r}"
+                for i in most
+                if counts[i]
+            )
+            raise ValueError(
+                f"The model accepts {accepted.sum()} of the {len(self)} "
+                f"examples of {self.name!r} already: {as_what}. If they are a "
+                "class of their own all the same: accept_known=True."
+            )
+
+    def of_all(self, threshold):
+        """`_Class` of all examples."""
+        return self._made(np.arange(len(self)), threshold)
+
+    def _made(self, indices, threshold=0.0):
+        counts = np.ones(len(indices))
+        rows = self._score.class_rows(
+            self._rows[indices], counts, self._num_trained
+        )
+        logits = self.outputs["logits"][indices]
+        center = np.float32(logits.mean(axis=0, dtype="float64"))
+        return _Class(center, rows, len(indices), threshold)
+
+    def by_the_others(self, model, kept):
+        """Each example's answer by a model that has not seen it.
+
+        Args:
+            model: without the class.
+            kept: `_Class` of all enrolled classes by name.
+
+        Returns:
+            Arrays: (n,) unknown scores, (n,) whether the class is the
+            predicted one, and (n,) how far the examples are from the class.
+        """
+        place, classes = list(kept).index(self.name), list(kept.values())
+        score = _competing(self._score, self._num_trained, classes)
+        centers = model.centers[: self._num_trained]
+        fixed = {
+            k: ops.convert_to_tensor(v) for k, v in self._statistics.items()
+        }
+        found = []
+        for i in range(len(self)):
+            classes[place] = self._made(np.delete(np.arange(len(self)), i))
+            outputs = {k: v[i : i + 1] for k, v in self.outputs.items()}
+            offsets = np.float64(outputs["logits"]) - np.vstack(
+                [centers, *(one.center for one in classes)]
+            )
+            distances = np.sqrt(np.square(offsets).sum(axis=-1))
+            outputs["distances"] = np.float32(distances[None])
+            one = score.decided(
+                {k: ops.convert_to_tensor(v) for k, v in outputs.items()},
+                [ops.convert_to_tensor(one.rows) for one in classes],
+                **fixed,
+            )
+            unknown, predicted, apart = map(ops.convert_to_numpy, one)
+            is_own = predicted[0] == self._num_trained + place
+            found.append((unknown[0], is_own, apart[0, 1 + place]))
+        scores, are_own, own = zip(*found, strict=True)
+        return np.float32(scores), np.array(are_own), np.float32(own)
+
+
+def _competing(score, num_trained, classes):
+    """`Enrolled` of `_Class`es."""
+    return Enrolled(
+        score,
+        num_trained,
+        [one.examples for one in classes],
+        [len(one.rows) for one in classes],
+    )
+
+
+def _merged(score, parts, num_trained):
+    """`_Class` of the examples of several."""
+    counts = np.array([one.examples for one in parts], "float64")
+    rows = np.concatenate([one.rows for one in parts])
+    of_rows = np.repeat(
+        counts / [len(one.rows) for one in parts],
+        [len(one.rows) for one in parts],
+    )
+    centers = [one.center for one in parts]
+    return _Class(
+        np.float32(np.average(centers, axis=0, weights=counts)),
+        score.class_rows(rows, of_rows, num_trained),
+        int(counts.sum()),
+        max(one.threshold for one in parts),
+    )
+
+
+def _length_of_anchors(centers):
+    """The length of anchors, or the centers if they are none."""
+    magnitude = float(centers[0, 0])
+    anchors = np.float32(magnitude) * np.eye(*centers.shape, dtype="float32")
+    return magnitude if np.array_equal(centers, anchors) else centers
+
+
+def _trained(score: Score) -> Score:
+    """The score of the trained classes."""
+    return score.score if isinstance(score, Enrolled) else score
