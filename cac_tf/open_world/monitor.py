@@ -43,12 +43,12 @@ class Alarm(typing.NamedTuple):
     class_name: str = ""  # of the class mix
 
     def in_words(self) -> str:
-        """A sentence for a person.
+        """For a person.
 
         Example:
 
         >>> Alarm("class mix", 4100, 612.3, True, "cat").in_words()
-        'At answer 4,100: the share of cat among accepted inputs rose (e-value \
+        'answer 4,100: the share of cat among accepted inputs rose (e-value \
 612).'
         """
         what = {
@@ -62,7 +62,7 @@ class Alarm(typing.NamedTuple):
         if self.test == CALIBRATION:
             done = "are larger" if self.rose else "are smaller"
         return (
-            f"At answer {self.answer:,}: {what} {done} (e-value "
+            f"answer {self.answer:,}: {what} {done} (e-value "
             f"{self.e_value:.3g})."
         )
 

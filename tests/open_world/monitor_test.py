@@ -157,7 +157,7 @@ def test_the_calibration_tells_what_was_so_from_the_first_answer(rng):
     (alarm,) = monitor.alarms
     assert alarm.rose
     assert alarm.in_words() == (
-        f"At answer {alarm.answer:,}: accepted inputs' p-values, beside those "
+        f"answer {alarm.answer:,}: accepted inputs' p-values, beside those "
         "of the calibration, are larger (e-value "
         f"{alarm.e_value:.3g})."
     )
