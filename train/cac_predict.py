@@ -207,7 +207,7 @@ def main(values, inputs):
             for block in blocks:
                 work.answer(block, write, progress)
     if sum(work.counts) > 1 or values.output is not None:
-        print(_summary(work.counts), file=sys.stderr)
+        print(work.counts.in_words(), file=sys.stderr)
     if values.false_discovery_rate is not None:
         screened = _screened(work.p_values, values.false_discovery_rate)
         print(screened, file=sys.stderr)
@@ -409,13 +409,6 @@ def _in_words(classifier):
         print(for_terminal(f"  nearest classes: {nearest}"))
 
     return write
-
-
-def _summary(counts):
-    return (
-        f"{sum(counts)} inputs: {counts.accepted} of known classes, "
-        f"{counts.rejected} unknown, {counts.failed} not read."
-    )
 
 
 def _screened(p_values, rate):

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+from .answer_rows import Position as Position
+from .answer_rows import read_answers as read_answers
 from .answers import FORMATS as FORMATS
 from .answers import Counts as Counts
 from .answers import answers_of as answers_of

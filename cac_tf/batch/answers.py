@@ -50,6 +50,19 @@ class Counts(typing.NamedTuple):
         """The sum of two counts."""
         return Counts(*map(sum, zip(self, others, strict=True)))
 
+    def in_words(self) -> str:
+        """A sentence for a person.
+
+        Example:
+
+        >>> Counts(accepted=7, rejected=2).in_words()
+        '9 inputs: 7 of known classes, 2 unknown, 0 not read.'
+        """
+        return (
+            f"{sum(self)} inputs: {self.accepted} of known classes, "
+            f"{self.rejected} unknown, {self.failed} not read."
+        )
+
 
 def answers_of(
     classifier: Classifier,

@@ -96,18 +96,31 @@ def p_value_table(known_scores: ArrayLike) -> PValueTable:
     array([0.25, 0.5 , 0.75, 1.  , 1.  ], dtype=float32)
     """
     descending = np.sort(np.asarray(known_scores, "float32").ravel())[::-1]
-    count = len(descending)
+    ranks = kept_ranks(len(descending))
+    kept = descending[np.subtract(ranks, 1).astype(int)]
+    scores = np.full(TABLE_SIZE, _LOWEST, "float32")
+    scores[: len(ranks)] = _raised(kept, np.unique(descending))
+    levels = np.ones(TABLE_SIZE + 1)
+    levels[: len(ranks)] = np.divide(ranks, len(descending) + 1)
+    return PValueTable(scores, levels.astype("float32"))
+
+
+def kept_ranks(count: int) -> list[int]:
+    """Ranks, from 1 on, of the scores that are kept of so many.
+
+    So an input has one of the p-values rank / (count + 1), or 1.
+
+    Example:
+
+    >>> kept_ranks(3), kept_ranks(5_000)[-2:]
+    ([1, 2, 3], [4972, 5000])
+    """
     ranks: list[int] = []
     while len(ranks) < min(count, TABLE_SIZE):
         left, last = TABLE_SIZE - len(ranks), ranks[-1] if ranks else 0
         step = (count / max(last, 1)) ** (1 / left)
         ranks.append(max(last + 1, int(last * step)))
-    kept = descending[np.subtract(ranks, 1).astype(int)]
-    scores = np.full(TABLE_SIZE, _LOWEST, "float32")
-    scores[: len(ranks)] = _raised(kept, np.unique(descending))
-    levels = np.ones(TABLE_SIZE + 1)
-    levels[: len(ranks)] = np.divide(ranks, count + 1)
-    return PValueTable(scores, levels.astype("float32"))
+    return ranks
 
 
 def p_values(unknown_score: Tensor, scores: Tensor, levels: Tensor) -> Tensor:

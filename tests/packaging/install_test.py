@@ -38,6 +38,7 @@ def test_only_cac_tf_gets_into_site_packages(installed):
         "cac-benchmark",
         "cac-export",
         "cac-predict",
+        "cac-monitor",
         "cac-import-weights",
         "cac-report",
         "cac-demo",

@@ -25,6 +25,7 @@ _BINARIES = (
     "cac_benchmark",
     "cac_import_weights",
     "cac_predict",
+    "cac_monitor",
     "cac_report",
 )
 # What would take long. Where it is reached, the command line was accepted.
@@ -81,7 +82,9 @@ def case(rng, folder, prepared):
             contextlib.redirect_stderr(said),
         ):
             inputs = values(["binary", *line])[1:]
-            takes_inputs = name in ("cac_predict", "cac_report")
+            takes_inputs = name in (
+                *("cac_predict", "cac_monitor", "cac_report"),
+            )
             binary.main(*((values, inputs) if takes_inputs else (values,)))
     except _WorkBeginsError:
         pass
@@ -117,6 +120,7 @@ _USUAL = {
     "cac_export": ("--model={model}", "--output_dir=out"),
     "cac_benchmark": ("--datasets=digits", "--output_dir=out"),
     "cac_predict": ("--model={model}", "photo.jpg"),
+    "cac_monitor": ("--model={model}", "--state=state.json", "answers.csv"),
     "cac_report": ("--compare={model}", "runs/other"),
     "cac_import_weights": (
         *("--checkpoint=a.pth", "--dataset=mnist", "--output_dir=out"),

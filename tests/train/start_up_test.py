@@ -22,6 +22,7 @@ BINARIES = (
     "cac_export",
     "cac_demo",
     "cac_predict",
+    "cac_monitor",
     "cac_import_weights",
     "cac_report",
 )
@@ -70,7 +71,8 @@ def started(binary, tmp_path, *arguments):
 def test_help_loads_nothing_heavy(binary, flag, tmp_path):
     result = started(binary, tmp_path, flag)
     assert (result.returncode, result.stderr) == (0, "")
-    shown = "--model" if binary == "cac_demo" else "--output"
+    has_output = binary not in ("cac_demo", "cac_monitor")
+    shown = "--output" if has_output else "--model"
     shown = cac_tf.__version__ if flag == "--version" else shown
     assert shown in result.stdout
 

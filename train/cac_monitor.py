@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cac-monitor: says whether a stream of answers changed.
+
+Example: cac-monitor --model=runs/photos --state=watch.json answers.csv
+
+Or as they come: cac-predict --model=runs/photos photos/ | cac-monitor
+--model=runs/photos --state=watch.json -
+
+It tells changes of the share of unknown inputs, of the mix of classes, and of
+the p-values of accepted inputs, however often one looks. An input is a CSV or
+JSONL file of cac-predict, a folder of them, or - for rows on standard input.
+What was counted is kept in the state: the same command goes on behind it, also
+where a file has grown. The exit status is 3 once a change was told.
+"""
+
+import hashlib
+import os
+import sys
+import time
+
+from absl import flags
+
+from cac_tf import atomic_files
+from cac_tf import batch
+from cac_tf import file_lock
+from cac_tf.data.regular_file import opened
+from cac_tf.open_world import Monitor
+from cac_tf.open_world.prometheus import prometheus_text
+from cac_tf.train import command_line
+from cac_tf.train import flag_kinds
+from cac_tf.train import quiet
+from cac_tf.train import terminal
+
+CHANGED = 3
+STANDARD_INPUT = "-"
+_ENDINGS = (".csv", ".jsonl")
+# Bytes that are read at once, and seconds between two writes of the state.
+_PIECE, _SECONDS = 1 << 18, 1.0
+
+
+def define_flags(values):
+    """Defines the flags of `cac-monitor`."""
+    flag_kinds.define_text(
+        values,
+        "model",
+        None,
+        "The .keras file, or the folder of the run that it is in. Needed to "
+        "begin a state.",
+    )
+    flag_kinds.define_text(
+        values,
+        "state",
+        None,
+        "JSON file with all that was counted; made if it is not there. After "
+        "an alarm, name another one to watch on from there.",
+    )
+    flag_kinds.define_number(
+        values,
+        "false_alarm_rate",
+        0.01,
+        "Largest probability of an alarm, ever, while nothing changes.",
+    )
+    flag_kinds.define_text(
+        values,
+        "prometheus",
+        None,
+        "File for the counts, in the text format of Prometheus.",
+    )
+    flags.DEFINE_bool(
+        "merge",
+        False,
+        "The inputs are states of several workers, and the state is made from "
+        "them; each has counted other answers.",
+        flag_values=values,
+    )
+    flags.mark_flag_as_required("state", flag_values=values)
+
+
+def main(values, inputs):
+    """Counts what the inputs hold.
+
+    Returns:
+        The exit status: 3 if a change was told.
+    """
+    if not inputs:
+        raise ValueError(
+            "Name the answers: CSV or JSONL files of cac-predict, folders, or "
+            "- for rows on standard input."
+        )
+    paths = _files_of(inputs)
+    with file_lock.writing(values.state, f"{values.state}.lock"):
+        if values.merge:
+            monitor, before = _merged(values, paths), 0
+            _say_alarms(monitor.alarms)
+        else:
+            monitor = _monitor(values)
+            before = len(monitor.alarms)
+            _count(values, monitor, paths)
+        _write(values, monitor)
+    _say_what_is(monitor, monitor.alarms[:before])
+    return CHANGED if monitor.alarms else 0
+
+
+def _monitor(values):
+    """The monitor of the state, or a new one of the model."""
+    digest = None
+    if values.model is not None:
+        path = command_line.model_file(values)
+        with open(path, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if os.path.exists(values.state):
+        monitor = Monitor.load(values.state)
+        _check_begun(values, monitor, digest)
+        return monitor
+    if digest is None:
+        raise ValueError(
+            f"There is no state {values.state} yet: --model must be given to "
+            "begin one."
+        )
+    quiet.load_keras()
+    from cac_tf.models.saving import load_model
+
+    monitor = Monitor.of(
+        load_model(path), false_alarm_rate=values.false_alarm_rate
+    )
+    monitor.notes = {"model": digest, "inputs": {}}
+    return monitor
+
+
+def _check_begun(values, monitor, digest):
+    if not {"model", "inputs"} <= monitor.notes.keys():
+        raise ValueError(f"{values.state} is no state of cac-monitor.")
+    if digest not in (None, monitor.notes["model"]):
+        raise ValueError(
+            f"{values.state} is the state of another model than {values.model}."
+        )
+    rate = values.false_alarm_rate
+    if values["false_alarm_rate"].present and rate != monitor.false_alarm_rate:
+        raise ValueError(
+            f"--false_alarm_rate={rate:g} has no effect on a state that was "
+            f"begun with {monitor.false_alarm_rate:g}."
+        )
+
+
+def _files_of(inputs):
+    """Paths, those in folders too, and - for standard input."""
+    found = []
+    for path in inputs:
+        if os.path.isdir(path):
+            own = [
+                os.path.join(path, name)
+                for name in sorted(os.listdir(path))
+                if name.endswith(_ENDINGS) and not name.startswith(".")
+            ]
+            if not own:
+                raise ValueError(f"The folder {path} has no CSV or JSONL file.")
+            found += own
+        elif path == STANDARD_INPUT or os.path.exists(path):
+            found.append(path)
+        else:
+            raise ValueError(f"There is no file {path}.")
+    for path in found:
+        if path.endswith(".parquet"):
+            raise ValueError(
+                f"{path}: answers must be CSV or JSONL (cac-predict "
+                "--format=csv)."
+            )
+        if found.count(path) > 1:
+            raise ValueError(f"{path} is named twice.")
+    return found
+
+
+def _count(values, monitor, paths):
+    written = time.monotonic()
+    for path in paths:
+        for rows in _rows_of(path, monitor):
+            try:
+                alarms = monitor.update(*rows[:3])
+            except ValueError as error:
+                raise ValueError(f"{path}: {error}") from error
+            _say_alarms(alarms)
+            if path != STANDARD_INPUT:
+                name = os.path.realpath(path)
+                monitor.notes["inputs"][name] = rows.position
+            if time.monotonic() > written + _SECONDS:
+                _write(values, monitor)
+                written = time.monotonic()
+    if not any(monitor.counts.values()):
+        raise ValueError(f"There is no answer in {', '.join(paths)}.")
+
+
+def _rows_of(path, monitor):
+    if path == STANDARD_INPUT:
+        source = sys.stdin.buffer
+        pieces = iter(lambda: source.read1(_PIECE), b"")
+        yield from batch.read_answers(
+            pieces, "standard input", monitor.class_names
+        )
+        return
+    before = monitor.notes["inputs"].get(os.path.realpath(path), ())
+    with opened(path) as file:
+        yield from batch.read_answers(
+            iter(lambda: file.read(_PIECE), b""),
+            path,
+            monitor.class_names,
+            batch.Position(*before),
+        )
+
+
+def _merged(values, paths):
+    """One monitor of several workers' states."""
+    for name in ("model", "false_alarm_rate"):
+        if values[name].present:
+            raise ValueError(f"--{name} has no effect with --merge.")
+    if os.path.realpath(values.state) in map(os.path.realpath, paths):
+        raise ValueError("--state must be another file than those it merges.")
+    if os.path.exists(values.state):
+        _check_merged(values.state, paths)
+    workers = [Monitor.load(path) for path in paths]
+    for path, worker in zip(paths, workers, strict=True):
+        if not {"model", "inputs"} <= worker.notes.keys():
+            raise ValueError(f"{path} is no state of cac-monitor.")
+    if len({worker.notes["model"] for worker in workers}) > 1:
+        raise ValueError("The states are those of different models.")
+    counted = [name for one in workers for name in one.notes["inputs"]]
+    twice = {name for name in counted if counted.count(name) > 1}
+    if twice:
+        raise ValueError(f"Two of the states have counted {min(twice)}.")
+    monitor = Monitor.merged(workers)
+    monitor.notes = {
+        "model": workers[0].notes["model"],
+        "inputs": {k: v for w in workers for k, v in w.notes["inputs"].items()},
+        "merged": len(workers),
+    }
+    return monitor
+
+
+def _check_merged(state, paths):
+    if "merged" not in Monitor.load(state).notes:
+        raise ValueError(
+            f"{state} was not made by --merge, and is not overwritten."
+        )
+
+
+def _write(values, monitor):
+    monitor.save(values.state)
+    if values.prometheus is not None:
+        atomic_files.write_text(values.prometheus, prometheus_text(monitor))
+
+
+def _say_alarms(alarms):
+    terminal.say(*(f"ALARM at {one.in_words()}" for one in alarms))
+
+
+def _say_what_is(monitor, earlier):
+    values = ", ".join(
+        f"{test} {value:.3g}" for test, value in monitor.e_values().items()
+    )
+    terminal.say(
+        batch.Counts(**monitor.counts).in_words(),
+        f"E-values: {values}; an alarm at {monitor.alarm_level:g}.",
+        *(f"Told earlier, at {one.in_words()}" for one in earlier),
+    )
+
+
+def run():
+    """Entry point of the console script."""
+    command_line.run(
+        define_flags,
+        main,
+        __doc__,
+        "The same command goes on with the files.",
+        takes_inputs=True,
+    )
+
+
+if __name__ == "__main__":
+    run()
