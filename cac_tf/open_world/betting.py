@@ -28,15 +28,15 @@ _ELEMENTS = 1 << 20
 class Bets:
     r"""Several test martingales, each of which bets in many ways at once.
 
-    Of its first capital of 1, a martingale puts a share on each shape after
-    each number, because nobody knows when a change comes:
+    Of its first capital of 1, a martingale puts a share on each of S shapes
+    after each number, because nobody knows when a change comes:
 
-    \[M_n = \frac{1}{\log_2(n + 2)} + \sum_{t=1}^n w_t \sum_{(c, r)}
-    \frac{1}{S} \prod_{i=t}^n f_{c,r}(u_i), \quad
-    w_t = \frac{1}{\log_2(t + 1)} - \frac{1}{\log_2(t + 2)}\]
+    \(M_n = R_n + \sum_{t=1}^n (R_{t-1} - R_t) \frac{1}{S} \sum_{(c, r)}
+    \prod_{i=t}^n f_{c,r}(u_i), \quad R_n = \frac{1}{\log_2(n + 2)}\)
 
-    All weights sum to 1, so the mean of \(M_n\) is 1 for independent uniform
-    \(u_i\), and by Ville's inequality \(P(\exists n: M_n \ge 1/a) \le a\).
+    where f is what multiplies a stake. The weights sum to 1, so the mean of
+    \(M_n\) is 1 for independent uniform \(u_i\), and by Ville's inequality
+    \(P(\exists n: M_n \ge 1 / a) \le a\).
 
     Args:
         tests: number of martingales.

@@ -101,9 +101,7 @@ class Monitor:
 
     How: an answer is ranked among the earlier ones, ties at random. With k
     earlier ones below it and e equal ones among n, and V uniform in (0, 1),
-
-    \[u = \frac{k + V (e + 1)}{n + 1}\]
-
+    \(u = (k + V (e + 1)) / (n + 1)\)
     is uniform and independent of all earlier u, however few there were (Vovk,
     Gammerman and Shafer, *Algorithmic Learning in a Random World*, 2005,
     section 8.2). P-values against one calibration set are not independent of
