@@ -125,7 +125,7 @@ def load_table(
     >>> import os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "flowers.csv")
     >>> with open(path, "w") as file:
-    ...     _ = file.write("label,width,length\nrose,1,2\niris,3,4\n")
+    ...     _ = file.write("label,width,length\\nrose,1,2\\niris,3,4\\n")
     >>> parts = load_table(path)
     >>> parts.class_names, parts.train.images[0], parts.input_columns
     (('iris', 'rose'), array([1., 2.], dtype=float32), ('width', 'length'))
