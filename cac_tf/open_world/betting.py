@@ -13,7 +13,7 @@ import numpy as np
 _SHAPES = [
     (c, r)
     for c, r in itertools.product(
-        [0.5**i for i in range(1, 8)], [0.5, 0.75, 1.25, 1.5, 2.0, 4.0]
+        [0.5**i for i in range(1, 8)], [0.5, 1.25, 2.0]
     )
     if r * c < 1.0
 ]

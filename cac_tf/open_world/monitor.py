@@ -54,7 +54,7 @@ class Alarm(typing.NamedTuple):
         what = {
             SHARE: "the share of unknown inputs",
             MIX: f"the share of {self.class_name} among accepted inputs",
-            P_VALUES: "accepted inputs' p-values",
+            P_VALUES: "the p-values",
             CALIBRATION: "accepted inputs' p-values, beside those of the "
             "calibration,",
         }[self.test]
@@ -79,7 +79,7 @@ class Monitor:
     ============= ==========================================================
     unknown share whether an input is rejected, with all earlier answers
     class mix     each class' share of accepted inputs, with all earlier ones
-    p-values      those of accepted inputs, with all earlier ones
+    p-values      those of all inputs, with all earlier ones
     calibration   those of accepted inputs, with the calibration examples and
                   all earlier ones
     ============= ==========================================================
@@ -183,7 +183,7 @@ class Monitor:
         self._of_class = np.zeros(len(self.class_names), int)
         ranks = np.array([*kept_ranks(examples), examples + 1])
         self._levels = ranks / (examples + 1)
-        # Inputs with these p-values were accepted; and, as if each gap between
+        # How many inputs have had each p-value; and, as if each gap between
         # calibration scores had been met once, what calibration examples say.
         self._of_level = np.zeros(len(ranks), int)
         self._gaps = np.diff(ranks, prepend=0)
@@ -326,45 +326,54 @@ multiples of 1/100 up to 1: the p-values are those of another model, or rounded.
     def _take(self, class_ids, levels, ties):
         """Ranks some answers, and bets on the ranks."""
         is_unknown = class_ids == UNKNOWN
-        numbers = self.answers + 1 + np.arange(len(class_ids))
-        rejected = np.array([self.counts["rejected"]])
-        found = ranks_of_hits(is_unknown[:, None], rejected, self.answers, ties)
-        values = {SHARE: (self._bets.bet(self._places[SHARE], found), numbers)}
-        is_known = ~is_unknown
-        values |= self._take_accepted(
-            class_ids[is_known],
-            levels[is_known],
-            ties[is_known],
-            numbers[is_known],
-        )
-        self.counts["rejected"] += int(is_unknown.sum())
-        self.counts["accepted"] += int(is_known.sum())
-        np.add.at(self._of_class, class_ids[is_known], 1)
-        np.add.at(self._of_level, levels[is_known], 1)
-        self._note_alarms(values)
-
-    def _take_accepted(self, class_ids, levels, ties, numbers):
-        hits = class_ids[:, None] == np.arange(len(self.class_names))
-        accepted = self.counts["accepted"]
-        found = {MIX: ranks_of_hits(hits, self._of_class, accepted, ties)}
-        when = dict.fromkeys(self._places, numbers)
-        if P_VALUES in self._places:
-            ranks = ranks_of_levels(levels, self._of_level, ties)
-            found[P_VALUES] = ranks[:, None]
-        if CALIBRATION in self._places:
-            rows = levels >= self._above.start
-            ranks = ranks_of_levels(
-                levels[rows] - self._above.start,
-                (self._gaps + self._of_level)[self._above],
-                ties[rows],
-                own=0,
-            )
-            found[CALIBRATION] = ranks[:, None]
-            when[CALIBRATION] = numbers[rows]
-        return {
-            test: (self._bets.bet(self._places[test], ranks), when[test])
-            for test, ranks in found.items()
+        every, accepted = slice(None), np.flatnonzero(~is_unknown)
+        above = np.flatnonzero(levels >= self._above.start)
+        classes = class_ids[accepted]
+        ranked = {
+            SHARE: (
+                every,
+                ranks_of_hits(
+                    is_unknown[:, None],
+                    np.array([self.counts["rejected"]]),
+                    self.answers,
+                    ties,
+                ),
+            ),
+            MIX: (
+                accepted,
+                ranks_of_hits(
+                    classes[:, None] == np.arange(len(self.class_names)),
+                    self._of_class,
+                    self.counts["accepted"],
+                    ties[accepted],
+                ),
+            ),
+            P_VALUES: (
+                every,
+                ranks_of_levels(levels, self._of_level, ties)[:, None],
+            ),
+            CALIBRATION: (
+                above,
+                ranks_of_levels(
+                    levels[above] - self._above.start,
+                    (self._gaps + self._of_level)[self._above],
+                    ties[above],
+                    own=0,
+                )[:, None],
+            ),
         }
+        numbers = self.answers + 1 + np.arange(len(class_ids))
+        values = {
+            test: (self._bets.bet(places, ranked[test][1]), ranked[test][0])
+            for test, places in self._places.items()
+        }
+        self.counts["rejected"] += int(is_unknown.sum())
+        self.counts["accepted"] += len(accepted)
+        np.add.at(self._of_class, classes, 1)
+        np.add.at(self._of_level, levels, 1)
+        self._note_alarms(
+            {test: (one, numbers[rows]) for test, (one, rows) in values.items()}
+        )
 
     def _note_alarms(self, values):
         """Keeps what was not told before.
@@ -413,7 +422,7 @@ multiples of 1/100 up to 1: the p-values are those of another model, or rounded.
             "drawn": self._drawn,
             "counts": self.counts,
             "accepted_by_class": self._of_class.tolist(),
-            "accepted_by_p_value": self._of_level.tolist(),
+            "by_p_value": self._of_level.tolist(),
             "e_values": self.e_values(),
             "alarms": [one._asdict() for one in self.alarms],
             "notes": self.notes,
@@ -453,15 +462,15 @@ multiples of 1/100 up to 1: the p-values are those of another model, or rounded.
         own.counts = {name: int(state["counts"][name]) for name in own.counts}
         own.alarms = [Alarm(**one) for one in state["alarms"]]
         own.notes = dict(state["notes"])
-        for array, name in (
-            (own._of_class, "accepted_by_class"),
-            (own._of_level, "accepted_by_p_value"),
+        for array, name, total in (
+            (own._of_class, "accepted_by_class", own.counts["accepted"]),
+            (own._of_level, "by_p_value", own.answers),
         ):
             if len(state[name]) != len(array):
                 raise ValueError(f"{name} has {len(state[name])} numbers")
             array[:] = state[name]
-            if array.min() < 0 or array.sum() != own.counts["accepted"]:
-                raise ValueError(f"{name} does not sum to the accepted inputs")
+            if array.min() < 0 or array.sum() != total:
+                raise ValueError(f"{name} does not sum to {total}")
         own._bets = Bets.of_state(len(own._bets.numbers), state["bets"])
         return own
 

@@ -60,10 +60,10 @@ def ranks_of_levels(
     >>> ranks_of_levels(np.array([2, 1]), np.array([3, 0, 1]), np.full(2, 0.5))
     array([0.8       , 0.58333333])
     """
-    rows = np.arange(len(levels))
-    is_own = levels[:, None] == np.arange(len(weights))
-    before = weights + is_own.cumsum(axis=0) - is_own
-    equal = before[rows, levels]
-    up_to = before.cumsum(axis=1)
-    below, total = up_to[rows, levels] - equal, up_to[:, -1]
+    others, own_level = levels[None, :], levels[:, None]
+    is_earlier = np.tri(len(levels), k=-1, dtype=bool)
+    below = np.cumsum(weights)[levels] - weights[levels]
+    below = below + ((others < own_level) & is_earlier).sum(axis=1)
+    equal = weights[levels] + ((others == own_level) & is_earlier).sum(axis=1)
+    total = weights.sum() + np.arange(len(levels))
     return (below + ties * (equal + own)) / (total + own)
