@@ -25,6 +25,7 @@ _BINARIES = (
     "cac_benchmark",
     "cac_import_weights",
     "cac_predict",
+    "cac_enroll",
     "cac_report",
 )
 # What would take long. Where it is reached, the command line was accepted.
@@ -37,6 +38,8 @@ _WORK = (
     "do",
     "evaluate_again",
     "find_model",
+    "inputs_in",
+    "enroll_saved",
 )
 _REFUSALS = (flags.Error, ValueError, OSError, RuntimeError)
 _LONGEST_MESSAGE = 4000
@@ -117,6 +120,7 @@ _USUAL = {
     "cac_export": ("--model={model}", "--output_dir=out"),
     "cac_benchmark": ("--datasets=digits", "--output_dir=out"),
     "cac_predict": ("--model={model}", "photo.jpg"),
+    "cac_enroll": ("--model={model}", "--add=a:photo.jpg", "--output_dir=out"),
     "cac_report": ("--compare={model}", "runs/other"),
     "cac_import_weights": (
         *("--checkpoint=a.pth", "--dataset=mnist", "--output_dir=out"),

@@ -22,6 +22,7 @@ BINARIES = (
     "cac_export",
     "cac_demo",
     "cac_predict",
+    "cac_enroll",
     "cac_import_weights",
     "cac_report",
 )
