@@ -12,6 +12,7 @@ _cac_tf_flags() {
     cac-export) echo '--model= --output_dir= --version= --format= --allow_uncalibrated --noallow_uncalibrated --threshold= --name= --batch_sizes= --max_image_pixels= --quantize= --help --verbosity= --version' ;;
     cac-predict) echo '--model= --threshold= --false_discovery_rate= --output= --format= --files_per_part= --shard= --image_column= --key_column= --copy_to= --runner= --beam_options= --help --verbosity= --version' ;;
     cac-monitor) echo '--model= --state= --false_alarm_rate= --prometheus= --merge --nomerge --help --verbosity= --version' ;;
+    cac-enroll) echo '--model= --add= --remove= --merge= --rename= --output_dir= --true_positive_rate= --accept_known --noaccept_known --known= --image_column= --dry_run --nodry_run --help --verbosity= --version' ;;
     cac-demo) echo '--model= --host= --port= --help --verbosity= --version' ;;
     cac-import-weights) echo '--dataset= --data_dir= --known_classes= --known_share= --unknown_classes= --negative_classes= --split_family= --trial= --labels= --label_column= --split_column= --input_columns= --image_size= --interpolation= --stream --nostream --strict --nostrict --split_seed= --test_fraction= --validation_fraction= --validation_split= --checkpoint= --output_dir= --mean= --std= --overwrite --nooverwrite --help --verbosity= --version' ;;
     cac-report) echo '--compare= --output= --help --verbosity= --version' ;;
@@ -96,7 +97,7 @@ _cac_tf() {
 if [[ -n ${ZSH_VERSION-} ]]; then
     type compdef >/dev/null 2>&1 || { autoload -U compinit && compinit; }
     autoload -U bashcompinit && bashcompinit
-    complete -o nospace -o default -F _cac_tf cac-train cac-evaluate cac-benchmark cac-export cac-predict cac-monitor cac-demo cac-import-weights cac-report
+    complete -o nospace -o default -F _cac_tf cac-train cac-evaluate cac-benchmark cac-export cac-predict cac-monitor cac-enroll cac-demo cac-import-weights cac-report
 else
-    complete -o default -F _cac_tf cac-train cac-evaluate cac-benchmark cac-export cac-predict cac-monitor cac-demo cac-import-weights cac-report
+    complete -o default -F _cac_tf cac-train cac-evaluate cac-benchmark cac-export cac-predict cac-monitor cac-enroll cac-demo cac-import-weights cac-report
 fi

@@ -108,7 +108,8 @@ _ROOMS = (
 )
 _BINARIES = (
     *("cac-train", "cac-evaluate", "cac-predict", "cac-export", "cac-report"),
-    *("cac-monitor", "cac-demo", "cac-benchmark", "cac-import-weights"),
+    *("cac-enroll", "cac-monitor", "cac-demo", "cac-benchmark"),
+    "cac-import-weights",
 )
 
 # Runs of the gallery: name, what there is to see, the flags that differ.

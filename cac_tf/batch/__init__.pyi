@@ -17,3 +17,4 @@ from .lines import JsonLines as JsonLines
 from .parts import Parts as Parts
 from .parts import writing as writing
 from .paths import paths_of as paths_of
+from .whole import inputs_in as inputs_in

@@ -26,6 +26,7 @@ from cac_tf.labels import UNKNOWN
 from cac_tf.labels import UNKNOWN_NAME
 from cac_tf.models.raw_inputs import InputKind
 from cac_tf.models.raw_inputs import RawInputs
+from cac_tf.models.raw_inputs import takes_encoded_images
 from cac_tf.models.raw_inputs import values_of
 
 _SAVED_MODEL = "saved_model.pb"
@@ -114,6 +115,30 @@ class Classifier:
         signature, description = (_of_keras if is_file else _of_saved_model)(
             path
         )
+        return cls(signature, description, path, _trained_on(path))
+
+    @classmethod
+    def taking_inputs_of(
+        cls, kind: InputKind, class_names: Sequence[str], path: Path
+    ) -> Self:
+        """What files are read for, for a model of this process.
+
+        It answers nothing.
+
+        Args:
+            kind: what the model takes.
+            class_names, path: of the model.
+        """
+        description = {
+            name: getattr(kind, own) for name, own in _INPUTS.items()
+        }
+        description["class_names"] = class_names
+        description["input_shape"] = kind.fixed_shape
+
+        def signature(name):
+            takes_it = takes_encoded_images(kind.fixed_shape)
+            return kind if name == _FILES and takes_it else None
+
         return cls(signature, description, path, _trained_on(path))
 
     @property
@@ -327,15 +352,16 @@ def find_model(path: str) -> str:
 
 
 def _trained_on(path):
-    """The columns in `config.json` of a run that a model lies in."""
+    """The columns that the run of a model says, or what was enrolled in it."""
     path = pathlib.Path(path).absolute()
     # Beside model.keras, or two folders above serving/1.
     for folder in path.parents[:2]:
-        try:
-            content = json.loads((folder / "config.json").read_bytes())
-            return content["data"]["input_columns"]
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
+        for name in ("config.json", "enrolled.json"):
+            try:
+                content = json.loads((folder / name).read_bytes())
+                return tuple(content["data"]["input_columns"])
+            except (OSError, ValueError, KeyError, TypeError):
+                continue
     return ()
 
 

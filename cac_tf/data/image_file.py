@@ -59,8 +59,8 @@ def read_image(
 
     Args:
         source: path of the file, or its bytes.
-        image_size: height and width to resample to (antialiased); None keeps
-            the image's own.
+        image_size: height and width to resample to (antialiased), a number or
+            two; None keeps the image's own.
         channels: 3 for RGB, 1 for grey.
         interpolation: of `INTERPOLATIONS`.
 
@@ -229,8 +229,11 @@ def _converted(image, image_size, channels, interpolation):
         kind = "alpha" if has_alpha else image.mode
         kinds.append(_KINDS.get(kind, _OTHER_MODE))
         image = image.convert(_MODES[channels])
-    if image_size is not None and image.size != (image_size, image_size):
+    height, width = np.broadcast_to(
+        image.size[::-1] if image_size is None else image_size, 2
+    ).tolist()
+    if image.size != (width, height):
         kinds.append(_OTHER_SIZE)
-        image = resized(image, (image_size, image_size), interpolation)
+        image = resized(image, (width, height), interpolation)
     pixels = np.asarray(image)
     return pixels.reshape(*pixels.shape[:2], channels), kinds

@@ -32,8 +32,8 @@ def load_open_set_dataset(
             32x32 (TinyImageNet 64x64) and counted; "folder"; a path that ends
             in ".npz", ".npy", ".csv" or ".parquet" (of numbers, vectors, texts
             or paths of image files); what a `DataSource` of
-            another package takes; or the name of any other TFDS data set with
-            an `image` and a `label`.
+            another package takes; or the name of any other TFDS data set of
+            images, texts, vectors or numbers with a label.
             Or a `DataOptions`, which has the name in it.
         **options: fields of `DataOptions`, which says what they do.
 

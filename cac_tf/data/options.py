@@ -116,7 +116,8 @@ class DataOptions(Options):
     )
     label_column: str | None = field(
         None,
-        "For tables: the column with the classes. Default: label.",
+        "For tables: the column with the classes. Default: label. For TFDS: "
+        "the feature. Default: that of its supervised_keys, else label.",
         kind=str,
         of_source=True,
     )
@@ -132,7 +133,9 @@ class DataOptions(Options):
         "For tables: columns of numbers, or one column of lists of numbers, of "
         "texts, or of paths of image files, relative to the table's folder. "
         "Default: the one column of lists, if there is one, else a column of "
-        "texts called text, else that of paths, else all other columns.",
+        "texts called text, else that of paths, else all other columns. For "
+        "TFDS: features. Default: the one of its supervised_keys, else image, "
+        "else as for tables.",
         kind=tuple,
         of_source=True,
     )

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading image classification data sets of TensorFlow Datasets."""
 
+import functools
 import glob
+import operator
 import os
 
 import numpy as np
@@ -19,7 +21,7 @@ from cac_tf.data.streamed_images import exceeds_memory
 from cac_tf.hyperparameters import INTERPOLATIONS
 from cac_tf.registry import did_you_mean
 
-_FILES_AT_ONCE = 1024
+_AT_ONCE = 1024
 
 
 def _refuse_a_folder(name, error):
@@ -37,6 +39,35 @@ def prepared_builder(name, data_dir=None):
         ValueError: an unknown name, no `image` or `label`, or data that are
             missing and cannot be downloaded.
     """
+    builder = builder_of(name, data_dir)
+    check_label(builder)
+    prepare(builder)
+    return builder
+
+
+def check_label(builder, label="label", image="image"):
+    """Raises ValueError unless there are images and their classes."""
+    import tensorflow_datasets as tfds
+
+    name, features = builder.name, builder.info.features
+    if image not in features or label not in features:
+        raise ValueError(
+            f"TFDS data set {name!r} has the features {sorted(features)}; "
+            f"images in {image!r} and a {label!r} are needed."
+        )
+    if not isinstance(features[label], tfds.features.ClassLabel):
+        raise ValueError(
+            f"The label of TFDS data set {name!r} is not a class label, but "
+            f"{features[label]!r}."
+        )
+
+
+def builder_of(name, data_dir=None):
+    """The TFDS builder of a data set, which may not be there yet.
+
+    Raises:
+        ValueError: an unknown name, or TFDS is not installed.
+    """
     try:
         import tensorflow_datasets as tfds
     except ImportError as error:
@@ -50,7 +81,7 @@ def prepared_builder(name, data_dir=None):
     import cac_tf.data.tiny_imagenet  # noqa: F401
 
     try:
-        builder = tfds.builder(name, data_dir=data_dir)
+        return tfds.builder(name, data_dir=data_dir)
     except tfds.core.DatasetNotFoundError as error:
         _refuse_a_folder(name, error)
         raise ValueError(_no_such_name(name)) from error
@@ -60,17 +91,14 @@ def prepared_builder(name, data_dir=None):
             f"{name!r} names no data set of TFDS: {str(error).splitlines()[0]} "
             f"There are: {what_is_taken()}."
         ) from error
-    features = builder.info.features
-    if "image" not in features or "label" not in features:
-        raise ValueError(
-            f"TFDS data set {name!r} has the features {sorted(features)}; an "
-            "'image' and a 'label' are needed."
-        )
-    if not isinstance(features["label"], tfds.features.ClassLabel):
-        raise ValueError(
-            f"The label of TFDS data set {name!r} is not a class label, but "
-            f"{features['label']!r}."
-        )
+
+
+def prepare(builder):
+    """Downloads the data of a builder, if they are not there.
+
+    Raises:
+        ValueError: they are missing and cannot be downloaded.
+    """
     away = _unreachable(builder)
     if away:
         raise ValueError(
@@ -81,7 +109,6 @@ def prepared_builder(name, data_dir=None):
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         raise ValueError(_not_there(builder, reason)) from error
-    return builder
 
 
 def _no_such_name(name):
@@ -142,9 +169,9 @@ def _not_there(builder, reason):
     return " ".join(lines)
 
 
-def class_names(builder):
+def class_names(builder, label="label"):
     """Names of the classes of a prepared TFDS data set."""
-    return tuple(builder.info.features["label"].names)
+    return tuple(builder.info.features[label].names)
 
 
 def test_split(builder):
@@ -161,6 +188,8 @@ def read_split(
     stream=None,
     channels=None,
     interpolation=INTERPOLATIONS[0],
+    image="image",
+    label="label",
 ):
     """Reads a split of a prepared TFDS data set.
 
@@ -174,6 +203,7 @@ def read_split(
             are used; None decides by the memory that they would need.
         channels: 3 for RGB, 1 for grey; None keeps those of the data set.
         interpolation: "bilinear" or "bicubic".
+        image, label: names of the features.
 
     Returns:
         `Examples`, in the order of the files.
@@ -183,15 +213,11 @@ def read_split(
             has no label, or the images differ in size without `image_size`
             (with `stream`, also if they are not square).
     """
-    if split not in builder.info.splits:
-        raise ValueError(
-            f"{builder.data_dir} has no split {split!r}; it has: "
-            f"{', '.join(builder.info.splits)}."
-        )
+    _check_there_is(split, builder)
     if channels is None:
-        is_grey = builder.info.features["image"].shape[-1] == 1
+        is_grey = builder.info.features[image].shape[-1] == 1
         channels = 1 if is_grey else 3
-    height, width, _ = builder.info.features["image"].shape
+    height, width, _ = builder.info.features[image].shape
     size = image_size or (height if height == width else None)
     if stream and not size:
         raise ValueError(
@@ -210,13 +236,13 @@ def read_split(
     )
     if size and is_streamed(count) and kind.value == "tfrecord":
         sources, labels, facts = _on_disk(
-            builder, split, size, channels, interpolation
+            builder, split, image, label, size, channels, interpolation
         )
         if classes is not None:
             rows = np.flatnonzero(np.isin(labels, list(classes)))
             sources, labels, facts = (x[rows] for x in (sources, labels, facts))
     else:
-        sources, labels = read_encoded(builder, split, classes)
+        sources, labels = read_encoded(builder, split, classes, image, label)
         facts = None
     _check_labels(builder, split, classes, labels)
     if is_streamed(len(sources)):
@@ -231,7 +257,15 @@ def read_split(
     return Examples(np.stack(decoded), labels)
 
 
-def _on_disk(builder, split, size, channels, interpolation):
+def _check_there_is(split, builder):
+    if split not in builder.info.splits:
+        raise ValueError(
+            f"{builder.data_dir} has no split {split!r}; it has: "
+            f"{', '.join(builder.info.splits)}."
+        )
+
+
+def _on_disk(builder, split, image, label, size, channels, interpolation):
     """The images of a split, which stay in its files; labels and facts."""
     paths = [os.fspath(p) for p in builder.info.splits[split].filepaths]
     try:
@@ -239,8 +273,8 @@ def _on_disk(builder, split, size, channels, interpolation):
             builder.data_dir,
             split,
             paths,
-            ["image"],
-            ["label"],
+            [image],
+            [label],
             size,
             channels,
             interpolation,
@@ -259,19 +293,71 @@ def read_numbers(builder, split):
     Returns:
         Two (n,) int64 arrays, in the order of the files, as `read_split`.
     """
-    import tensorflow_datasets as tfds
 
-    dataset = _in_order(builder, split).map(
-        lambda example: (example["id"], example["label"])
-    )
-    batches = list(tfds.as_numpy(dataset.batch(_FILES_AT_ONCE)))
-    ids = np.concatenate([batch[0] for batch in batches])
-    numbers = [int(text.decode().rsplit("_", 1)[-1]) for text in ids]
-    return np.array(numbers), np.concatenate([batch[1] for batch in batches])
+    read = read_features(builder, split, ["id", "label"])
+    numbers = [int(text.decode().rsplit("_", 1)[-1]) for text in read["id"]]
+    return np.array(numbers), read["label"]
 
 
-def _in_order(builder, split):
-    """The examples of a split, images encoded, in the order of its files."""
+def read_features(builder, split, names):
+    """Features of a split, in the order of its files.
+
+    Args:
+        builder: of `prepare`.
+        split: name of the split.
+        names: of features that have a fixed shape; images are their files. A
+            feature within another is a path of names, with "/" between them.
+
+    Returns:
+        Dict from a name to an (n, ...) array; texts are bytes.
+
+    Raises:
+        ValueError: there is no such split or no example in it, or a file is
+            damaged.
+    """
+    _check_there_is(split, builder)
+    batches = list(_batches(builder, split, names))
+    if not batches:
+        raise ValueError(
+            f"The split {split!r} in {builder.data_dir} has no example."
+        )
+    return {
+        name: np.concatenate([batch[name] for batch in batches])
+        for name in names
+    }
+
+
+def read_encoded(builder, split, classes=None, image="image", label="label"):
+    """The image files of a split as bytes, in order, and their labels.
+
+    Args:
+        builder, split, classes, image, label: as in `read_split`.
+
+    Returns:
+        A list of n bytes, and an (n,) int64 array.
+
+    Raises:
+        ValueError: a file is damaged.
+    """
+    import tensorflow as tf
+
+    wanted = None if classes is None else tf.constant(list(classes), tf.int64)
+
+    def is_wanted(example):
+        return tf.reduce_any(example[label] == wanted)
+
+    sources, labels = [], []
+    for batch in _batches(
+        builder, split, [image, label], None if classes is None else is_wanted
+    ):
+        sources += batch[image].tolist()
+        labels += batch[label].tolist()
+    return sources, np.array(labels, "int64")
+
+
+def _batches(builder, split, names, is_wanted=None):
+    """Yields dicts of features, images encoded, in the order of the files."""
+    import tensorflow as tf
     import tensorflow_datasets as tfds
 
     info = builder.info
@@ -282,46 +368,34 @@ def _in_order(builder, split):
                 raise ValueError(
                     _damaged(builder, split, f"{path}: {problem}.")
                 )
-    return builder.as_dataset(
+    # (Names may have a "/" of their own.)
+    paths = {n: [n] if n in info.features else n.split("/") for n in names}
+    used = {path[0] for path in paths.values()}
+    images = {
+        name: tfds.decode.SkipDecoding()
+        for name in used
+        if isinstance(info.features[name], tfds.features.Image)
+    }
+    dataset = builder.as_dataset(
         split=split,
-        decoders={"image": tfds.decode.SkipDecoding()},
+        decoders=tfds.decode.PartialDecoding(
+            dict.fromkeys(used, True), decoders=images
+        ),
         # One file after another, as records are numbered.
         read_config=tfds.ReadConfig(interleave_cycle_length=1),
+    ).map(
+        lambda example: {
+            name: functools.reduce(operator.getitem, path, example)
+            for name, path in paths.items()
+        }
     )
-
-
-def read_encoded(builder, split, classes=None):
-    """The image files of a split as bytes, in order, and their labels.
-
-    Args:
-        builder, split, classes: as in `read_split`.
-
-    Returns:
-        A list of n bytes, and an (n,) int64 array.
-
-    Raises:
-        ValueError: a file is damaged.
-    """
-    import tensorflow as tf
-    import tensorflow_datasets as tfds
-
-    dataset = _in_order(builder, split).map(
-        lambda example: (example["image"], example["label"])
-    )
-    if classes is not None:
-        wanted = tf.constant(list(classes), tf.int64)
-        dataset = dataset.filter(
-            lambda image, label: tf.reduce_any(label == wanted)
-        )
-    sources, labels = [], []
+    if is_wanted is not None:
+        dataset = dataset.filter(is_wanted)
     try:
         # One at a time, the calls would take longer than the decoding.
-        for batch in tfds.as_numpy(dataset.batch(_FILES_AT_ONCE)):
-            sources += batch[0].tolist()
-            labels += batch[1].tolist()
+        yield from tfds.as_numpy(dataset.batch(_AT_ONCE))
     except tf.errors.DataLossError as error:
         raise ValueError(_damaged(builder, split, error)) from error
-    return sources, np.array(labels, "int64")
 
 
 def _damaged(builder, split, error):

@@ -8,6 +8,8 @@ from .compare import compare_runs as compare_runs
 from .config import EvaluationConfig as EvaluationConfig
 from .config import ExperimentConfig as ExperimentConfig
 from .config import scores_named as scores_named
+from .enroll_saved import EnrollingConfig as EnrollingConfig
+from .enroll_saved import enroll_saved as enroll_saved
 from .evaluate_saved import evaluate_saved as evaluate_saved
 from .evaluation import evaluate as evaluate
 from .released_weights import (

@@ -27,6 +27,7 @@ from cac_tf.labels import UNKNOWN_NAME
 from cac_tf.layers.rejection_score import softmin
 from cac_tf.models.open_set_classifier import OpenSetClassifier
 from cac_tf.models.raw_inputs import BRIGHTEST
+from cac_tf.models.raw_inputs import takes_encoded_images
 
 # Stands for "infinitely far" where an answer must be finite.
 LARGEST = float(np.finfo("float32").max)
@@ -57,11 +58,6 @@ def name_of_inputs(shape: Shape) -> str:
     ('images', 'inputs')
     """
     return "images" if len(shape) == 3 else "inputs"
-
-
-def takes_encoded_images(shape: Shape) -> bool:
-    """Whether files can be decoded to inputs of this shape."""
-    return len(shape) == 3 and None not in shape and shape[-1] in (1, 3)
 
 
 def scored(

@@ -19,8 +19,8 @@ from cac_tf.export.signatures import IMAGE_FEATURE
 from cac_tf.export.signatures import TEXT_FEATURE
 from cac_tf.export.signatures import VECTOR_FEATURE
 from cac_tf.export.signatures import name_of_inputs
-from cac_tf.export.signatures import takes_encoded_images
 from cac_tf.models.raw_inputs import TEXTS
+from cac_tf.models.raw_inputs import takes_encoded_images
 
 # Where TF Serving looks for them in a version's folder.
 FILE = os.path.join("assets.extra", "tf_serving_warmup_requests")

@@ -473,29 +473,47 @@ class _Examples:
         """
         place, classes = list(kept).index(self.name), list(kept.values())
         score = _competing(self._score, self._num_trained, classes)
-        centers = model.centers[: self._num_trained]
+        column, count = self._num_trained + place, len(self)
         fixed = {
             k: ops.convert_to_tensor(v) for k, v in self._statistics.items()
         }
-        found = []
-        for i in range(len(self)):
-            classes[place] = self._made(np.delete(np.arange(len(self)), i))
-            outputs = {k: v[i : i + 1] for k, v in self.outputs.items()}
-            offsets = np.float64(outputs["logits"]) - np.vstack(
-                [centers, *(one.center for one in classes)]
-            )
-            distances = np.sqrt(np.square(offsets).sum(axis=-1))
-            outputs["distances"] = np.float32(distances[None])
-            one = score.decided(
-                {k: ops.convert_to_tensor(v) for k, v in outputs.items()},
-                [ops.convert_to_tensor(one.rows) for one in classes],
-                **fixed,
-            )
-            unknown, predicted, apart = map(ops.convert_to_numpy, one)
-            is_own = predicted[0] == self._num_trained + place
-            found.append((unknown[0], is_own, apart[0, 1 + place]))
-        scores, are_own, own = zip(*found, strict=True)
-        return np.float32(scores), np.array(are_own), np.float32(own)
+        centers = np.vstack(
+            [
+                model.centers[: self._num_trained],
+                *(one.center for one in classes),
+            ]
+        )
+        logits = np.float64(self.outputs["logits"])
+        distances = np.stack(
+            [np.linalg.norm(logits - one, axis=-1) for one in centers], axis=-1
+        )
+        # From the mean of the others.
+        distances[:, column] *= count / (count - 1)
+        outputs = {
+            k: ops.convert_to_tensor(v)
+            for k, v in (self.outputs | {"distances": distances}).items()
+        }
+        outputs["distances"] = ops.cast(outputs["distances"], "float32")
+        before, predicted = score.of_trained(outputs, **fixed)
+        rows = [ops.convert_to_tensor(one.rows) for one in classes]
+        apart = np.array(
+            ops.convert_to_numpy(score.apart(outputs, predicted, rows, **fixed))
+        )
+        if not self._score.reads_distances:
+            for i in range(count):
+                others = self._made(np.delete(np.arange(count), i)).rows
+                own = score.apart(
+                    {k: v[i : i + 1] for k, v in outputs.items()},
+                    predicted[i : i + 1],
+                    [ops.convert_to_tensor(others)],
+                    **fixed,
+                )
+                apart[i, 1 + place] = ops.convert_to_numpy(own)[0, 1]
+        scores, found = map(
+            ops.convert_to_numpy,
+            score.competed(before, predicted, ops.convert_to_tensor(apart)),
+        )
+        return scores, found == column, apart[:, 1 + place]
 
 
 def _competing(score, num_trained, classes):

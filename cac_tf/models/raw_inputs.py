@@ -57,6 +57,11 @@ class InputKind(typing.NamedTuple):
         return (height or self.size[0], width or self.size[1], channels)
 
 
+def takes_encoded_images(shape: Shape) -> bool:
+    """Whether files can be decoded to inputs of this shape."""
+    return len(shape) == 3 and None not in shape and shape[-1] in (1, 3)
+
+
 class Broken(typing.NamedTuple):
     """A rule, and the rows that break it."""
 

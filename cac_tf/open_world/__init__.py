@@ -3,4 +3,5 @@
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__all__ = ["Monitor", "group"]
+__getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)

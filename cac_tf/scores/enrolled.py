@@ -93,12 +93,11 @@ class Enrolled(Score):
             )
 
     def _decided(self, outputs, statistics):
-        rows = statistics.get("enrolled")
-        others = {k: v for k, v in statistics.items() if k != "enrolled"}
-        unknown, predicted, _ = self.decided(
-            outputs, self.classes_of(rows), **others
-        )
-        return unknown, predicted
+        others = dict(statistics)
+        classes = self.classes_of(others.pop("enrolled", None))
+        before, predicted = self.of_trained(outputs, **others)
+        apart = self.apart(outputs, predicted, classes, **others)
+        return self.competed(before, predicted, apart)
 
     def classes_of(self, enrolled: Any) -> list[Any]:
         """The rows of each enrolled class, of the statistic `enrolled`."""
@@ -110,47 +109,53 @@ class Enrolled(Score):
             for count, end in zip(self.rows, ends, strict=True)
         ]
 
-    def decided(
-        self, outputs: Outputs, classes: Sequence[Any], **statistics: Any
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Score and class of inputs, given the rows of the enrolled classes.
+    def of_trained(
+        self, outputs: Outputs, **statistics: Any
+    ) -> tuple[Tensor, Tensor]:
+        """(B,) scores and (B,) predicted classes without the enrolled ones.
 
         Args:
             outputs: dict of tensors, with `distances`, (B, K + M).
-            classes: of each enrolled class its rows, (r, W).
             **statistics: of the score of the trained classes.
-
-        Returns:
-            (B,) unknown scores; (B,) int32 predicted classes; and (B, 1 + M),
-            how far the inputs are from the class that they would have had
-            without the enrolled ones, and from these.
         """
-        score, trained = self.score, dict(outputs)
-        trained["distances"] = outputs["distances"][:, : self.num_trained]
-        trained["gamma"] = rejection_scores(trained["distances"])
-        everything = {
-            **outputs,
-            "gamma": rejection_scores(outputs["distances"]),
-        }
-        before = score(*score.arguments_of(trained), **statistics)
-        predicted = score.predicted_class(trained, **statistics)
-        apart = score.compare(
-            [
-                ops.cast(one, "float32")
-                for one in score.arguments_of(everything)
-            ],
-            predicted,
-            classes,
-            **statistics,
+        distances = outputs["distances"][:, : self.num_trained]
+        gamma = rejection_scores(distances)
+        outputs = {**outputs, "distances": distances, "gamma": gamma}
+        values = self.score.arguments_of(outputs)
+        return (
+            self.score(*values, **statistics),
+            self.score.predicted_class(outputs, **statistics),
         )
-        of_enrolled = apart[:, 1:]
-        smallest = ops.min(of_enrolled, axis=-1)
+
+    def apart(
+        self,
+        outputs: Outputs,
+        predicted: Tensor,
+        classes: Sequence[Any],
+        **statistics: Any,
+    ) -> Tensor:
+        """(B, 1 + M): how far inputs are from a class, and from enrolled ones.
+
+        Args:
+            outputs, **statistics: as of `of_trained`.
+            predicted: (B,) the class, a trained one.
+            classes: of each enrolled class its rows, (r, W).
+        """
+        gamma = rejection_scores(outputs["distances"])
+        values = self.score.arguments_of({**outputs, "gamma": gamma})
+        values = [ops.cast(one, "float32") for one in values]
+        return self.score.compare(values, predicted, classes, **statistics)
+
+    def competed(
+        self, before: Tensor, predicted: Tensor, apart: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """(B,) scores and (B,) classes, of those without and the enrolled."""
+        smallest = ops.min(apart[:, 1:], axis=-1)
+        winner = nearest_class(apart[:, 1:]) + self.num_trained
         wins = smallest < apart[:, 0]
-        winner = nearest_class(of_enrolled) + self.num_trained
         return (
             ops.where(wins, smallest, before),
             ops.where(wins, winner, predicted),
-            apart,
         )
 
     def get_config(self) -> Config:

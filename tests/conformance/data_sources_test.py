@@ -73,6 +73,23 @@ class SmallDigits(tfds.core.GeneratorBasedBuilder):
             yield i, {"image": image[..., None], "label": label}
 
 
+class DigitVectors(SmallDigits):
+    """The same digits as vectors."""
+
+    def _info(self):
+        features = {
+            "pixels": tfds.features.Tensor(shape=(64,), dtype=np.int32),
+            "label": tfds.features.ClassLabel(num_classes=10),
+        }
+        return self.dataset_info_from_configs(
+            features=tfds.features.FeaturesDict(features)
+        )
+
+    def _generate_examples(self):
+        for i, (image, label) in enumerate(zip(*digits(), strict=True)):
+            yield i, {"pixels": image.ravel().astype("int32"), "label": label}
+
+
 def digits_case(folder):
     return Case("digits", {}, (8, 8, 1), ("3", "1", "7"), ("0", "8"))
 
@@ -130,6 +147,11 @@ def tfds_case(folder):
     return Case("small_digits", options, (8, 8, 1), ("3", "1"), ("0", "8"))
 
 
+def tfds_of_vectors_case(folder):
+    options = {"data_dir": str(folder)}
+    return Case("digit_vectors", options, (64,), ("3", "1"), ("0", "8"))
+
+
 def benchmark_case(folder):
     if not os.environ.get("TFDS_DATA_DIR"):
         pytest.skip("TFDS_DATA_DIR is not set: no prepared data sets here")
@@ -159,6 +181,7 @@ CASES = {
     "table": table_case,
     "table of paths": table_of_paths_case,
     "tfds": tfds_case,
+    "tfds of vectors": tfds_of_vectors_case,
 }
 
 

@@ -42,6 +42,7 @@ def test_only_cac_tf_gets_into_site_packages(installed):
         "cac-import-weights",
         "cac-report",
         "cac-demo",
+        "cac-enroll",
     }
     assert (installed / "cac_tf" / "train" / "cac_train.py").exists()
     assert (installed / "cac_tf" / "ops" / "core" / "anchored_cac.cc").exists()

@@ -26,6 +26,7 @@ _BINARIES = (
     "cac_import_weights",
     "cac_predict",
     "cac_monitor",
+    "cac_enroll",
     "cac_report",
 )
 # What would take long. Where it is reached, the command line was accepted.
@@ -38,6 +39,8 @@ _WORK = (
     "do",
     "evaluate_again",
     "find_model",
+    "inputs_in",
+    "enroll_saved",
 )
 _REFUSALS = (flags.Error, ValueError, OSError, RuntimeError)
 _LONGEST_MESSAGE = 4000
@@ -121,6 +124,7 @@ _USUAL = {
     "cac_benchmark": ("--datasets=digits", "--output_dir=out"),
     "cac_predict": ("--model={model}", "photo.jpg"),
     "cac_monitor": ("--model={model}", "--state=state.json", "answers.csv"),
+    "cac_enroll": ("--model={model}", "--add=a:photo.jpg", "--output_dir=out"),
     "cac_report": ("--compare={model}", "runs/other"),
     "cac_import_weights": (
         *("--checkpoint=a.pth", "--dataset=mnist", "--output_dir=out"),

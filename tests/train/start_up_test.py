@@ -23,6 +23,7 @@ BINARIES = (
     "cac_demo",
     "cac_predict",
     "cac_monitor",
+    "cac_enroll",
     "cac_import_weights",
     "cac_report",
 )

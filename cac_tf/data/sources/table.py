@@ -125,7 +125,7 @@ def load_table(
     >>> import os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "flowers.csv")
     >>> with open(path, "w") as file:
-    ...     _ = file.write("label,width,length\nrose,1,2\niris,3,4\n")
+    ...     _ = file.write("label,width,length\\nrose,1,2\\niris,3,4\\n")
     >>> parts = load_table(path)
     >>> parts.class_names, parts.train.images[0], parts.input_columns
     (('iris', 'rose'), array([1., 2.], dtype=float32), ('width', 'length'))
@@ -141,9 +141,6 @@ def load_table(
     columns = tables.input_columns(
         table.schema, path, input_columns, others, images
     )
-    used = {*columns, *others}
-    unused = [name for name in table.column_names if name not in used]
-    notes, white = [], None
     if are_of_images(columns, images):
         files = tables.texts_of(table, path, columns[0])
         reading = ImageReading(
@@ -154,18 +151,24 @@ def load_table(
             interpolation,
             kept_as=f"{os.path.basename(path)}_",
         )
-        parts = labelled_parts(
-            path, labels, rows, _images_in(files, path, columns[0], reading)
-        )
-        notes, white = [*reading.notes()], WHITE
+        examples_of = _images_in(files, path, columns[0], reading)
+        parts = labelled_parts(path, labels, rows, examples_of)
+        parts = parts._replace(notes=tuple(reading.notes()), white=WHITE)
     else:
         values = tables.inputs_of(table, path, columns)
         names = [f"{path}#{row}" for row in range(len(labels))]
         parts = labelled_parts(path, labels, rows, examples_in(values, names))
-    if unused:
-        notes.append(f"these columns of {path} are not used: {listed(unused)}")
+    return with_columns(parts, table, path, columns, others)
+
+
+def with_columns(parts, table, path, columns, others):
+    """`LabelledParts` that say which columns are used, and which are not."""
+    used = {*columns, *others}
+    unused = [name for name in table.column_names if name not in used]
+    note = f"these columns of {path} are not used: {listed(unused)}"
     return parts._replace(
-        input_columns=columns, notes=tuple(notes), white=white
+        input_columns=columns,
+        notes=(*parts.notes, *((note,) if unused else ())),
     )
 
 

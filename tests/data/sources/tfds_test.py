@@ -13,6 +13,7 @@ from cac_tf.data import streamed_images
 from cac_tf.data import tfds_images
 from cac_tf.data.reachability import unreachable
 from cac_tf.data.sources.tfds import Tfds
+from cac_tf.experiments import ExperimentConfig
 
 real_data = pytest.mark.skipif(
     not os.environ.get("TFDS_DATA_DIR"),
@@ -82,9 +83,77 @@ class NumberedShapes(WideShapes):
         return i
 
 
+TOPICS = ("world", "sports", "business")
+
+
+class SmallNews(tfds.core.GeneratorBasedBuilder):
+    """Texts, numbers, a vector and features that are no columns."""
+
+    VERSION = tfds.core.Version("1.0.0")
+    KEYS: typing.ClassVar = ("description", "topic")
+
+    def _info(self):
+        kinds = tfds.features
+        features = {
+            "title": kinds.Text(),
+            "description": kinds.Text(),
+            "topic": kinds.ClassLabel(names=TOPICS),
+            "stars": np.int32,
+            "length": np.float32,
+            "embedding": kinds.Tensor(shape=(3,), dtype=np.float32),
+            "tokens": kinds.Sequence(np.int32),
+            "photo": kinds.Image(shape=(4, 4, 3)),
+            "size": {"height": np.int32, "of": {"width": np.float32}},
+        }
+        return self.dataset_info_from_configs(
+            features=kinds.FeaturesDict(features), supervised_keys=self.KEYS
+        )
+
+    def _split_generators(self, download_manager):
+        counts = {"train": 30, "test": 15}
+        return {
+            split: self._generate_examples(count)
+            for split, count in counts.items()
+        }
+
+    def _generate_examples(self, count):
+        for i in range(count):
+            yield (
+                i,
+                {
+                    "title": f"Title {i}",
+                    "description": f"É {i}",
+                    "topic": i % 3,
+                    "stars": i // 3 % 5,
+                    "length": i / 2,
+                    "embedding": np.float32([i, 0, -i]),
+                    "tokens": [1] * (i % 4),
+                    "photo": np.full((4, 4, 3), i, "uint8"),
+                    "size": {"height": i, "of": {"width": i / 4}},
+                },
+            )
+
+
+class SizesOfNews(SmallNews):
+    """A feature with parts is the input."""
+
+    KEYS: typing.ClassVar = ("size", "topic")
+
+
+class UnlabelledNews(SmallNews):
+    """Nothing says what is what, and a row has no class."""
+
+    KEYS: typing.ClassVar = None
+
+    def _generate_examples(self, count):
+        for i, example in super()._generate_examples(count):
+            yield i, {**example, "topic": -1 if i == 7 else i % 3}
+
+
 def load_tfds_images(name, data_dir, image_size=None, stream=None):
     any_classes = types.SimpleNamespace(ids=lambda names: None)
     options = {"image_size": image_size, "stream": stream}
+    options |= {"label_column": None, "input_columns": None}
     return Tfds().load(name, any_classes, data_dir, **options)
 
 
@@ -134,11 +203,105 @@ def test_numbers_are_in_the_order_of_the_images(tmp_path):
 def test_bad_input(tmp_path):
     with pytest.raises(ValueError, match="TFDS has no data set 'nonsense'"):
         load_tfds_images("nonsense", str(tmp_path))
-    with (
-        tfds.testing.mock_data(num_examples=5),
-        pytest.raises(ValueError, match="an 'image' and a 'label' are needed"),
-    ):
-        load_tfds_images("titanic", str(tmp_path))
+
+
+def load_news(folder, name="small_news", **options):
+    options = {"known_classes": ["sports", "world"], **options}
+    return load_open_set_dataset(name, data_dir=str(folder), **options)
+
+
+@pytest.fixture(scope="module")
+def news(tmp_path_factory):
+    """A folder with the prepared sets."""
+    return tmp_path_factory.mktemp("news")
+
+
+def test_texts(news):
+    dataset = load_news(news)
+    assert dataset.kind_of_inputs == "texts"
+    assert dataset.input_columns == ("description",)
+    assert dataset.unknown_class_names == ("business",)
+    assert dataset.counts["train"] + dataset.counts["validation"] == 20
+    assert dataset.counts["unknown_test"] == 5
+    for part, split in (("train", "train"), ("known_test", "test")):
+        for text, label, name in zip(
+            *getattr(dataset, part), getattr(dataset, part).names, strict=True
+        ):
+            assert name.startswith(f"small_news/{split}#")
+            topic = TOPICS[int(text.removeprefix("É ")) % 3]
+            assert dataset.class_names[label] == topic
+    assert dataset.notes[0].endswith(
+        "of small_news are not used: title, stars, length, embedding, "
+        "size/height, size/of/width"
+    )
+    config = ExperimentConfig(
+        {"dataset": "small_news", "data_dir": news, "known_share": 0.7}
+    )
+    assert not config.takes_images
+    assert (config.vectors, config.recipe_in_force.network) == (45, "mlp")
+
+
+def test_other_features_by_name(news):
+    dataset = load_news(news, input_columns=["embedding"])
+    numbers = dataset.train.images[:, 0]
+    np.testing.assert_array_equal(
+        dataset.train.images, np.outer(numbers, [1, 0, -1])
+    )
+    assert len({*numbers}) == dataset.train.size
+    # A feature with parts is those that there are.
+    dataset = load_news(news, "sizes_of_news")
+    assert dataset.input_columns == ("size/height", "size/of/width")
+    np.testing.assert_array_equal(
+        dataset.train.images[:, 0], 4 * dataset.train.images[:, 1]
+    )
+    dataset = load_news(
+        news,
+        input_columns=["length"],
+        label_column="stars",
+        known_classes=["0", "3"],
+    )
+    numbers = 2 * dataset.train.images[:, 0]
+    assert dataset.unknown_class_names == ("1", "2", "4")
+    np.testing.assert_array_equal(3 * dataset.train.labels, numbers // 3 % 5)
+    # Images of any name, with labels of any name.
+    dataset = load_news(news, input_columns=["photo"], stream=True)
+    assert dataset.image_shape == (4, 4, 3)
+    brightness = dataset.train.images[:][:, 0, 0, 0]
+    names = np.array(dataset.class_names)[dataset.train.labels]
+    np.testing.assert_array_equal(np.array(TOPICS)[brightness % 3], names)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"input_columns": ["tokens"]}, "no column tokens; it has .*, embeddi"),
+        ({"input_columns": ["text"]}, "small_news has no column text; it has "),
+        (
+            {"input_columns": ["title", "stars"]},
+            "column title of .* not number",
+        ),
+        ({"label_column": "label"}, "no column label with the labels; .*topic"),
+        ({"label_column": "length"}, "length of small_news must hold labels"),
+        ({"image_size": 8}, "^image_size has no effect here"),
+        ({"split_column": "topic"}, "^split_column has no effect here"),
+        (
+            {"input_columns": ["photo"], "label_column": "stars"},
+            "label of TFDS data set 'small_news' is not a class label",
+        ),
+        (
+            {"input_columns": ["photo"], "label_column": "kind"},
+            "images in 'photo' and a 'kind' are needed",
+        ),
+        ({"name": "unlabelled_news"}, "no column label with the labels"),
+        (
+            {"name": "unlabelled_news", "label_column": "topic"},
+            "topic of unlabelled_news is empty in 2 rows, .* row",
+        ),
+    ],
+)
+def test_what_is_refused_of_other_features(news, options, message):
+    with pytest.raises(ValueError, match=message):
+        load_news(news, **options)
 
 
 def test_a_wrong_class_is_found_before_images_are_read(tmp_path, monkeypatch):

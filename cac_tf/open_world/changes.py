@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What decisions become other ones when a model takes the place of another."""
+
+import collections
+import typing
+from typing import Any
+
+from cac_tf.models import OpenSetClassifier
+
+
+class ChangedDecisions(typing.NamedTuple):
+    """Of some inputs, those that two models answer differently.
+
+    Example:
+
+    >>> moves = {("cat", "lynx"): 5, ("cat", "unknown"): 1}
+    >>> found = ChangedDecisions(200, moves)
+    >>> found.share
+    0.03
+    >>> found.in_words()
+    '6 of 200 decisions change (3.0 %): 5 cat -> lynx, 1 cat -> unknown'
+    """
+
+    inputs: int
+    # By the answers of the one and the other model, the most frequent first.
+    moves: dict[tuple[str, str], int]
+
+    @property
+    def share(self) -> float:
+        """Of the inputs, in [0, 1]."""
+        return sum(self.moves.values()) / self.inputs
+
+    def in_words(self, most: int = 10) -> str:
+        """One line, with the most frequent moves."""
+        count = sum(self.moves.values())
+        line = (
+            f"{count} of {self.inputs} decisions change ({self.share:.1%})"
+        ).replace("%", " %")
+        shown = [
+            f"{number} {one} -> {other}"
+            for (one, other), number in list(self.moves.items())[:most]
+        ]
+        more = len(self.moves) - len(shown)
+        if more:
+            shown.append(f"{more} more moves")
+        return f"{line}: {', '.join(shown)}" if shown else line
+
+
+def changed_decisions(
+    before: OpenSetClassifier,
+    after: OpenSetClassifier,
+    x: Any,
+    batch_size: int | None = None,
+) -> ChangedDecisions:
+    """How many decisions become other ones with another model, and which.
+
+    Args:
+        before, after: models with thresholds, which take the same inputs.
+        x, batch_size: inputs, as of `OpenSetClassifier.predict_open_set`.
+
+    Returns:
+        `ChangedDecisions`, by the names of classes.
+
+    Raises:
+        ValueError: see `predict_open_set`.
+
+    Example:
+
+    >>> larger = model.enroll({"lynx": photos})  # doctest: +SKIP
+    >>> changed_decisions(model, larger, x_val).share  # doctest: +SKIP
+    0.012
+    """
+    labels = [
+        one.predict_open_set(x, batch_size).label.tolist()
+        for one in (before, after)
+    ]
+    moves = collections.Counter(
+        pair for pair in zip(*labels, strict=True) if pair[0] != pair[1]
+    )
+    return ChangedDecisions(len(labels[0]), dict(moves.most_common()))
+
+
+__all__ = ["ChangedDecisions", "changed_decisions"]

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cac-enroll: a saved model with more or other classes, without training.
+
+Example: cac-enroll --model=runs/photos --add=lynx:photos/lynx --output_dir=v2
+
+An input is what cac-predict takes: a folder of photos, a file of many inputs, a
+pattern. What the new model decides otherwise about the known inputs of the run
+is said first; then model.keras is written into --output_dir. The model in
+--model stays as it is: both can be served side by side. --remove, --merge and
+--rename change classes that were enrolled before.
+"""
+
+from absl import flags
+
+from cac_tf import batch
+from cac_tf import experiments
+from cac_tf import models
+from cac_tf.train import command_line
+from cac_tf.train import flag_kinds
+from cac_tf.train import quiet
+from cac_tf.train import terminal
+
+_CHANGES = ("add", "remove", "merge", "rename")
+
+
+def define_flags(values):
+    """Defines the flags of `cac-enroll`."""
+    command_line.define_model_flag(values)
+    for name, help_ in {
+        "add": "A class and its examples, NAME:PATH. May be repeated, also for "
+        "one class.",
+        "remove": "An enrolled class to take away. May be repeated.",
+        "merge": "Enrolled classes that become one, NEW:ONE,OTHER. May be "
+        "repeated.",
+        "rename": "A class and its new name, NAME:NEW. May be repeated.",
+    }.items():
+        flags.DEFINE_multi_string(name, [], help_, flag_values=values)
+    flag_kinds.define_text(
+        values, "output_dir", None, "Folder for the new model; it is made."
+    )
+    flag_kinds.define_number(
+        values,
+        "true_positive_rate",
+        None,
+        "Give each new class a threshold of its own that accepts this share of "
+        "it, from its examples. Default: they have the model's threshold.",
+    )
+    flags.DEFINE_bool(
+        "accept_known",
+        False,
+        "Also enroll what the model accepts as classes that it knows.",
+        flag_values=values,
+    )
+    flag_kinds.define_text(
+        values,
+        "known",
+        None,
+        "Known inputs, whose decisions are compared. Default: validation and "
+        "test part of the run.",
+    )
+    flag_kinds.define_text(
+        values,
+        "image_column",
+        None,
+        "As of cac-predict: column, field or feature with the inputs.",
+    )
+    flags.DEFINE_bool(
+        "dry_run",
+        False,
+        "Say what would change, and write nothing.",
+        flag_values=values,
+    )
+    flags.mark_flag_as_required("model", flag_values=values)
+
+
+def main(values):
+    """Reads examples and model, compares, writes the new model."""
+    if not any(values[name].value for name in _CHANGES):
+        raise ValueError(
+            f"Say what to change: --{', --'.join(_CHANGES[:-1])} or "
+            f"--{_CHANGES[-1]}."
+        )
+    if values.output_dir is None and not values.dry_run:
+        raise ValueError("Name a folder for the new model: --output_dir=...")
+    if not values.add:
+        for name in ("true_positive_rate", "accept_known", "image_column"):
+            if values[name].present:
+                raise ValueError(f"--{name} has no effect without --add.")
+    paths = _pairs(values.add, "add", "NAME:PATH")
+    merged = {
+        new: [name for one in names for name in one.split(",")]
+        for new, names in _pairs(values.merge, "merge", "NEW:A,B").items()
+    }
+    renamed = _pairs(values.rename, "rename", "NAME:NEW")
+    for name, new in renamed.items():
+        if len(new) > 1:
+            raise ValueError(
+                f"--rename gives {name!r} two names: {', '.join(new)}."
+            )
+    path = command_line.model_file(values)
+    quiet.load_keras()
+    model = models.load_model(path)
+
+    def read(inputs):
+        with quiet.without_lines_of_libraries():
+            return batch.inputs_in(inputs, model, path, values.image_column)
+
+    config = experiments.EnrollingConfig(
+        remove=tuple(values.remove),
+        merge=merged,
+        add={name: read(inputs) for name, inputs in paths.items()},
+        rename={name: new for name, (new,) in renamed.items()},
+        true_positive_rate=values.true_positive_rate,
+        accept_known=values.accept_known,
+    )
+    changed = experiments.enroll_saved(
+        model,
+        path,
+        config,
+        values.output_dir,
+        known=None if values.known is None else read([values.known]),
+        dry_run=values.dry_run,
+        tell=terminal.say,
+    )
+    if values.dry_run:
+        terminal.say("Nothing was written.")
+        return
+    predict = terminal.command("cac-predict", f"--model={values.output_dir}")
+    terminal.say(
+        f"Version {changed.version}, {len(changed.class_names)} classes: "
+        f"{values.output_dir}/model.keras",
+        f"Next: {predict} ...",
+    )
+
+
+def _pairs(texts, flag, form):
+    """Dict from what stands before the first colon to lists of the rest."""
+    found = {}
+    for text in texts:
+        name, colon, rest = text.partition(":")
+        if not (name and colon and rest):
+            raise ValueError(f"--{flag} must be {form}; got {text!r}.")
+        found.setdefault(name, []).append(rest)
+    return found
+
+
+def run():
+    """Entry point of the console script."""
+    command_line.run(define_flags, main, __doc__)
+
+
+if __name__ == "__main__":
+    run()
