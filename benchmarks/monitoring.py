@@ -19,9 +19,9 @@ that no score comes twice, each gets normal noise of 1 % of their standard
 deviation. After 10,000 answers to known images, images of the 50 other classes
 drift in. The delay is the number of answers from then to the first alarm.
 Beside it stands the mean delay that no test of this rate can beat, if it knows
-the scores' distributions before and after (Lorden, *Procedures for Reacting to
-a Change in Distribution*, 1971): ln(1 / rate) over their Kullback-Leibler
-divergence, here of histograms.
+when the change comes and the scores' distributions before and after (Wald,
+*Sequential Tests of Statistical Hypotheses*, 1945): ln(1 / rate) over their
+Kullback-Leibler divergence, here of histograms.
 """
 
 import argparse

@@ -10,6 +10,7 @@ A table stands below a line `<!-- table: NAME -->`, where NAME is one of
 import collections
 import functools
 import json
+import math
 import pathlib
 import re
 
@@ -783,6 +784,36 @@ def few_examples_table(name="banking77"):
     return "\n".join(lines)
 
 
+def monitoring_table():
+    """Rates of false alarms, and delays of true ones, in Markdown."""
+    result = json.loads((RESULTS / "monitoring.json").read_text())
+    bounds, rows = {}, collections.defaultdict(list)
+    for key, one in result["delay"].items():
+        size, share = re.match(r"(\d+) .*, (\d+ ?%) ", key).groups()
+        delays = [math.inf if d is None else d for d in one["delays"]]
+        told = sum(map(math.isfinite, delays))
+        median = np.median(delays) if delays else math.inf
+        said = f"{median:,.0f}" if math.isfinite(median) else NOTHING
+        rows[size].append(f"{said} ({told}/{len(delays)})")
+        bounds[share] = f"{one['shortest']:,}"
+    lines = [
+        "| calibration examples | naive | monitor | "
+        + " | ".join(f"{share} unknown" for share in bounds)
+        + " |",
+        "| ---: |" + " ---: |" * (2 + len(bounds)),
+    ]
+    for size, cells in rows.items():
+        one = result["false alarms"][f"{size} calibration rows"]
+        rates = [
+            f"{100 * one[kind] / one['runs']:.1f} %"
+            for kind in ("naive", "monitor")
+        ]
+        lines.append(f"| {' | '.join([size, *rates, *cells])} |")
+    cells = ["no test is faster", "", "", *bounds.values()]
+    lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def digits_scores_table():
     """Mean AUROC (and the trials') of every score on digits, in Markdown."""
     result = json.loads((RESULTS / "digits_scores.json").read_text())
@@ -876,6 +907,7 @@ TABLES = {
     "frozen_features": frozen_features_table,
     "beside_pytorch_ood": beside_pytorch_ood_table,
     "few_examples": few_examples_table,
+    "monitoring": monitoring_table,
     "near_far": near_far_table,
     "between_commits": between_commits_table,
     "benchmark_runs": benchmark_runs_table,
