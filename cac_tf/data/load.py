@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def load_open_set_dataset(
-    dataset: str | DataOptions, **options: Any
+    dataset: str | DataOptions, *, as_vectors: bool = False, **options: Any
 ) -> OpenSetDataset:
     """Loads a data set and divides its classes into known and unknown.
 
@@ -35,6 +35,9 @@ def load_open_set_dataset(
             another package takes; or the name of any other TFDS data set of
             images, texts, vectors or numbers with a label.
             Or a `DataOptions`, which has the name in it.
+        as_vectors: whether images become vectors by a frozen network before
+            they are trained on: of few, none are then set apart for
+            validation.
         **options: fields of `DataOptions`, which says what they do.
 
     Returns:
@@ -54,11 +57,11 @@ def load_open_set_dataset(
     (('0', '1', '2', '4', '5', '9'), 324)
     """
     if isinstance(dataset, DataOptions):
-        return _load(dataclasses.replace(dataset, **options))
-    return _load(DataOptions(dataset, **options))
+        return _load(dataclasses.replace(dataset, **options), as_vectors)
+    return _load(DataOptions(dataset, **options), as_vectors)
 
 
-def _load(options):
+def _load(options, as_vectors):
     given, dataset = options, options.dataset
     source = source_of(dataset)
     _refuse_given(
@@ -142,6 +145,7 @@ def _load(options):
         notes=parts.notes,
         input_columns=parts.input_columns,
         white=parts.white,
+        as_vectors=as_vectors,
         **({} if parts.negatives is None else {"negatives": parts.negatives}),
     )
     return dataclasses.replace(

@@ -372,6 +372,7 @@ def make_open_set_dataset(
     unknown_classes: Sequence[int] | None = None,
     negative_classes: Sequence[int] = (),
     white: float | None = None,
+    as_vectors: bool = False,
     **fields: Any,
 ) -> OpenSetDataset:
     """Divides labelled inputs into the parts of an open-set experiment.
@@ -406,6 +407,8 @@ def make_open_set_dataset(
         white: the value of a white pixel in arrays; None: found from the
             values, see `pixel_scale.on_one_scale`. All images get values
             0...255, and `notes` say so.
+        as_vectors: whether a frozen network makes vectors of the images, which
+            are then trained on: few are treated as few vectors.
         **fields: further fields of `OpenSetDataset`.
 
     Returns:
@@ -512,11 +515,11 @@ def make_open_set_dataset(
                 f"The test part of {name} has no image of a known class."
             )
     is_few = rows.size < FEW_OF_A_CLASS * len(known)
-    are_images = len(train.images.shape) == 4
+    are_vectors = as_vectors or len(train.images.shape) != 4
     if (
         validation is None
         and validation_fraction is None
-        and (is_few and not are_images)
+        and (is_few and are_vectors)
     ):
         _check_several_of_each(rows, known_names)
         fields["notes"] = (*fields["notes"], _NO_VALIDATION)

@@ -19,7 +19,7 @@ from cac_tf.registry import did_you_mean
 TEST_FRACTION = 0.3
 VALIDATION_FRACTION = 0.2
 # With fewer training examples of a class, on average, none are set apart; of
-# images, some always are.
+# images, some always are, unless they become vectors before the training.
 FEW_OF_A_CLASS = 20
 
 
@@ -191,8 +191,9 @@ class DataOptions(Options):
         "Share of each known class's training images set apart for "
         "validation, where the data have no such part. Default: "
         f"{VALIDATION_FRACTION}, tinyimagenet 0.1; of fewer than "
-        f"{FEW_OF_A_CLASS} vectors or texts a class, none: then the threshold "
-        "comes from further trainings, each without a fifth of them.",
+        f"{FEW_OF_A_CLASS} vectors or texts a class, or images for a frozen "
+        "network, none: then the threshold comes from further trainings, each "
+        "without a fifth of them.",
         kind=float,
         above=0,
         below=1,

@@ -383,6 +383,23 @@ class EvaluationConfig(Options):
 EvaluationConfig.__doc__ = described(EvaluationConfig)
 
 
+def is_frozen(recipe: Mapping[str, Any]) -> bool:
+    """Whether a head is trained on what a pretrained network makes of images.
+
+    Args:
+        recipe: of a configuration, or of the settings of a run.
+
+    Example:
+
+    >>> is_frozen({"network": "keras_applications/EfficientNetV2B0"})
+    True
+    >>> is_frozen({"network": "resnet18"})
+    False
+    """
+    is_pretrained = networks.is_pretrained(recipe.get("network", ""))
+    return is_pretrained and not recipe.get("fine_tune")
+
+
 def plain_tta(tta: str | None) -> str | None:
     """The `tta` of a model for that of a configuration."""
     return None if tta == "none" else tta

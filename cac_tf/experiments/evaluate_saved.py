@@ -17,6 +17,7 @@ from cac_tf.data.sources.source import source_of
 from cac_tf.data.unknown_data import load_unknown_images
 from cac_tf.experiments.config import EvaluationConfig
 from cac_tf.experiments.config import compared_scores
+from cac_tf.experiments.config import is_frozen
 from cac_tf.experiments.config import plain_tta
 from cac_tf.experiments.evaluation import evaluate
 from cac_tf.experiments.results import Done
@@ -87,7 +88,9 @@ def evaluate_saved(
     name_of_method = trained["method"] if trained else None
     method = methods.get(name_of_method) if name_of_method else None
     compared = compared_scores(config.scores or None, method)
-    dataset = load_open_set_dataset(options)
+    recipe = (trained or {}).get("recipe", {})
+    # In the parts that it was trained on.
+    dataset = load_open_set_dataset(options, as_vectors=is_frozen(recipe))
     for note in dataset.notes:
         tell("note", note)
     others = {}
@@ -113,6 +116,7 @@ def evaluate_saved(
         "model": config.model,
         "model_sha256": sha256,
         "method": name_of_method,
+        "recipe": recipe,
         "recenter": config.recenter,
         "score": model.score.name,
         "tta": model.tta,

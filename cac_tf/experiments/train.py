@@ -17,6 +17,7 @@ from cac_tf import methods
 from cac_tf import scores
 from cac_tf.annotations import Path
 from cac_tf.data import load_open_set_dataset
+from cac_tf.experiments.config import is_frozen
 from cac_tf.experiments.cross_fitting import cross_fitted_scores
 from cac_tf.experiments.environment import bfloat16_is_slow
 from cac_tf.experiments.evaluation import evaluate
@@ -122,7 +123,9 @@ def train(
         if config.is_pretrained:
             runtime.start()  # Without weights, it has random ones.
             pretrained = PretrainedNetwork(config)
-        dataset = load_open_set_dataset(config.data)
+        dataset = load_open_set_dataset(
+            config.data, as_vectors=is_frozen(config.recipe)
+        )
         if config.evaluate_every and dataset.kind_of_inputs == "texts":
             raise ValueError(
                 f"evaluate_every={config.evaluate_every} has no effect with "

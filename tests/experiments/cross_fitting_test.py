@@ -130,10 +130,13 @@ def test_few_vectors_are_not_set_apart(rng):
     dataset = normal_dataset(rng, of_a_class=5, validation_fraction=0.2)
     assert dataset.counts["validation"] == 8
     images = np.zeros((24, 4, 4, 1), "uint8") + np.uint8(255)
-    dataset = make_open_set_dataset(
-        "made", Examples(images, np.arange(24) % 3), "abc", [0, 1]
-    )
+    few = Examples(images, np.arange(24) % 3)
+    dataset = make_open_set_dataset("made", few, "abc", [0, 1])
     assert dataset.counts["validation"] == 2
+    # But not of those that become vectors.
+    dataset = make_open_set_dataset("made", few, "abc", [0, 1], as_vectors=True)
+    assert dataset.counts["validation"] == 0
+    assert dataset.counts["train"] == 11
     with pytest.raises(ValueError, match="at least two .* have one: 'b'"):
         make_open_set_dataset(
             "made",

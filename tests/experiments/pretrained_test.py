@@ -4,6 +4,7 @@
 import csv
 import dataclasses
 import json
+import math
 import os
 
 import keras
@@ -16,7 +17,10 @@ import cac_tf
 from cac_tf import batch
 from cac_tf import experiments
 from cac_tf.data import load_open_set_dataset
+from cac_tf.experiments import EvaluationConfig
 from cac_tf.experiments import ExperimentConfig
+from cac_tf.experiments import cross_fitting
+from cac_tf.experiments.config import is_frozen
 from cac_tf.experiments.run_folder import read_config
 from cac_tf.layers.affine_augmentation import AffineView
 from cac_tf.models import pretrained_backbone
@@ -285,6 +289,74 @@ def test_a_table_of_paths_is_trained_on_as_the_folder(
     assert [*answers] == names
     same = [answers[key].label == label for key, label in expected.items()]
     assert np.mean(same) > 0.98
+
+
+def test_few_photos_are_not_set_apart(
+    run, photos, network, tmp_path, monkeypatch
+):
+    """As few vectors; more trainings of a head give the threshold."""
+    for name in (*KNOWN, *UNKNOWN):
+        (tmp_path / "few" / name).mkdir(parents=True)
+        for file in sorted(os.listdir(photos / name))[:20]:
+            os.link(photos / name / file, tmp_path / "few" / name / file)
+    config = config_of(
+        tmp_path / "few",
+        network,
+        {"epochs": 40, "learning_rate": 0.01},
+        score="knn",
+        scores=("gamma",),
+    )
+    module = experiments.train.__globals__
+    monkeypatch.setitem(module, "_export", lambda *args: None)
+    monkeypatch.setattr(cross_fitting, "FOLDS", 2)
+    told = []
+    folder = os.path.join(os.path.dirname(run.folder.path), "few")
+    done = experiments.train(
+        config, folder, tell=lambda *said: told.append(said)
+    )
+    assert "computed" not in [said[0] for said in told]
+    measures = done.evaluation.metrics
+    assert measures["counts"]["train"] == 56
+    assert measures["counts"]["validation"] == 0
+    calibration = measures["calibration"]
+    assert calibration["examples"] == 56
+    assert calibration["accepted"] == math.ceil(0.95 * 57)
+    assert any("fewer than 20 training examples" in str(s) for s in told)
+    trained = {said[1] for said in told if said[0] == "callbacks"}
+    assert trained == {
+        "classifier",
+        *("without_0_classifier", "without_1_classifier"),
+    }
+    model = cac_tf.load_model(done.folder.file("model.keras"))
+    assert model.inputs_taken.shape == (None, None, 3)
+    assert model.threshold == measures["threshold"]
+    # An evaluation has the same parts, and so has one of its model.
+    file = done.folder.file("model.keras")
+    for place in ("again", "once_more"):
+        again = experiments.evaluate_saved(
+            EvaluationConfig(file, threshold=1.0), tmp_path / place
+        )
+        counts = again.evaluation.metrics["counts"]
+        assert counts == measures["counts"]
+        file = again.folder.file("model.keras")
+        with pytest.raises(ValueError, match="no validation part"):
+            experiments.evaluate_saved(
+                EvaluationConfig(file, true_positive_rate=0.9),
+                tmp_path / "refused",
+            )
+    # Asked for, some are; and where the network itself is trained.
+    for data, recipe in (
+        ({"validation_fraction": 0.2}, {}),
+        ({}, {"fine_tune": 1}),
+    ):
+        config = config_of(tmp_path / "few", network, recipe)
+        config = dataclasses.replace(
+            config, data={**config.data.in_force, **data}
+        )
+        dataset = load_open_set_dataset(
+            config.data, as_vectors=is_frozen(config.recipe)
+        )
+        assert dataset.counts["validation"] == 11
 
 
 def test_fine_tuning_leaves_batch_normalization(

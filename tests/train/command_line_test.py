@@ -844,9 +844,9 @@ def test_a_run_that_another_process_finishes_meanwhile(
     train = importlib.import_module("cac_tf.experiments.train")
     load = train.load_open_set_dataset
 
-    def load_slowly(options):
+    def load_slowly(options, **named):
         shutil.copytree(finished, tmp_path / "run")
-        return load(options)
+        return load(options, **named)
 
     monkeypatch.setattr(train, "load_open_set_dataset", load_slowly)
     monkeypatch.setattr(train, "_train_in", None)
