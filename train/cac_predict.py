@@ -115,6 +115,14 @@ def define_flags(values):
     )
     flag_kinds.define_text(
         values,
+        "group_unknown",
+        None,
+        "New folder for the unknown inputs in groups of those that are alike: "
+        "a table, a page to look at, and a file for each group. Needs the "
+        ".keras file of the model.",
+    )
+    flag_kinds.define_text(
+        values,
         "runner",
         None,
         "Runner of Apache Beam that writes the parts: DirectRunner, "
@@ -156,6 +164,11 @@ def main(values, inputs):
     if values.false_discovery_rate is not None:
         discovery_level([], [], values.false_discovery_rate)
     shard = _shard(values.shard, into_parts)
+    groups = values.group_unknown
+    if groups is not None and os.path.exists(groups) and not into_parts:
+        raise ValueError(
+            f"--group_unknown: {groups} exists. Name a new folder."
+        )
     _check_runner(values, into_parts)
     if values.output is not None and not into_parts:
         batch.check_ending(values.output)
@@ -184,7 +197,7 @@ def main(values, inputs):
         _check_no_effect(values, ("copy_to",), "where no input is a photo.")
     lazy.require("tensorflow", "tensorflow")
     quiet_import.load("tensorflow")
-    classifier = batch.Classifier.load(values.model)
+    classifier = batch.Classifier.load(values.model, groups is not None)
     # The garbage collector would look at all that TensorFlow has made again and
     # again while rows are written, and take most of the time.
     gc.collect()
@@ -197,20 +210,33 @@ def main(values, inputs):
             ".txt, .jsonl, .tfrecord or .parquet."
         )
     work = _Work(classifier, values.threshold, values.copy_to)
+    unknown = None if groups is None else batch.UnknownGroups()
     if into_parts:
-        _write_parts(values, shard, blocks, classifier, work)
+        parts = _write_parts(values, shard, blocks, classifier, work)
+        if unknown is not None and not _has_all(parts):
+            unknown = None
+        elif unknown is not None:
+            for position, block in enumerate(blocks):
+                path = batch.rejected_path(parts.path(position))
+                unknown.add(block, batch.Rejected.load(path))
     else:
         with (
             _writer(values.output, blocks, classifier) as write,
             _progress(blocks, is_shown=values.output is not None) as progress,
         ):
             for block in blocks:
-                work.answer(block, write, progress)
+                rejected = work.answer(
+                    block, write, progress, unknown is not None
+                )
+                if unknown is not None:
+                    unknown.add(block, rejected)
     if sum(work.counts) > 1 or values.output is not None:
         print(work.counts.in_words(), file=sys.stderr)
     if values.false_discovery_rate is not None:
         screened = _screened(work.p_values, values.false_discovery_rate)
         print(screened, file=sys.stderr)
+    if unknown is not None:
+        _write_groups(unknown, groups, classifier)
     if work.first_error is not None:
         _complain(f"cac-predict: not read: {work.first_error}")
     return 1 if work.counts.failed or work.not_copied else 0
@@ -238,13 +264,20 @@ class _Work:
         self.p_values = collections.Counter()
 
     @quiet.without_lines_of_libraries()
-    def answer(self, block, write, progress):
-        """Hands every answer of a block to `write`."""
+    def answer(self, block, write, progress, keeps_rejected=False):
+        """Hands every answer of a block to `write`.
+
+        Returns:
+            The `Rejected` of the block, if they are kept.
+        """
+        rejected = None
+        if keeps_rejected:
+            rejected = batch.RejectedSoFar(self._classifier)
         can_be_copied = self._copy_to is not None and isinstance(
             block, batch.Photos
         )
         for key, answer in batch.answers_of(
-            self._classifier, block, self._threshold
+            self._classifier, block, self._threshold, rejected
         ):
             write(key, answer)
             self.counts = self.counts.and_one(answer)
@@ -255,6 +288,7 @@ class _Work:
             if can_be_copied:
                 self._copy(key, answer)
             progress.update()
+        return None if rejected is None else rejected.finish()
 
     def _copy(self, path, answer):
         try:
@@ -274,6 +308,10 @@ def _write_parts(values, shard, blocks, classifier, work):
     if values.copy_to is not None:
         # Photos are copied as their part is written.
         settings["copy_to"] = values.copy_to
+    keeps_rejected = values.group_unknown is not None
+    if keeps_rejected:
+        # As its part is written.
+        settings["group_unknown"] = True
     parts = batch.Parts(values.output, blocks, values.format, settings)
     own = parts.of_shard(*shard)
     there = [position for position in own if parts.is_finished(position)]
@@ -304,12 +342,38 @@ def _write_parts(values, shard, blocks, classifier, work):
             before = work.not_copied
             try:
                 with batch.writing(parts.path(position)) as write:
-                    work.answer(blocks[position], write, progress)
+                    rejected = work.answer(
+                        blocks[position], write, progress, keeps_rejected
+                    )
+                    if keeps_rejected:
+                        path = batch.rejected_path(parts.path(position))
+                        rejected.save(path)
                     # The same command copies again what is not copied yet.
                     parts.mark(position, work.not_copied > before)
             except file_lock.LockedError as error:
                 # Another process is at it.
                 print(error, file=sys.stderr)
+    return parts
+
+
+def _has_all(parts):
+    missing = sum(not parts.is_finished(i) for i, _ in enumerate(parts.blocks))
+    if missing:
+        print(
+            f"{missing} of {len(parts.blocks)} parts are not there yet: the "
+            "groups are written by the same command once they are.",
+            file=sys.stderr,
+        )
+    return not missing
+
+
+@quiet.without_lines_of_libraries()
+def _write_groups(unknown, folder, classifier):
+    if os.path.exists(folder):
+        print(f"The groups in {folder} were there already.", file=sys.stderr)
+        return
+    said = unknown.write(folder, classifier)
+    print(f"{said} See {os.path.join(folder, 'groups.html')}.", file=sys.stderr)
 
 
 def _write_with_beam(values, parts, positions):
@@ -321,6 +385,7 @@ def _write_with_beam(values, parts, positions):
         os.path.abspath(values.model),
         values.threshold,
         [f"--runner={values.runner}", *shlex.split(values.beam_options or "")],
+        values.group_unknown is not None,
     )
 
 

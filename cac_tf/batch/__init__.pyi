@@ -9,12 +9,16 @@ from .answers import copy_by_answer as copy_by_answer
 from .answers import csv_rows as csv_rows
 from .answers import rows_file as rows_file
 from .classifier import Classifier as Classifier
+from .groups import UnknownGroups as UnknownGroups
 from .inputs import ParquetRows as ParquetRows
 from .inputs import Photos as Photos
 from .inputs import TFRecords as TFRecords
 from .inputs import blocks_of as blocks_of
 from .lines import JsonLines as JsonLines
 from .parts import Parts as Parts
+from .parts import rejected_path as rejected_path
 from .parts import writing as writing
 from .paths import paths_of as paths_of
+from .rejected import Rejected as Rejected
+from .rejected import RejectedSoFar as RejectedSoFar
 from .whole import inputs_in as inputs_in

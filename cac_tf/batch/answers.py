@@ -20,6 +20,7 @@ from cac_tf import lazy
 from cac_tf.batch.classifier import Answer
 from cac_tf.batch.classifier import Classifier
 from cac_tf.batch.inputs import said_of
+from cac_tf.batch.rejected import RejectedSoFar
 from cac_tf.plain_text import for_spreadsheet
 
 arrow = lazy.module("pyarrow", extra="parquet")
@@ -68,6 +69,7 @@ def answers_of(
     classifier: Classifier,
     block: Any,
     threshold: float | None = None,
+    rejected: RejectedSoFar | None = None,
 ) -> Iterator[tuple[str, Answer]]:
     """Reads and classifies a block of inputs, a chunk at a time.
 
@@ -78,6 +80,7 @@ def answers_of(
         classifier: `Classifier`.
         block: of `blocks_of`.
         threshold: as in `Classifier.classify`.
+        rejected: collects those of the block.
 
     Yields:
         Pairs of a key and its `Answer`, in the order of the inputs.
@@ -93,6 +96,8 @@ def answers_of(
             yield block.files[0], Answer(error=said_of(error))
             return
         answers = answers_of_chunk(classifier, chunk, threshold)
+        if rejected is not None:
+            rejected.add(chunk, answers)
         yield from zip(chunk.keys, answers, strict=True)
 
 

@@ -21,6 +21,7 @@ from cac_tf.batch import answers
 from cac_tf.batch import chunks
 from cac_tf.batch import parts
 from cac_tf.batch.classifier import Classifier
+from cac_tf.batch.rejected import RejectedSoFar
 
 __all__ = ["ClassifierHandler", "Classify"]
 
@@ -137,7 +138,9 @@ def _routed(pair):
     return beam.pvalue.TaggedOutput(FAILED, pair) if answer.error else pair
 
 
-def write_parts(made, positions, model, threshold=None, options=()):
+def write_parts(
+    made, positions, model, threshold=None, options=(), keeps_rejected=False
+):
     """Writes parts by a pipeline of its own, and waits for them.
 
     They are the same, byte for byte, as those of `cac-predict` alone. All
@@ -150,6 +153,7 @@ def write_parts(made, positions, model, threshold=None, options=()):
         model: path, as in `Classifier.load`.
         threshold: as in `Classifier.classify`.
         options: Beam's options, such as "--runner=FlinkRunner".
+        keeps_rejected: whether the `Rejected` of each block are written, too.
     """
     work = [(made.path(i), made.blocks[i]) for i in positions]
     with beam.Pipeline(options=PipelineOptions(list(options))) as pipeline:
@@ -158,27 +162,33 @@ def write_parts(made, positions, model, threshold=None, options=()):
             | beam.Create(work)
             # So that not one worker gets all.
             | beam.Reshuffle()
-            | beam.ParDo(_WritePart(str(model), threshold))
+            | beam.ParDo(_WritePart(str(model), threshold, keeps_rejected))
         )
 
 
 class _WritePart(beam.DoFn):
-    def __init__(self, model, threshold):
+    def __init__(self, model, threshold, keeps_rejected=False):
         self._model, self._threshold = model, threshold
+        self._keeps_rejected = keeps_rejected
 
     def setup(self):
-        self._classifier = Classifier.load(self._model)
+        self._classifier = Classifier.load(self._model, self._keeps_rejected)
 
     def process(self, element):
         path, block = element
         # Another process may have finished it since the pipeline was made.
         if os.path.exists(path):
             return
+        rejected = None
+        if self._keeps_rejected:
+            rejected = RejectedSoFar(self._classifier)
         try:
             with parts.writing(path) as write:
                 for key, answer in answers.answers_of(
-                    self._classifier, block, self._threshold
+                    self._classifier, block, self._threshold, rejected
                 ):
                     write(key, answer)
+                if rejected is not None:
+                    rejected.finish().save(parts.rejected_path(path))
         except file_lock.LockedError:
             return

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import pathlib
+import types
 import typing
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -33,6 +34,7 @@ _SAVED_MODEL = "saved_model.pb"
 _FILES, _PIXELS, _ANY = "encoded_images", "uint8_images", "serving_default"
 _NOT_FINITE = "a distance from a class is not finite"
 _NOT_ASKED = f"an image of more pixels than this model takes, or {_NOT_FINITE}"
+_NONE: Mapping[str, Any] = types.MappingProxyType({})
 _INPUTS = {
     "input_shape": "shape",
     "input_dtype": "dtype",
@@ -67,6 +69,7 @@ class Classifier:
         path: of the model.
         input_columns: columns of a table that it was trained on, if they are
             known.
+        embeddings: functions of `embedding_graphs`, for `features`.
 
     Example:
 
@@ -88,8 +91,10 @@ class Classifier:
         description: Mapping[str, Any],
         path: Path,
         input_columns: Sequence[str] = (),
+        embeddings: Mapping[str, Callable[..., Any]] = _NONE,
     ) -> None:
         self._signature, self._path = signature, pathlib.Path(path)
+        self._embeddings = embeddings
         # Of a table, those that it was trained on; empty if that is not known.
         self.input_columns = tuple(input_columns)
         self.class_names = tuple(description["class_names"])
@@ -97,25 +102,34 @@ class Classifier:
         self._kind = InputKind(**{**kind, "shape": tuple(kind["shape"])})
 
     @classmethod
-    def load(cls, path: str) -> Self:
+    def load(cls, path: str, with_features: bool = False) -> Self:
         """The classifier of a file or folder.
 
         Args:
             path: a `.keras` file, the folder of a run, a SavedModel, or a
                 model folder of TensorFlow Serving, whose newest version is
                 taken.
+            with_features: whether `features` will be asked for.
 
         Raises:
-            ValueError: something else, or a model without a threshold.
+            ValueError: something else, a model without a threshold, or features
+                of a SavedModel or of a network that has none.
             RuntimeError: a `.keras` file, and Keras runs on another backend
                 than TensorFlow.
         """
         path = find_model(path)
         is_file = os.path.basename(path).endswith(".keras")
-        signature, description = (_of_keras if is_file else _of_saved_model)(
-            path
-        )
-        return cls(signature, description, path, _trained_on(path))
+        if is_file:
+            loaded = _of_keras(path, with_features)
+        elif with_features:
+            raise ValueError(
+                f"{path} is a SavedModel, which answers and gives no features: "
+                "name the .keras file that it was exported from, or its run."
+            )
+        else:
+            loaded = (*_of_saved_model(path), _NONE)
+        signature, description, embeddings = loaded
+        return cls(signature, description, path, _trained_on(path), embeddings)
 
     @classmethod
     def taking_inputs_of(
@@ -279,6 +293,20 @@ class Classifier:
             values = values.astype(self._kind.dtype)
         return self._signature(_ANY)(tf.constant(values))
 
+    def features(self, values: list[bytes] | np.ndarray) -> np.ndarray:
+        """(B, E) float32: what groups of inputs are made of.
+
+        Args:
+            values: as of `classify`, inputs that have an answer; B >= 1. The
+                classifier was loaded `with_features`.
+        """
+        import tensorflow as tf
+
+        kind = "files" if isinstance(values, list) else "inputs"
+        if kind == "inputs" and not self.takes_texts:
+            values = np.asarray(values).astype(self._kind.dtype)
+        return self._embeddings[kind](tf.constant(values)).numpy()
+
     def nearest(
         self, answer: Answer, count: int = 3
     ) -> list[tuple[str, float]]:
@@ -388,9 +416,12 @@ def _of_saved_model(path):
     return signature, described
 
 
-def _of_keras(path):
+def _of_keras(path, with_features):
+    from cac_tf.export.embedding_graphs import embedding_graphs
     from cac_tf.export.saved_model import graphs_and_description
     from cac_tf.models.saving import load_model
 
-    graphs, description = graphs_and_description(load_model(path))
-    return graphs.get, description
+    model = load_model(path)
+    graphs, description = graphs_and_description(model)
+    embeddings = embedding_graphs(model) if with_features else _NONE
+    return graphs.get, description, embeddings

@@ -144,6 +144,16 @@ class Parts:
         return answers.counts_in(self.path(position))
 
 
+def rejected_path(path: str) -> str:
+    """Path of the `Rejected` of a part, where they are kept.
+
+    To be written before the part appears, so that no part is without them.
+    """
+    # Hidden, so that who reads the whole folder does not read it.
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{name}.rejected.npz")
+
+
 @contextlib.contextmanager
 def writing(path: str) -> Iterator[Callable[[str, Answer], None]]:
     """Opens a part, which appears when its rows are written.

@@ -94,8 +94,17 @@ def svg(figure, alt):
 
 
 def png(picture):
-    """The data URI of a `PIL.Image`."""
+    """The data URI of a `PIL.Image`, exact."""
+    return _picture(picture, "png")
+
+
+def jpeg(picture):
+    """The data URI of a `PIL.Image`, smaller and not exact."""
+    return _picture(picture.convert("RGB"), "jpeg")
+
+
+def _picture(picture, kind):
     buffer = io.BytesIO()
-    picture.save(buffer, format="png")
+    picture.save(buffer, format=kind)
     data = base64.b64encode(buffer.getvalue()).decode("ascii")
-    return f"data:image/png;base64,{data}"
+    return f"data:image/{kind};base64,{data}"
