@@ -269,6 +269,13 @@ def means_of(runs):
     }
 
 
+def found_earlier():
+    """What is in the file of results."""
+    if not RESULT.exists():
+        return {}
+    return json.loads(RESULT.read_text(encoding="utf-8"))
+
+
 def main():
     """Measures what is not there yet, and writes after each step."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -277,19 +284,18 @@ def main():
     given = parser.parse_args()
     # Of few examples.
     warnings.simplefilter("ignore", UserWarning)
-    found = {}
-    if RESULT.exists():
-        found = json.loads(RESULT.read_text(encoding="utf-8"))
     plan = PLANS[given.name]
-    own = found.setdefault("data", {}).setdefault(given.name, {})
-    runs = own.setdefault("runs", {})
+    runs = found_earlier().get("data", {}).get(given.name, {}).get("runs", {})
 
     def tell(key, of_step):
         runs[f"{key}, draw {draw}"] = json.loads(
             json.dumps(of_step, default=float),
             parse_float=lambda text: round(float(text), 4),
         )
-        own["mean"] = means_of(runs)
+        # (Data of another name may be measured at the same time.)
+        found = found_earlier()
+        own = {"runs": runs, "mean": means_of(runs)}
+        found.setdefault("data", {})[given.name] = own
         found["environment"] = environment()
         atomic_files.write_json(RESULT, found)
         print(key, draw, flush=True)
