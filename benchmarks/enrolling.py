@@ -7,10 +7,10 @@ DATA is an .npz file with features and labels, of which 60, 20 and 20 of a
 hundred examples of a class are for training, validation and test (10,000
 CIFAR100 images through EfficientNet-Lite0); or a folder with banking77.csv and
 banking77_minilm.npy, as of few_examples.py, whose training part gives a fifth
-for validation. Some classes are trained, by CAC and cross-entropy; then ten at
-a time are enrolled, from 5, 20 or as many examples as there are, and ten or
-fewer never. Beside them a head that is trained with the same examples of all
-classes, and the nearest class mean. All thresholds accept 95 % of the trained
+for validation. Some classes are trained; then ten at a time are enrolled, from
+5, 20 or as many examples as there are, and ten or fewer never. Beside them the
+nearest class mean and, after the last step, a head that is trained with the
+same examples of all classes. All thresholds accept 95 % of the trained
 classes' validation part. Writes benchmarks/results/enrolling.json, by the name;
 what is there already is not measured again.
 """
@@ -37,11 +37,12 @@ from cac_tf.models.computed_outputs import ComputedOutputs
 
 RESULT = pathlib.Path(__file__).parent / "results" / "enrolling.json"
 RATE, STEP = 0.95, 10
-# Trained classes, enrolled ones, examples of each, draws.
+# Trained classes, enrolled ones, examples of each, losses.
 PLANS = {
-    "banking77": (38, 30, (5, 20, 100), 1),
-    "cifar100": (50, 40, (5, 20, 60), 1),
+    "banking77": (38, 30, (5, 20, 100), LOSSES),
+    "cifar100": (50, 40, (5, 20, 60), LOSSES[:1]),
 }
+DRAW = 0
 # A score, and the layer of the features that it reads.
 WAYS = {
     "knn of the embedding": ("knn", "embedding"),
@@ -194,19 +195,20 @@ def nearest_mean(head, data, rows, held_out, test, num_classes):
     return found.argmin(axis=-1), found.min(axis=-1) <= threshold
 
 
-def measure(data, plan, loss, draw, tell):
+def measure(data, plan, loss, done, tell):
     """Measures by number of examples, way and number of classes.
 
     Args:
         data: `Data`.
         plan: of `PLANS`.
-        loss, draw: of the training.
+        loss: of the training.
+        done: keys of steps that are not measured again.
         tell: function of a key and its measures.
     """
     trained, more, counts, _ = plan
     old, held_out = (data.rows(part, range(trained)) for part in (0, 1))
     never = data.rows(2, range(trained + more, data.y.max() + 1))
-    base = Head(data, old, trained, loss, draw)
+    base = Head(data, old, trained, loss, DRAW)
     models = {
         way: base.model(data, old, held_out, trained, way) for way in WAYS
     }
@@ -241,21 +243,25 @@ def measure(data, plan, loss, draw, tell):
             of_step["nearest class mean of the embedding"] = measures_of(
                 *answers, truth, trained, classes
             )
-            again = Head(data, rows, classes, loss, draw)
-            for way in ("knn of the embedding", "min_distance"):
-                full = again.model(data, rows, held_out, classes, way)
-                answers = answers_of(full, again.of_rows(test, WAYS[way][1]))
-                of_step[f"trained again, {way}"] = measures_of(
-                    *answers, truth, trained, classes
-                )
-            tell(f"{loss}, {count} examples, {classes} classes", of_step)
+            key = f"{loss}, {count} examples, {classes} classes"
+            if key in done:
+                continue
+            if classes == trained + more:
+                again = Head(data, rows, classes, loss, DRAW)
+                for way in ("knn of the embedding", "min_distance"):
+                    full = again.model(data, rows, held_out, classes, way)
+                    computed = again.of_rows(test, WAYS[way][1])
+                    of_step[f"trained again, {way}"] = measures_of(
+                        *answers_of(full, computed), truth, trained, classes
+                    )
+            tell(key, of_step)
 
 
 def means_of(runs):
-    """Means over draws and losses: by examples, classes and way."""
+    """Means over losses: by examples, classes and way."""
     groups = {}
     for key, by_way in runs.items():
-        _, count, classes, _ = key.split(", ")
+        _, count, classes = key.split(", ")
         for way, measures in by_way.items():
             group = f"{count}, {classes}, {way}"
             groups.setdefault(group, []).append(measures)
@@ -269,6 +275,13 @@ def means_of(runs):
     }
 
 
+def found_earlier():
+    """What is in the file of results."""
+    if not RESULT.exists():
+        return {}
+    return json.loads(RESULT.read_text(encoding="utf-8"))
+
+
 def main():
     """Measures what is not there yet, and writes after each step."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -277,28 +290,27 @@ def main():
     given = parser.parse_args()
     # Of few examples.
     warnings.simplefilter("ignore", UserWarning)
-    found = {}
-    if RESULT.exists():
-        found = json.loads(RESULT.read_text(encoding="utf-8"))
     plan = PLANS[given.name]
-    own = found.setdefault("data", {}).setdefault(given.name, {})
-    runs = own.setdefault("runs", {})
+    runs = found_earlier().get("data", {}).get(given.name, {}).get("runs", {})
 
     def tell(key, of_step):
-        runs[f"{key}, draw {draw}"] = json.loads(
+        runs[key] = json.loads(
             json.dumps(of_step, default=float),
             parse_float=lambda text: round(float(text), 4),
         )
-        own["mean"] = means_of(runs)
+        # (Data of another name may be measured at the same time.)
+        found = found_earlier()
+        own = {"runs": runs, "mean": means_of(runs)}
+        found.setdefault("data", {})[given.name] = own
         found["environment"] = environment()
         atomic_files.write_json(RESULT, found)
-        print(key, draw, flush=True)
+        print(key, flush=True)
 
-    for draw in range(plan[3]):
-        for loss in LOSSES:
-            last = f"{loss}, {plan[2][-1]} examples, {sum(plan[:2])} classes"
-            if f"{last}, draw {draw}" not in runs:
-                measure(Data(given.data, draw), plan, loss, draw, tell)
+    for loss in plan[3]:
+        last = f"{loss}, {plan[2][-1]} examples, {sum(plan[:2])} classes"
+        if last not in runs:
+            data = Data(given.data, DRAW)
+            measure(data, plan, loss, frozenset(runs), tell)
 
 
 if __name__ == "__main__":

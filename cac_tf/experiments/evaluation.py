@@ -175,6 +175,7 @@ def evaluate(
         "score": model.score.name,
         "tta": model.tta,
         "class_names": list(dataset.class_names),
+        **_enrolled(model),
         "unknown_class_names": list(dataset.unknown_class_names),
         "inputs": dataset.kind_of_inputs,
         "counts": dataset.counts,
@@ -207,6 +208,12 @@ def evaluate(
             if one is not model.score
         },
     )
+
+
+def _enrolled(model):
+    """How many examples the classes that were not trained are made of."""
+    enrolled = model.enrolled_classes
+    return {"enrolled_classes": enrolled} if enrolled else {}
 
 
 def _check_image_shape(taken, image_shape):

@@ -58,12 +58,20 @@ def model_card(measures, config):
 def _purpose(measures, settings):
     method = settings.get("method") or measures["method"]
     made = f", made with the method `{method}` of cac_tf" if method else ""
-    return (
+    purpose = (
         f"It assigns an input to one of {len(measures['class_names'])} known "
         f"classes, or rejects it as unknown. It is a Keras model{made}; "
         f"an input is rejected if its `{measures['score']}` exceeds the "
         "threshold."
     )
+    enrolled = measures.get("enrolled_classes")
+    if enrolled:
+        names = ", ".join(f"{_text(n)} ({k})" for n, k in enrolled.items())
+        purpose += (
+            " Enrolled after the training, without training, from so many "
+            f"examples: {names}."
+        )
+    return purpose
 
 
 def _numbers(measures):

@@ -68,7 +68,7 @@ def write_report(
         "report.html",
         title=html.escape(title),
         summary=html.escape(" ".join(verdict(measures))),
-        classes=_classes(dataset),
+        classes=_classes(dataset, measures),
         notes=_notes(dataset.notes),
         numbers=_numbers(measures) + _decisions(measures),
         thresholds=_thresholds(measures),
@@ -97,8 +97,13 @@ def _thresholds(measures):
     return f"<h2>Thresholds by class</h2>{table}"
 
 
-def _classes(dataset):
+def _classes(dataset, measures):
     rows = [("known classes", dataset.class_names)]
+    enrolled = measures.get("enrolled_classes")
+    if enrolled:
+        trained = [one for one in dataset.class_names if one not in enrolled]
+        examples = [f"{one} ({n} examples)" for one, n in enrolled.items()]
+        rows = [("trained classes", trained), ("enrolled classes", examples)]
     if dataset.unknown_class_names:
         rows.append(("unknown classes", dataset.unknown_class_names))
     return "".join(

@@ -27,8 +27,9 @@ class Enrolled(Score):
     the input is nearer to it than to that class, in the score's own measure:
     the distance to a center or a mean, or to the nearest example. The unknown
     score is then this distance. Every other input keeps its class and its
-    score, bit for bit, and without the enrolled classes the model is the same
-    as before.
+    score, bit for bit (of a score that reads distances, up to the rounding of
+    their product), and without the enrolled classes the model is the same as
+    before.
 
     Args:
         score: of the trained classes, one that `ENROLLS`.

@@ -68,6 +68,11 @@ class KNN(NearestExamplesScore):
     def example_rows(
         self, *values: np.ndarray, **statistics: np.ndarray
     ) -> np.ndarray:
+        if "labels" not in statistics:
+            raise ValueError(
+                f"The bank of the score {self.name!r} came without the labels "
+                "of its examples: fit the score to data, then enroll."
+            )
         return unit(values[0])
 
     def class_rows(

@@ -383,6 +383,12 @@ def test_what_cannot_be_enrolled(models):
     )
     assert model.enroll({"lynx": mixed}, accept_known=True).version == 2
 
+    # A bank from somewhere else.
+    bank = models["knn"].statistics["bank"]
+    bare = models["knn"].with_score("knn", statistics={"bank": bank})
+    bare.set_threshold(0.1)
+    refuses("without the labels", {"lynx": shots}, of=bare)
+
     # Outputs of another classifier.
     other = ComputedOutputs(
         {"logits": np.zeros((5, 3)), "features": np.zeros((5, 9))}

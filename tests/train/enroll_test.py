@@ -12,9 +12,12 @@ from absl import flags
 import cac_tf
 from cac_tf import batch
 from cac_tf.data import DataOptions
+from cac_tf.experiments.evaluation import evaluate
 from cac_tf.experiments.run_folder import RunFolder
 from cac_tf.experiments.run_folder import data_summary
 from cac_tf.open_world import changed_decisions
+from cac_tf.reporting import write_report
+from cac_tf.reporting.model_card import model_card
 from cac_tf.train import cac_enroll
 
 
@@ -140,6 +143,24 @@ def test_versions_of_a_run(trained, unknown, digits, tmp_path, capsys):
     found = changed_decisions(made, made.remove("first"), digits.known_test[0])
     assert f"test: {found.in_words()}" in said
     assert said.endswith("Nothing was written.\n")
+
+
+def test_reports_say_what_is_enrolled(trained, unknown, tmp_path):
+    _, of_class = unknown
+    model = cac_tf.load_model(trained / "model.keras")
+    larger = model.enroll({"3": of_class[0][:20]})
+    data = cac_tf.data.load_open_set_dataset(
+        "digits", known_classes=list(larger.class_names)
+    )
+    evaluation = evaluate(larger, data, None, ())
+    assert evaluation.metrics["enrolled_classes"] == {"3": 20}
+    path = tmp_path / "report.html"
+    write_report(str(path), evaluation, data, model=larger)
+    text = path.read_text()
+    assert "<b>6 trained classes:</b> 0, 1, 2, 4, 5, 9<" in text
+    assert "<b>1 enrolled classes:</b> 3 (20 examples)<" in text
+    config = json.loads((trained / "config.json").read_text())
+    assert "examples: 3 (20)." in model_card(evaluation.metrics, config)
 
 
 def test_columns_of_the_run_are_known_to_a_new_version(tmp_path):
