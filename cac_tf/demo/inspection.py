@@ -67,8 +67,9 @@ class Inspector:
         training: `Examples` that images are compared with: at most 5,000 of
             the training images, evenly spread; None without data.
         center: (D,) mean vector of these; None without data.
-        known_scores, unknown_scores: (n,) float32 unknown scores of at most
+        test_outputs: under "known" and "unknown", `ComputedOutputs` of at most
             1,000 test images each; empty without data.
+        known_scores, unknown_scores: (n,) float32 unknown scores of these.
         scale: `ScoreScale` of these scores and the threshold.
 
     Raises:
@@ -104,8 +105,8 @@ class Inspector:
         needed |= {*score.reads_for_prediction}
         self._needed = sorted(needed - {*OF_CENTERS})
         self.training = self._neighbours = self.center = None
-        # (outputs, scores) of known and of unknown test images.
-        self._tests: list[typing.Any] = []
+        self.test_outputs: dict[str, ComputedOutputs] = {}
+        self._test_scores: dict[str, prediction.OpenSetScores] = {}
         if dataset is not None:
             self._compare_with(dataset)
         self._set_scale()
@@ -128,19 +129,20 @@ class Inspector:
             metric="cosine",
             algorithm="brute",
         ).fit(vectors)
-        self._tests = [
-            self._outputs(evenly_spread(examples, _MOST_SCORED).images)
-            if examples.size
-            else None
-            for examples in (dataset.known_test, dataset.unknown_test)
-        ]
+        for kind, examples in (
+            ("known", dataset.known_test),
+            ("unknown", dataset.unknown_test),
+        ):
+            if examples.size:
+                images = evenly_spread(examples, _MOST_SCORED).images
+                outputs, self._test_scores[kind] = self._outputs(images)
+                self.test_outputs[kind] = ComputedOutputs(outputs)
 
     def _set_scale(self):
+        scores = {k: v.unknown_score for k, v in self._test_scores.items()}
         empty = np.empty(0, "float32")
-        self.known_scores, self.unknown_scores = (
-            empty if test is None else test[1].unknown_score
-            for test in self._tests or (None, None)
-        )
+        self.known_scores = scores.get("known", empty)
+        self.unknown_scores = scores.get("unknown", empty)
         self.scale = ScoreScale(
             np.r_[self.known_scores, self.unknown_scores],
             self.model.require_threshold(),
@@ -165,31 +167,12 @@ class Inspector:
         """
         other = copy.copy(self)
         other.model = model
-        other._tests = [
-            test and (test[0], _scores(model, test[0])) for test in self._tests
-        ]
+        other._test_scores = {
+            kind: model.predict_scores(outputs)
+            for kind, outputs in self.test_outputs.items()
+        }
         other._set_scale()
         return other
-
-    def answers_changed(self, before: Inspector) -> list[tuple[int, int]]:
-        """How many test images have another answer than by another version.
-
-        Args:
-            before: the `Inspector` with that.
-
-        Returns:
-            Pairs of this number and of how many test images there are, of the
-            known and of the unknown ones; empty without data.
-        """
-        counts = []
-        for mine, theirs in zip(self._tests, before._tests, strict=True):
-            if mine is None:
-                counts.append((0, 0))
-                continue
-            new = self.model.decide(mine[1]).label
-            old = before.model.decide(theirs[1]).label
-            counts.append((int((new != old).sum()), len(new)))
-        return counts
 
     def inspect(self, image: ArrayLike) -> Inspection:
         """Applies the network to an image.
@@ -230,7 +213,7 @@ class Inspector:
             name: np.concatenate([one.outputs[name] for one in inspections])
             for name in self._needed
         }
-        scores = _scores(self.model, outputs)
+        scores = self.model.predict_scores(ComputedOutputs(outputs))
         return [
             one._replace(
                 scores=prediction.OpenSetScores(
@@ -253,10 +236,6 @@ class Inspector:
             `OpenSetPrediction` of one input.
         """
         return self.model.decide(inspection.scores, threshold)
-
-
-def _scores(model, outputs):
-    return model.predict_scores(ComputedOutputs(outputs))
 
 
 def evenly_spread(examples, count):

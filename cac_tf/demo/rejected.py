@@ -7,6 +7,7 @@ import html
 import os
 
 from cac_tf import lazy
+from cac_tf import open_world
 from cac_tf.demo.picture import shown
 from cac_tf.reporting.page import png
 
@@ -162,15 +163,11 @@ def _what_changed(before, after, name):
         f"{name} is enrolled. By the others alone, {entry['recognized']} of "
         f"its {entry['examples']} inputs would be recognized."
     )
-    changed = after.inspector.answers_changed(before.inspector)
-    if changed:
-        parts = " and ".join(
-            f"{count} of {total} {kind}"
-            for kind, (count, total) in zip(
-                ("known", "unknown"), changed, strict=True
-            )
+    for kind, outputs in after.inspector.test_outputs.items():
+        changed = open_world.changed_decisions(
+            before.inspector.model, after.inspector.model, outputs
         )
-        said += f" {parts} test images have another answer than before."
+        said += f" Of the {kind} test images, {changed.in_words()}."
     return said
 
 
