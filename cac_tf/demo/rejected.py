@@ -102,7 +102,9 @@ class RejectedTab:
             enrolled,
             [session, self._name, self._group],
             outputs,
-            **{**settings, "show_progress": "minimal"},
+            show_progress="minimal",
+            show_progress_on=self._group,
+            concurrency_id="session",
         )
         self._undo.click(undone, session, outputs, **settings)
         self._save.click(self._saved, session, self._said, **settings)
