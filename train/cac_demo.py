@@ -5,10 +5,12 @@ Example: cac-demo --model=runs/digits, then open http://127.0.0.1:7860
 
 Drop a photo or, for a model of handwritten digits, draw one. The page says its
 class or "unknown", the score and the threshold, which can be moved, the nearest
-classes and the most similar training images. Nothing is sent anywhere else, and
-no network is needed. Ends with Ctrl-C.
+classes and the most similar training images. What was rejected is grouped, and
+a group becomes a class, without training. Nothing is sent anywhere else, and no
+network is needed. Ends with Ctrl-C.
 """
 
+import ipaddress
 import os
 
 from absl import flags
@@ -83,7 +85,20 @@ def page_of(values):
     dataset, notes = _data_of(folder)
     inspector = demo.Inspector(model, dataset)
     name = os.path.basename(os.path.abspath(values.model))
-    return demo.build_page(inspector, f"{name}: known or unknown?", notes)
+    return demo.build_page(
+        inspector,
+        f"{name}: known or unknown?",
+        notes,
+        save_beside=path if _is_this_machine(values.host) else None,
+    )
+
+
+def _is_this_machine(host):
+    """Whether nobody else sees what is served at an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _data_of(folder):

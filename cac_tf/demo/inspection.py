@@ -3,14 +3,19 @@
 
 from __future__ import annotations
 
+import copy
 import typing
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from cac_tf import lazy
+from cac_tf.demo.score_scale import ScoreScale
 from cac_tf.models import prediction
+from cac_tf.models.computed_outputs import ComputedOutputs
+from cac_tf.scores.score import OF_CENTERS
 
 if TYPE_CHECKING:
     from cac_tf.data.open_set_dataset import OpenSetDataset
@@ -27,7 +32,10 @@ class Inspection(typing.NamedTuple):
     """What a network gives for one image; no threshold is needed for it."""
 
     image: np.ndarray  # (H, W, C) uint8
+    # (1, ...) by name: what classes, old and new, are told apart by.
+    outputs: dict[str, np.ndarray]
     scores: prediction.OpenSetScores  # of one input
+    vector: np.ndarray  # (D,) float32, which images are compared by
     neighbours: np.ndarray  # (k,) rows of `Inspector.training`, nearest first
     similarities: np.ndarray  # (k,) float32, cosines
 
@@ -58,8 +66,11 @@ class Inspector:
         model, dataset: as given.
         training: `Examples` that images are compared with: at most 5,000 of
             the training images, evenly spread; None without data.
-        known_scores, unknown_scores: (n,) float32 unknown scores of at most
+        center: (D,) mean vector of these; None without data.
+        test_outputs: under "known" and "unknown", `ComputedOutputs` of at most
             1,000 test images each; empty without data.
+        known_scores, unknown_scores: (n,) float32 unknown scores of these.
+        scale: `ScoreScale` of these scores and the threshold.
 
     Raises:
         ValueError: a model without a threshold, or data whose images or
@@ -89,38 +100,79 @@ class Inspector:
         self._compared = "logits"
         if "features" in model.network.names_of_outputs:
             self._compared = "features"
-        self.training = self._neighbours = None
-        self.known_scores = self.unknown_scores = np.empty(0, "float32")
-        if dataset is None:
-            return
-        if dataset.class_names != model.class_names:
+        score = model.score
+        needed = {"logits", self._compared, *score.READS}
+        needed |= {*score.reads_for_prediction}
+        self._needed = sorted(needed - {*OF_CENTERS})
+        self.training = self._neighbours = self.center = None
+        self.test_outputs: dict[str, ComputedOutputs] = {}
+        self._test_scores: dict[str, prediction.OpenSetScores] = {}
+        if dataset is not None:
+            self._compare_with(dataset)
+        self._set_scale()
+
+    def _compare_with(self, dataset):
+        names = self.model.class_names
+        trained = names[: len(names) - len(self.model.enrolled_classes)]
+        if dataset.class_names != trained:
             raise ValueError(
                 f"The data have the known classes "
                 f"{', '.join(dataset.class_names)}; the model has "
-                f"{', '.join(model.class_names)}."
+                f"{', '.join(trained)}."
             )
         self.training = evenly_spread(dataset.train, _MOST_COMPARED)
-        _, vectors = self._outputs(self.training.images)
+        outputs, _ = self._outputs(self.training.images)
+        vectors = outputs[self._compared]
+        self.center = vectors.mean(axis=0)
         self._neighbours = neighbours.NearestNeighbors(
             n_neighbors=min(_NUM_NEIGHBOURS, len(vectors)),
             metric="cosine",
             algorithm="brute",
         ).fit(vectors)
-        self.known_scores = self._unknown_scores(dataset.known_test)
-        self.unknown_scores = self._unknown_scores(dataset.unknown_test)
+        for kind, examples in (
+            ("known", dataset.known_test),
+            ("unknown", dataset.unknown_test),
+        ):
+            if examples.size:
+                images = evenly_spread(examples, _MOST_SCORED).images
+                outputs, self._test_scores[kind] = self._outputs(images)
+                self.test_outputs[kind] = ComputedOutputs(outputs)
 
-    def _unknown_scores(self, examples):
-        if not examples.size:
-            return np.empty(0, "float32")
-        images = evenly_spread(examples, _MOST_SCORED).images
-        return self.model.predict_scores(images).unknown_score
+    def _set_scale(self):
+        scores = {k: v.unknown_score for k, v in self._test_scores.items()}
+        empty = np.empty(0, "float32")
+        self.known_scores = scores.get("known", empty)
+        self.unknown_scores = scores.get("unknown", empty)
+        self.scale = ScoreScale(
+            np.r_[self.known_scores, self.unknown_scores],
+            self.model.require_threshold(),
+        )
 
     def _outputs(self, images):
-        """`OpenSetScores`, and the vectors that are compared."""
-        names = (*prediction.OpenSetScores._fields, self._compared)
+        """What the network gives by name, and `OpenSetScores`."""
+        names = (*prediction.OpenSetScores._fields, *self._needed)
         batches = list(self.model.iterate_outputs(images, names=names))
-        vectors = [outputs[self._compared] for outputs, *_ in batches]
-        return prediction.scores_of(batches), np.concatenate(vectors)
+        outputs = {
+            name: np.concatenate([one[name] for one, *_ in batches])
+            for name in self._needed
+        }
+        return outputs, prediction.scores_of(batches)
+
+    def with_model(self, model: OpenSetClassifier) -> Inspector:
+        """The same data with another version of the model.
+
+        Args:
+            model: made of this one by `enroll`, `remove`, `merge`: its network
+                is the same, and is not asked again.
+        """
+        other = copy.copy(self)
+        other.model = model
+        other._test_scores = {
+            kind: model.predict_scores(outputs)
+            for kind, outputs in self.test_outputs.items()
+        }
+        other._set_scale()
+        return other
 
     def inspect(self, image: ArrayLike) -> Inspection:
         """Applies the network to an image.
@@ -135,14 +187,41 @@ class Inspector:
             ValueError: an image of another shape than the model takes.
         """
         image = np.asarray(image)
-        scores, vectors = self._outputs(image[np.newaxis])
+        outputs, scores = self._outputs(image[np.newaxis])
+        vectors = outputs[self._compared]
         rows = similarities = np.empty(0)
         if self._neighbours is not None:
             distances, rows = self._neighbours.kneighbors(vectors)
             rows, similarities = rows[0], 1.0 - distances[0]
         return Inspection(
-            image, scores, rows.astype("int64"), similarities.astype("float32")
+            image,
+            outputs,
+            scores,
+            vectors[0],
+            rows.astype("int64"),
+            similarities.astype("float32"),
         )
+
+    def again(self, inspections: Sequence[Inspection]) -> list[Inspection]:
+        """Images that another version of the model has inspected, by this one.
+
+        The network is not asked again.
+        """
+        if not inspections:
+            return []
+        outputs = {
+            name: np.concatenate([one.outputs[name] for one in inspections])
+            for name in self._needed
+        }
+        scores = self.model.predict_scores(ComputedOutputs(outputs))
+        return [
+            one._replace(
+                scores=prediction.OpenSetScores(
+                    *(values[row : row + 1] for values in scores)
+                )
+            )
+            for row, one in enumerate(inspections)
+        ]
 
     def decide(
         self, inspection: Inspection, threshold: ArrayLike

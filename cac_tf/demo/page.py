@@ -3,18 +3,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import importlib.resources
+import os
 import typing
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from typing import Any
 
 import numpy as np
-import PIL.Image
 
 from cac_tf import lazy
-from cac_tf.decision import rule
 from cac_tf.demo.drawing import image_of_drawing
 from cac_tf.demo.drawing import ink_of_strokes
 from cac_tf.demo.drawing import takes_drawings
@@ -22,7 +22,9 @@ from cac_tf.demo.inspection import evenly_spread
 from cac_tf.demo.own_origin import OwnOrigin
 from cac_tf.demo.photo import check_takes_photos
 from cac_tf.demo.photo import image_of_photo
-from cac_tf.demo.score_scale import ScoreScale
+from cac_tf.demo.picture import shown
+from cac_tf.demo.rejected import RejectedTab
+from cac_tf.demo.session import Session
 
 if TYPE_CHECKING:
     from cac_tf.demo.inspection import Inspector
@@ -33,8 +35,6 @@ middleware = lazy.module("starlette.middleware", extra="demo")
 _NUM_EXAMPLES = 10
 # Of an upload, in bytes.
 _LARGEST_FILE = 1 << 26
-# Smaller images are shown larger, with visible pixels.
-_SMALLEST_SHOWN = 128
 _STEPS = 1000
 _CANVAS = """
 <canvas width="320" height="320" aria-label="canvas to draw on"></canvas>
@@ -43,7 +43,10 @@ _CANVAS = """
 
 
 def build_page(
-    inspector: Inspector, title: str, notes: Sequence[str] = ()
+    inspector: Inspector,
+    title: str,
+    notes: Sequence[str] = (),
+    save_beside: str | None = None,
 ) -> Any:
     """The page of a classifier.
 
@@ -51,6 +54,8 @@ def build_page(
         inspector: `Inspector`.
         title: heading of the page.
         notes: sentences below it.
+        save_beside: path of the model's file, if whoever sees the page may
+            write new versions of the model to files beside it.
 
     Returns:
         `gradio.Blocks`, for `serve`.
@@ -65,11 +70,15 @@ def build_page(
         gradio.Markdown(f"# {html.escape(title)}")
         for note in (_what_is_known(inspector), *notes):
             gradio.Markdown(html.escape(note))
-        with gradio.Row():
+        session = gradio.State(Session.of(inspector))
+        with gradio.Tab("Ask the model"), gradio.Row():
             with gradio.Column():
                 sources = _inputs(inspector, shape)
             answers = _Answers(inspector)
-        answers.follow(sources)
+        answers.follow(sources, session)
+        RejectedTab(inspector, save_beside).follow(
+            session, answers.outputs, answers.of_session
+        )
     return page
 
 
@@ -121,10 +130,16 @@ def _what_is_known(inspector):
 
 
 class _Source:
-    """A component, its event, and how its value becomes an image."""
+    """A component, its event, and how its value becomes images.
 
-    def __init__(self, event, inputs, image_of):
-        self.event, self.inputs, self.image_of = event, inputs, image_of
+    Args:
+        event: of the component.
+        inputs: components whose values there are; none: those of the event.
+        images_of: from the value to images by what tells them apart.
+    """
+
+    def __init__(self, event, inputs, images_of):
+        self.event, self.inputs, self.images_of = event, inputs, images_of
 
 
 def _inputs(inspector, shape):
@@ -138,7 +153,10 @@ def _inputs(inspector, shape):
             )
 
         def image_of_strokes(event):
-            return image_of_drawing(ink_of_strokes(event.strokes), shape[0])
+            ink = ink_of_strokes(event.strokes)
+            # A drawing stays the same one with more strokes.
+            key = ("drawing", str(event.strokes[0]))
+            return {key: image_of_drawing(ink, shape[0])}
 
         sources.append(_Source(pad.input, [], image_of_strokes))
     with gradio.Tab("Photo"):
@@ -150,15 +168,22 @@ def _inputs(inspector, shape):
             sources=["upload", "clipboard"],
             elem_id="photo",
         )
-    # Gradio would open the file, and say nothing of one that it does not.
-    photo.preprocess = lambda file: None if file is None else file.path
-    sources.append(
-        _Source(
-            photo.input,
-            [photo],
-            lambda path: _image_of_file(path, inspector.model.inputs_taken),
+        several = gradio.File(
+            label="Or several",
+            file_count="multiple",
+            height=160,
+            elem_id="photos",
         )
-    )
+    # Gradio would open the file, and say nothing of one that it does not.
+    photo.preprocess = lambda file: None if file is None else [file.path]
+
+    def images_of_files(paths):
+        return _images_of_files(paths, inspector.model.inputs_taken)
+
+    sources += [
+        _Source(photo.input, [photo], images_of_files),
+        _Source(several.upload, [several], images_of_files),
+    ]
     if inspector.dataset is None:
         gradio.Markdown("The data of the run are not there: no examples.")
         return sources
@@ -175,7 +200,7 @@ def _inputs(inspector, shape):
             format="png",
             elem_id=f"examples-{kind}",
         )
-        sources.append(_Source(gallery.select, [], _image_at(examples)))
+        sources.append(_Source(gallery.select, [], _image_at(examples, kind)))
     return sources
 
 
@@ -188,11 +213,12 @@ def _examples(dataset):
         yield kind, evenly_spread(examples, _NUM_EXAMPLES), names
 
 
-def _image_at(examples):
-    def image_of(event):
-        return np.asarray(examples.images[event.index : event.index + 1][0])
+def _image_at(examples, kind):
+    def images_of(event):
+        image = examples.images[event.index : event.index + 1][0]
+        return {(kind, event.index): np.asarray(image)}
 
-    return image_of
+    return images_of
 
 
 def file_text(name):
@@ -201,33 +227,36 @@ def file_text(name):
     return (folder / name).read_text(encoding="utf-8")
 
 
-def _image_of_file(path, taken):
-    if path is None:
-        raise ValueError("There is no image.")
-    return image_of_photo(path, taken.fixed_shape, taken.interpolation)
+def _images_of_files(paths, taken):
+    images = {}
+    for path in paths or []:
+        try:
+            images[path] = image_of_photo(
+                path, taken.fixed_shape, taken.interpolation
+            )
+        except (ValueError, OSError, SyntaxError) as error:
+            # (SyntaxError: Pillow's, of damaged files.)
+            if len(paths) == 1:
+                raise ValueError(str(error)) from error
+            raise ValueError(
+                f"{os.path.basename(path)}: {error}. None of the "
+                f"{len(paths)} files was taken."
+            ) from error
+    return images
 
 
 class _Answers:
     """The part of the page with the answer, and what moves in it."""
 
     def __init__(self, inspector):
-        self._inspector = inspector
-        threshold = np.asarray(inspector.model.require_threshold(), "float32")
-        self._scale = ScoreScale(
-            np.r_[inspector.known_scores, inspector.unknown_scores], threshold
-        )
         with gradio.Column():
-            self._seen, self._threshold = (
-                gradio.State(None),
-                gradio.State(threshold),
-            )
             self._verdict = gradio.HTML(
                 "<p>Give an image.</p>", elem_id="answer"
             )
             self._slider = gradio.Slider(
                 0,
                 _STEPS,
-                value=_STEPS * float(self._scale.place(np.median(threshold))),
+                value=_place_of_threshold(Session.of(inspector)),
                 step=1,
                 label="Threshold: how far from all classes is unknown",
                 elem_id="threshold",
@@ -255,91 +284,103 @@ class _Answers:
                     elem_id="neighbours",
                 )
 
-    def follow(self, sources):
-        """Answers what comes from the sources, and follows the slider."""
-        outputs = [
-            self._seen,
+        self.outputs = [
             self._verdict,
             self._slider,
             self._nearest,
             self._image,
             self._neighbours,
         ]
+
+    def follow(self, sources, session):
+        """Answers what comes from the sources, and follows the slider."""
+        # One event at a time: each goes on from what the one before left.
+        settings = {
+            "trigger_mode": "always_last",
+            "show_progress": "hidden",
+            "concurrency_id": "session",
+        }
         for source in sources:
             source.event(
                 self._answering(source),
-                [self._threshold, *source.inputs],
-                outputs,
-                trigger_mode="always_last",
-                show_progress="hidden",
+                [session, *source.inputs],
+                [session, *self.outputs],
+                **settings,
             )
         self._slider.input(
             self._moved,
-            [self._slider, self._seen, self._threshold],
-            [self._threshold, self._verdict],
-            trigger_mode="always_last",
-            show_progress="hidden",
+            [session, self._slider],
+            [session, self._verdict],
+            **settings,
         )
 
     def _answering(self, source):
         if source.inputs:
 
-            def answer(threshold, value):
-                return self._answer(threshold, source.image_of, value)
+            def answer(session, value):
+                return self._answer(session, source.images_of, value)
 
             return answer
 
         # By the annotation, Gradio knows that it is to hand over the event.
         def answer_event(
-            threshold: typing.Any,
+            session: typing.Any,
             event: gradio.EventData,  # type: ignore[name-defined]
         ) -> tuple:
-            return self._answer(threshold, source.image_of, event)
+            return self._answer(session, source.images_of, event)
 
         return answer_event
 
-    def _answer(self, threshold, image_of, value):
+    def _answer(self, session, images_of, value):
         try:
-            seen = self._inspector.inspect(image_of(value))
-        except (ValueError, OSError, SyntaxError) as error:
-            # (SyntaxError: Pillow's, of damaged files.)
-            text = f"<p>{html.escape(str(error))}</p>"
-            return None, text, gradio.skip(), "", None, []
-        place = self._scale.place(self._threshold_of(seen, threshold))
+            images = images_of(value)
+            session = session.with_inputs(images)
+        except (ValueError, OSError) as error:
+            session = dataclasses.replace(session, shown=None)
+            _, *rest = self.of_session(session)
+            return session, f"<p>{html.escape(str(error))}</p>", *rest
+        said = ""
+        if len(images) > 1:
+            count = len(images.keys() & session.rejected().keys())
+            said = (
+                f"<p>{len(images)} images; the model rejects {count} of them. "
+                "This is the last one:</p>"
+            )
+        verdict, *rest = self.of_session(session)
+        return session, said + verdict, *rest
+
+    def of_session(self, session):
+        """Values of the outputs."""
+        seen, place = session.seen, _place_of_threshold(session)
+        if seen is None:
+            return "<p>Give an image.</p>", place, "", None, []
         return (
-            seen,
-            self._in_words(seen, threshold),
-            _STEPS * float(place),
-            self._nearest_classes(seen),
+            self._in_words(session),
+            place,
+            self._nearest_classes(session),
             shown(seen.image),
-            self._training_images(seen),
+            self._training_images(session),
         )
 
-    def _moved(self, place, seen, threshold):
+    def _moved(self, session, place):
         """The threshold at a place of the slider, and the answer by it."""
-        value = np.float32(self._scale.score(place / _STEPS))
-        threshold = np.array(threshold)
-        if threshold.ndim and seen is not None:
-            threshold[seen.predicted_class_id] = value
+        value = np.float32(session.inspector.scale.score(place / _STEPS))
+        threshold = np.array(session.threshold)
+        if threshold.ndim and session.seen is not None:
+            threshold[session.seen.predicted_class_id] = value
         else:
             threshold[...] = value
-        return threshold, "" if seen is None else self._in_words(
-            seen, threshold
-        )
+        session = dataclasses.replace(session, threshold=threshold)
+        if session.seen is None:
+            return session, "<p>Give an image.</p>"
+        return session, self._in_words(session)
 
-    @staticmethod
-    def _threshold_of(seen, threshold):
-        return float(
-            rule.threshold_of_rows(threshold, seen.scores.predicted_class_id)[0]
-            if threshold.ndim
-            else threshold
-        )
-
-    def _in_words(self, seen, threshold):
-        decision = self._inspector.decide(seen, threshold)
+    def _in_words(self, session):
+        seen, inspector = session.seen, session.inspector
+        decision = inspector.decide(seen, session.threshold)
         is_unknown = bool(decision.is_unknown[0])
-        name = self._inspector.model.class_names[seen.predicted_class_id]
-        limit = self._threshold_of(seen, threshold)
+        name = inspector.model.class_names[seen.predicted_class_id]
+        limit = _threshold_of(session)
         kind = "rejected" if is_unknown else "accepted"
         sign = "above" if is_unknown else "not above"
         like = f" It is most like {name}." if is_unknown else ""
@@ -349,23 +390,26 @@ class _Answers:
         )
         return (
             f'<p class="verdict {kind}">{html.escape(decision.label[0])}</p>'
-            f"<p>{html.escape(said)}</p>{self._bar(seen, limit)}"
+            f"<p>{html.escape(said)}</p>{self._bar(session)}"
         )
 
-    def _bar(self, seen, threshold):
+    def _bar(self, session):
         """SVG: scores of test images, threshold, and the score of the image."""
-        place, limit = self._scale.place([seen.unknown_score, threshold])
+        inspector = session.inspector
+        place, limit = inspector.scale.place(
+            [session.seen.unknown_score, _threshold_of(session)]
+        )
 
         def ticks(scores, top, kind):
             lines = "".join(
-                f"M{500 * x:.1f} {top}v10" for x in self._scale.place(scores)
+                f"M{500 * x:.1f} {top}v10"
+                for x in inspector.scale.place(scores)
             )
             return (
                 f'<path class="{kind}" d="{lines}" stroke-width="0.5" '
                 'opacity="0.6"/>'
             )
 
-        inspector = self._inspector
         marks = ticks(inspector.known_scores, 8, "known")
         marks += ticks(inspector.unknown_scores, 20, "unknown")
         words = "dashed: threshold; diamond: this image"
@@ -381,23 +425,25 @@ class _Answers:
             f'fill="currentColor"/></svg><p class="small">{words}</p>'
         )
 
-    def _nearest_classes(self, seen):
-        names = self._inspector.model.class_names
+    @staticmethod
+    def _nearest_classes(session):
+        names = session.inspector.model.class_names
         rows = "".join(
             f"<tr><td>{html.escape(names[i])}</td><td>{distance:.3g}</td></tr>"
-            for i, distance in seen.nearest_classes()
+            for i, distance in session.seen.nearest_classes()
         )
         return (
             '<table class="nearest"><tr><th>nearest classes</th>'
             f"<th>distance to their centers</th></tr>{rows}</table>"
         )
 
-    def _training_images(self, seen):
-        training = self._inspector.training
+    @staticmethod
+    def _training_images(session):
+        seen, training = session.seen, session.inspector.training
         if training is None:
             return []
         chosen = training.take(seen.neighbours)
-        names = self._inspector.model.class_names
+        names = session.inspector.model.class_names
         captions = [
             f"{names[label]}, {similarity:.2f}"
             for label, similarity in zip(
@@ -407,31 +453,23 @@ class _Answers:
         return _captioned(chosen.images[:], captions)
 
 
+def _threshold_of(session):
+    """That of the predicted class of what is shown."""
+    seen, threshold = session.seen, session.threshold
+    if not threshold.ndim:
+        return float(threshold)
+    if seen is None:
+        return float(np.median(threshold))
+    return float(threshold[seen.predicted_class_id])
+
+
+def _place_of_threshold(session):
+    scale = session.inspector.scale
+    return _STEPS * float(scale.place(_threshold_of(session)))
+
+
 def _captioned(images, captions):
     return [
         (shown(image), caption)
         for image, caption in zip(images, captions, strict=True)
     ]
-
-
-def shown(image):
-    """An image as a picture that is large enough to be seen.
-
-    Args:
-        image: (H, W, C) array of values 0...255.
-
-    Returns:
-        `PIL.Image.Image`.
-
-    Example:
-
-    >>> shown(np.zeros((8, 8, 1), "uint8")).size
-    (128, 128)
-    """
-    pixels = np.rint(np.asarray(image)).astype("uint8")
-    picture = PIL.Image.fromarray(
-        pixels.squeeze(-1) if pixels.shape[-1] == 1 else pixels
-    )
-    factor = -(-_SMALLEST_SHOWN // max(picture.size))
-    size = tuple(factor * side for side in picture.size)
-    return picture.resize(size, PIL.Image.Resampling.NEAREST)

@@ -5,7 +5,8 @@
 //
 // ORDERS is JSON, a list of: {"draw": [[[x, y], ...], ...]}, strokes in a square
 // of 100 x 100; {"slide": place}, from 0 to 1; {"choose": [kind, number]}, an
-// example; {"upload": path}. Prints, as JSON, what the page says after each, the
+// example; {"upload": [path, ...]}; {"enroll": name}, the largest group of what was
+// rejected; {"undo": true}. Prints, as JSON, what the page says after each, the
 // hosts that were asked, and what axe finds wrong at the end with the parts of
 // the page that are ours (the rest is Gradio's), on light and on dark ground.
 const fs = require("fs");
@@ -15,8 +16,8 @@ const [chromium, address, orders] = process.argv.slice(2);
 const hosts = new Set();
 
 // Acts, and waits until the answer is another one and stays so.
-async function said(page, act) {
-  const read = () => page.$eval("#answer", (answer) => answer.innerHTML);
+async function said(page, act, id = "answer") {
+  const read = () => page.$eval("#" + id, (answer) => answer.innerHTML);
   const before = await read();
   await act();
   const start = Date.now();
@@ -28,9 +29,9 @@ async function said(page, act) {
     if (now !== last) [last, since] = [now, Date.now()];
   }
   const texts = await page.evaluate(() =>
-    ["answer", "nearest", "neighbours"].map((id) =>
-      document.getElementById(id)?.innerText.trim() ?? ""));
-  return { answer: texts[0], nearest: texts[1], neighbours: texts[2] };
+    ["answer", "nearest", "neighbours", "version", "groups", "said"].map((id) =>
+      [id, document.getElementById(id)?.innerText.trim() ?? ""]));
+  return Object.fromEntries(texts);
 }
 
 async function tab(page, name) {
@@ -89,8 +90,16 @@ async function main() {
         found.push(await said(page, () => images[value[1]].click()));
       } else if (kind === "upload") {
         await tab(page, "Photo");
-        const input = await page.$("#photo input[type=file]");
-        found.push(await said(page, () => input.uploadFile(value)));
+        const id = value.length > 1 ? "photos" : "photo";
+        const input = await page.$(`#${id} input[type=file]`);
+        found.push(await said(page, () => input.uploadFile(...value)));
+      } else if (kind === "enroll") {
+        await tab(page, "What was rejected");
+        await page.waitForSelector("#groups table");
+        await page.type("#name textarea, #name input", value);
+        found.push(await said(page, () => page.click("#enroll"), "said"));
+      } else if (kind === "undo") {
+        found.push(await said(page, () => page.click("#undo"), "said"));
       }
       if (process.env.SCREENSHOT)
         await page.screenshot({ path: `${process.env.SCREENSHOT}${found.length}.png`, fullPage: true });
@@ -101,7 +110,7 @@ async function main() {
       const axe = await page.evaluate(async (isDark) => {
         document.body.classList.toggle("dark", isDark);
         await new Promise((resolve) => setTimeout(resolve, 500));
-        const include = ["#answer", "#nearest", "#drawing"].map((one) => [one]);
+        const include = ["#answer", "#nearest", "#drawing", "#rejected"].map((one) => [one]);
         return window.axe.run({ include });
       }, isDark);
       violations.push(...axe.violations.map((one) =>

@@ -12,6 +12,7 @@ import sys
 import numpy as np
 import PIL.Image
 import pytest
+import sklearn.datasets
 from absl import flags
 
 from cac_tf import OpenSetClassifier
@@ -98,6 +99,11 @@ def test_a_model_without_its_data(saved, trained_pictures):
     page = cac_demo.page_of(parsed(f"--model={folder}"))
     assert "There is no config.json beside the model." in texts_of(page)
     assert f"# {folder.name}: known or unknown?" in texts_of(page)
+    # Only who is at this machine may write to it.
+    everybody_s = cac_demo.page_of(parsed(f"--model={folder}", "--host=::"))
+    for one, may_write in ((page, True), (everybody_s, False)):
+        (save,) = (b for b in one.blocks.values() if b.elem_id == "save")
+        assert save.visible == may_write
 
 
 def test_a_run_whose_data_are_gone(saved, trained_pictures, tmp_path):
@@ -214,6 +220,12 @@ def letters_are_rejected_more_often_than_digits(address, folder, tmp_path):
 
 def examples_photo_and_slider(address, tmp_path):
     PIL.Image.new("L", (40, 30), 128).save(tmp_path / "grey.png")
+    digits = sklearn.datasets.load_digits()
+    threes = []
+    for row in np.flatnonzero(digits.target == 3)[:30]:
+        threes.append(str(tmp_path / f"{row}.png"))
+        pixels = np.uint8(digits.images[row] * (255 / 16))
+        PIL.Image.fromarray(pixels).save(threes[-1])
     said, hosts = used(
         address,
         [
@@ -221,11 +233,14 @@ def examples_photo_and_slider(address, tmp_path):
             {"slide": 0},
             {"slide": 1},
             {"choose": ["unknown", 3]},
-            {"upload": str(tmp_path / "grey.png")},
+            {"upload": [str(tmp_path / "grey.png")]},
+            {"upload": threes},
+            {"enroll": "three"},
+            {"undo": True},
         ],
         tmp_path,
     )
-    example, lowest, highest, unknown, photo = said
+    example, lowest, highest, unknown, photo, several, enrolled, undone = said
     assert example["answer"].startswith("0\n")
     assert example["nearest"].splitlines()[1].startswith("0\t")
     assert example["neighbours"].count("0, ") == 6
@@ -235,4 +250,8 @@ def examples_photo_and_slider(address, tmp_path):
     # The slider stays where it is, and so does the answer: all are accepted.
     assert "is not above the threshold" in unknown["answer"]
     assert "Its unknown score" in photo["answer"]
+    assert several["answer"].startswith("30 images; the model rejects ")
+    assert "Version 2 of the model. Enrolled: three" in enrolled["version"]
+    assert "three is enrolled." in enrolled["said"]
+    assert undone["version"] == "Version 1 of the model. Enrolled: nothing."
     assert len(hosts) == 1
