@@ -212,9 +212,13 @@ def measure(data, plan, loss, done, tell):
     models = {
         way: base.model(data, old, held_out, trained, way) for way in WAYS
     }
+    steps = range(trained + STEP, trained + more + 1, STEP)
     for count in counts:
+        keys = [f"{loss}, {count} examples, {one} classes" for one in steps]
+        if set(keys) <= done:
+            continue
         current = dict(models)
-        for classes in range(trained + STEP, trained + more + 1, STEP):
+        for key, classes in zip(keys, steps, strict=True):
             added = range(classes - STEP, classes)
             rows = np.r_[old, data.rows(0, range(trained, classes), count)]
             test = np.r_[data.rows(2, range(classes)), never]
@@ -243,7 +247,6 @@ def measure(data, plan, loss, done, tell):
             of_step["nearest class mean of the embedding"] = measures_of(
                 *answers, truth, trained, classes
             )
-            key = f"{loss}, {count} examples, {classes} classes"
             if key in done:
                 continue
             if classes == trained + more:

@@ -814,6 +814,38 @@ def monitoring_table():
     return "\n".join(lines)
 
 
+def enrolling_table():
+    """Accuracies, and decisions, when all classes are enrolled."""
+    result = json.loads((RESULTS / "enrolling.json").read_text())
+    found, columns = collections.defaultdict(dict), []
+    for name, data in result["data"].items():
+        keys = [key.split(", ", 2) for key in data["mean"]]
+        last = max(int(classes.split()[0]) for _, classes, _ in keys)
+        for count, classes, way in keys:
+            if classes != f"{last} classes":
+                continue
+            column = f"{name}, {count.split()[0]}"
+            if column not in columns:
+                columns.append(column)
+            measures = data["mean"][f"{count}, {classes}, {way}"]
+            found[way][column] = " / ".join(
+                f"{measures[one]:.3f}"
+                for one in (
+                    "known accuracy",
+                    "enrolled accuracy",
+                    "harmonic mean",
+                )
+            )
+    lines = [
+        f"| enrolled by, examples of each | {' | '.join(columns)} |",
+        "| --- |" + " ---: |" * len(columns),
+    ]
+    for way, cells in found.items():
+        row = " | ".join(cells.get(column, NOTHING) for column in columns)
+        lines.append(f"| {way} | {row} |")
+    return "\n".join(lines)
+
+
 def digits_scores_table():
     """Mean AUROC (and the trials') of every score on digits, in Markdown."""
     result = json.loads((RESULTS / "digits_scores.json").read_text())
@@ -906,6 +938,7 @@ def table_1_digits_table():
 TABLES = {
     "frozen_features": frozen_features_table,
     "beside_pytorch_ood": beside_pytorch_ood_table,
+    "enrolling": enrolling_table,
     "few_examples": few_examples_table,
     "monitoring": monitoring_table,
     "near_far": near_far_table,

@@ -500,11 +500,14 @@ class _Examples:
             ops.convert_to_numpy(score.apart(outputs, predicted, rows, **fixed))
         )
         if not self._score.reads_distances:
+            # Arrays are cut, not tensors, of which JAX would compile each cut.
+            values = self._score.arguments_of(self.outputs)
+            class_ids = ops.convert_to_numpy(predicted)
             for i in range(count):
                 others = self._made(np.delete(np.arange(count), i)).rows
-                own = score.apart(
-                    {k: v[i : i + 1] for k, v in outputs.items()},
-                    predicted[i : i + 1],
+                own = self._score.compare(
+                    [ops.convert_to_tensor(one[i : i + 1]) for one in values],
+                    ops.convert_to_tensor(class_ids[i : i + 1]),
                     [ops.convert_to_tensor(others)],
                     **fixed,
                 )
