@@ -846,6 +846,58 @@ def enrolling_table():
     return "\n".join(lines)
 
 
+_DATA_OF_GROUPS = {"banking77": "BANKING77", "cifar100": "CIFAR100"}
+
+
+def grouping_table():
+    """Groups of what was rejected, and what was published, in Markdown."""
+    result = json.loads((RESULTS / "grouping.json").read_text())
+    measures = ("grouped", "nmi", "ari", "accuracy")
+    lines = [
+        "| what was rejected | groups | in a group | NMI | ARI | accuracy |",
+        "| --- |" + " ---: |" * 5,
+    ]
+    for name, shown in _DATA_OF_GROUPS.items():
+        for way, found in result["data"][name]["test"]["mean"].items():
+            if way == "seconds":
+                continue
+            cells = [
+                f"{found['unknown'][one]:.3f} / {found['all'][one]:.3f}"
+                for one in measures
+            ]
+            lines.append(
+                f"| {shown}, {way} | {found['groups']:.1f} | "
+                f"{' | '.join(cells)} |"
+            )
+    for way, values in result["published"].items():
+        cells = [f"{value:.3f}" for value in values]
+        lines.append(
+            f"| all of BANKING77, {way} | 77 | 1 | {' | '.join(cells)} |"
+        )
+    return "\n".join(lines)
+
+
+def grouping_settings_table():
+    """By leaving known classes out, in Markdown."""
+    result = json.loads((RESULTS / "grouping.json").read_text())
+    shown = [_DATA_OF_GROUPS[name] for name in result["data"]]
+    lines = [
+        f"| NMI / ARI / accuracy | {' | '.join(shown)} |",
+        "| --- |" + " ---: |" * len(shown),
+    ]
+    found = [of["left out"]["mean"] for of in result["data"].values()]
+    for setting in found[0]:
+        cells = [
+            " / ".join(
+                f"{of[setting]['unknown'][one]:.3f}"
+                for one in ("nmi", "ari", "accuracy")
+            )
+            for of in found
+        ]
+        lines.append(f"| {setting} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def digits_scores_table():
     """Mean AUROC (and the trials') of every score on digits, in Markdown."""
     result = json.loads((RESULTS / "digits_scores.json").read_text())
@@ -940,6 +992,8 @@ TABLES = {
     "beside_pytorch_ood": beside_pytorch_ood_table,
     "enrolling": enrolling_table,
     "few_examples": few_examples_table,
+    "grouping": grouping_table,
+    "grouping_settings": grouping_settings_table,
     "monitoring": monitoring_table,
     "near_far": near_far_table,
     "between_commits": between_commits_table,

@@ -19,7 +19,7 @@ decomposition = lazy.module("sklearn.decomposition")
 
 # All chosen by leaving known classes out: see benchmarks/grouping.py.
 _DIMENSIONS = 30
-_NEIGHBORS = 3
+_NEIGHBORS = 2
 # The smallest group: so many inputs, or one of so many.
 _FEWEST, _ONE_OF = 5, 400
 # Of more, a sample is clustered, and the others join its groups.
@@ -30,6 +30,11 @@ _AS_DENSE = 0.5
 # Mean cosine between two inputs of a group. (All but one of those found by
 # leaving known classes out had more, and that one was of many classes.)
 _ALIKE = 0.25
+# Two dense places are one group if the mean cosine between an input of one and
+# of the other is so large, and their mean squared distance not so many times
+# that within them. (Kinds of inputs differ in their density: HDBSCAN alone
+# takes many apart.)
+_ONE_GROUP, _APART = 0.45, 4.0
 
 
 class Group(typing.NamedTuple):
@@ -70,10 +75,11 @@ def group(
 
     \\(u = (f - c) / \lVert f - c \rVert\\) is reduced to its 30 largest
     principal components and to unit length again, and HDBSCAN finds where
-    these are dense. Then, as in spherical k-means, each input joins the group
-    whose mean direction m is nearest, if its *strength*, the cosine
-    \\(u^T m\\), is not below that of every input where it is dense. All
-    others are in no group. The order of the inputs does not matter.
+    these are dense. Dense places become one group while the mean cosine
+    between their inputs is .45 or more. Then, as in spherical k-means, each
+    input joins the group whose mean direction m is nearest, if its *strength*,
+    the cosine \\(u^T m\\), is not below that of every input where it is dense.
+    All others are in no group. The order of the inputs does not matter.
 
     Of more than 20,000 inputs, a sample of that size makes the groups, which
     the others join. 10,000 inputs take about ten seconds of one core.
@@ -166,6 +172,7 @@ def _grouped(features, center, smallest):
     points = _reduced(directions, chosen)
     dense = _dense(points[chosen], smallest)
     if (dense != UNKNOWN).any():
+        dense = _merged(points[chosen], dense)
         means, reach = _means(points[chosen], dense, smallest)
         return _joined(points, means, reach)
     if has_center and _are_alike(directions):
@@ -210,6 +217,37 @@ def _are_alike(points):
     count = len(points)
     square = np.square(points.sum(axis=0)).sum()
     return square - count >= _ALIKE * count * (count - 1)
+
+
+def _merged(points, labels):
+    """Labels of dense places, where the nearest become one, step by step."""
+    kept, places = np.unique(labels[labels != UNKNOWN], return_inverse=True)
+    dense = points[labels != UNKNOWN].astype("float64")
+    sizes = np.bincount(places).astype("float64")
+    sums = np.zeros((len(kept), points.shape[1]))
+    np.add.at(sums, places, dense)
+    number = np.arange(len(kept))
+    while len(sums) > 1:
+        products = sums @ sums.T
+        between = products / np.outer(sizes, sizes)
+        pairs = np.maximum(sizes * (sizes - 1), 1)
+        within = (np.diag(products) - sizes) / pairs
+        spread = 1 - np.add.outer(within, within) / 2
+        are_one = (between >= _ONE_GROUP) & (1 - between <= _APART * spread)
+        np.fill_diagonal(are_one, False)
+        if not are_one.any():
+            break
+        a, b = np.unravel_index(
+            np.where(are_one, between, -2.0).argmax(), between.shape
+        )
+        number = np.where(number == b, a, number)
+        number -= number > b
+        sums[a] += sums[b]
+        sizes[a] += sizes[b]
+        sums, sizes = np.delete(sums, b, axis=0), np.delete(sizes, b)
+    merged = np.full_like(labels, UNKNOWN)
+    merged[labels != UNKNOWN] = number[places]
+    return merged
 
 
 def _means(points, labels, smallest):
