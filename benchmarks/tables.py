@@ -695,6 +695,34 @@ def frozen_features_table():
     return "\n".join(lines)
 
 
+def banking77_table():
+    """AUROC and macro-F1 by share of known classes, and what was published."""
+    result = json.loads((RESULTS / "banking77.json").read_text())
+    shares = result["shares"]
+    titles = [
+        f"{float(share):.0%} known".replace("%", " %") for share in shares
+    ]
+    lines = [
+        f"| training, threshold | {' | '.join(titles)} |",
+        "| --- |" + " ---: |" * len(shares),
+    ]
+    for name in next(iter(shares.values())):
+        cells = []
+        for own in shares.values():
+            f1, auroc = own[name]["macro_f1"], own[name]["auroc"]
+            cells.append(
+                f"{f1['mean']:.3f} ± {f1['std']:.3f} ({auroc['mean']:.3f})"
+            )
+        shown = name.replace("_", "-").replace("%", " %")
+        if "," not in name:
+            shown += ", by left-out classes"
+        lines.append(f"| {shown} | {' | '.join(cells)} |")
+    for name, values in result["published"].items():
+        cells = [f"{value:.3f}" for value in values]
+        lines.append(f"| {name}, published | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 _KINDS_OF_HEADS = {
     "hidden": "hidden layer",
     "linear": "linear head",
@@ -990,6 +1018,7 @@ def table_1_digits_table():
 TABLES = {
     "frozen_features": frozen_features_table,
     "beside_pytorch_ood": beside_pytorch_ood_table,
+    "banking77": banking77_table,
     "enrolling": enrolling_table,
     "few_examples": few_examples_table,
     "grouping": grouping_table,
