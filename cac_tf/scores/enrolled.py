@@ -138,7 +138,8 @@ class Enrolled(Score):
         """(B, 1 + M): how far inputs are from a class, and from enrolled ones.
 
         Args:
-            outputs, **statistics: as of `of_trained`.
+            outputs: as of `of_trained`.
+            **statistics: as of `of_trained`.
             predicted: (B,) the class, a trained one.
             classes: of each enrolled class its rows, (r, W).
         """

@@ -347,7 +347,8 @@ class Score:
         """What each example adds to a class that is enrolled.
 
         Args:
-            *values, **statistics: those of a call, as arrays; n examples.
+            *values: those of a call, as arrays; n examples.
+            **statistics: of the fit.
 
         Returns:
             (n, W) float32; W is 0 where the centers say it all.

@@ -246,7 +246,8 @@ class DataSource:
         """About how many inputs there are; 0 where it cannot be told.
 
         Args:
-            dataset, **options: as of `holds_images`.
+            dataset: as of `holds_images`.
+            **options: as of `holds_images`.
         """
         del dataset, options
         return 0
