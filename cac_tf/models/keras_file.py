@@ -166,7 +166,10 @@ def _sentences(error):
     """The text of an error in one line, or its kind where it has none."""
     # (Keras puts whole configurations around what is wrong.)
     text = " ".join(str(error).split()).split("Exception encountered: ")[-1]
-    text = text.split(" Full object config: ")[0]
+    text, _, config = text.partition(" Full object config: ")
+    module = re.search("'module': '([^']+)'", config)
+    if module:
+        text += f" (It is one of the module {module.group(1)}.)"
     if "`Lambda`" in text:
         return (
             "it has a Lambda layer, and code from a file is not run. Make the "
