@@ -49,8 +49,9 @@ test-jax: .venv/ops-dev
 	    --ignore=tests/training/loop_test.py \
 	    --ignore=cac_tf/models/text_vectors.py tests/training \
 	    cac_tf/decision cac_tf/layers cac_tf/losses cac_tf/metrics \
-	    cac_tf/models cac_tf/scores cac_tf/training tests/decision \
-	    tests/layers tests/losses tests/metrics tests/models tests/ops \
+	    cac_tf/models cac_tf/open_world cac_tf/scores cac_tf/training \
+	    tests/decision tests/layers tests/losses tests/metrics \
+	    tests/models tests/open_world tests/ops \
 	    tests/scores tests/conformance/losses_test.py \
 	    tests/conformance/methods_test.py \
 	    tests/conformance/networks_test.py \
