@@ -66,7 +66,7 @@ def test_every_preset_says_its_cost_and_what_to_expect():
 
 
 def test_which_fields_have_no_effect():
-    of_pretrained = {"weights", "fine_tune"}
+    of_pretrained = {"weights", "views", "fine_tune"}
     assert set(Recipe().unused) == {
         *of_pretrained,
         "second_stage_epochs",
