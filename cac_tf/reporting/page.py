@@ -14,10 +14,12 @@ def resource(name):
     return (folder / name).read_text(encoding="utf-8")
 
 
-def filled(name, **parts):
-    """A template of this package with the pages' style and its own parts."""
-    template = string.Template(resource(name))
-    return template.substitute(style=resource("page.css"), **parts)
+def filled(name, *, title, **parts):
+    """A page whose body is a template of this package, with its own parts."""
+    body = string.Template(resource(name)).substitute(parts, title=title)
+    return string.Template(resource("page.html")).substitute(
+        title=title, style=resource("page.css"), body=body
+    )
 
 
 def scrolled(table, label):
