@@ -26,12 +26,11 @@ from few_examples import HIDDEN
 from few_examples import outputs_of
 from few_examples import parts_of
 from frozen_head import LOSSES
-from frozen_head import trained_head
+from frozen_head import head_of_vectors
 
 from cac_tf import atomic_files
 from cac_tf.decision.calibration import threshold_for_true_positive_rate
 from cac_tf.experiments.environment import environment
-from cac_tf.methods.presets import vectors
 from cac_tf.models import OpenSetClassifier
 from cac_tf.models.computed_outputs import ComputedOutputs
 
@@ -99,19 +98,14 @@ class Head:
     """A head on normalized vectors, with outputs for all of them."""
 
     def __init__(self, data, rows, num_classes, loss, seed):
-        recipe = vectors(len(rows))
         mean, std = data.x[rows].mean(axis=0), data.x[rows].std(axis=0)
         self.embedding = np.float32((data.x - mean) / np.maximum(std, 1e-6))
-        self.head = trained_head(
+        self.head, _ = head_of_vectors(
             self.embedding[rows],
             data.y[rows],
             num_classes,
             loss=loss,
             hidden=HIDDEN,
-            magnitude=recipe["magnitude"],
-            epochs=recipe["epochs"],
-            learning_rate=recipe["learning_rate"],
-            batch_size=recipe["batch_size"],
             seed=seed,
         )
         # (Anything before the head, so that the embedding is a layer's.)

@@ -25,7 +25,7 @@ import warnings
 import keras
 import numpy as np
 from frozen_head import LOSSES
-from frozen_head import trained_head
+from frozen_head import head_of_vectors
 
 from cac_tf import atomic_files
 from cac_tf import scores
@@ -38,7 +38,6 @@ from cac_tf.decision.calibration import threshold_for_true_positive_rate
 from cac_tf.experiments.cross_fitting import FOLDS
 from cac_tf.experiments.cross_fitting import folds_of
 from cac_tf.experiments.environment import environment
-from cac_tf.methods.presets import vectors
 from cac_tf.metrics import auroc
 from cac_tf.metrics import macro_f1
 from cac_tf.models import OpenSetClassifier
@@ -104,17 +103,12 @@ class Trained:
     """
 
     def __init__(self, dataset, train, loss, seed):
-        recipe = vectors(train.size)
-        self.head = trained_head(
+        self.head, recipe = head_of_vectors(
             train.images,
             train.labels,
             len(dataset.class_names),
             loss=loss,
             hidden=HIDDEN,
-            magnitude=recipe["magnitude"],
-            epochs=recipe["epochs"],
-            learning_rate=recipe["learning_rate"],
-            batch_size=recipe["batch_size"],
             seed=seed,
         )
         outputs = outputs_of(self.head, train.images)

@@ -6,6 +6,7 @@ import numpy as np
 
 from cac_tf.hyperparameters import MAGNITUDE
 from cac_tf.losses import CACLoss
+from cac_tf.methods.presets import vectors
 from cac_tf.models.features import with_features
 
 LOSSES = ("cac", "cross_entropy")
@@ -55,6 +56,23 @@ def trained_head(
     rows = _Shuffled(features, labels, batch_size, seed)
     head.fit(rows, epochs=epochs, shuffle=False, verbose=0)
     return head
+
+
+def head_of_vectors(features, labels, num_classes, **settings):
+    """A trained head, and the recipe of so many vectors that it was trained by.
+
+    Args:
+        features, labels, num_classes: as of `trained_head`.
+        **settings: its `loss`, `hidden` and `seed`.
+
+    Returns:
+        Keras model, and the dict of the recipe.
+    """
+    recipe = vectors(len(labels))
+    names = ("magnitude", "epochs", "learning_rate", "batch_size")
+    of_recipe = {name: recipe[name] for name in names}
+    head = trained_head(features, labels, num_classes, **of_recipe, **settings)
+    return head, recipe
 
 
 def outputs_of(head, features):
