@@ -15,7 +15,7 @@ classes ("composites"): what rules that choose a score may look at. Networks
 trained from scratch are those whose results are kept already.
 
 Writes benchmarks/results/score_evidence.json, in which what is there already is
-not measured again. `compared` says what each rule gives; docs/scores.md has the
+not measured again. `compared` says what each rule gives; docs/choose.md has the
 table.
 """
 

@@ -5,7 +5,7 @@
 # (alpha) and weight of the anchor loss (lambda).
 MAGNITUDE, ANCHOR_WEIGHT = 10.0, 0.1
 
-# The unknown score where none is named, by the table of docs/scores.md: of a
+# The unknown score where none is named, by the table of docs/choose.md: of a
 # head on vectors or on a frozen network; of any classifier; of one without
 # features.
 SCORE_OF_VECTORS = "knn"
