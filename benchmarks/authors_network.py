@@ -4,7 +4,7 @@
     CAC_TF_OFFICIAL_DIR=... TFDS_DATA_DIR=... \
         python benchmarks/authors_network.py --weights=... --trials=0
 
-docs/benchmarks.md shows them beside those of released_scores.py, and
+docs/benchmarks_scores.md shows them beside those of released_scores.py, and
 tests/results_test.py compares both ways on MNIST. Of this library only the
 reader of images is used. The network is the one of the authors' code: nine
 convolutions, no bias, batch norm, leaky ReLU. Writes

@@ -3,7 +3,7 @@
 
     python benchmarks/digits.py
 
-Writes benchmarks/results/digits.json; docs/benchmarks.md has the table.
+Writes benchmarks/results/digits.json; docs/benchmarks_paper.md has the table.
 """
 
 import dataclasses

@@ -4,7 +4,7 @@
     python benchmarks/digits_scores.py
 
 Trains CAC and cross-entropy by the same recipe and writes
-benchmarks/results/digits_scores.json; docs/benchmarks.md has the table.
+benchmarks/results/digits_scores.json; docs/benchmarks_scores.md has the table.
 """
 
 import dataclasses

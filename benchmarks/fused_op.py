@@ -178,7 +178,7 @@ def measure(rows, classes):
             result = run()  # Traced here, once for all.
         run()
         if "empty" not in name:
-            # Near an anchor other forms are less exact; see docs/benchmarks.md.
+            # Other forms are less exact there: docs/benchmarks_speed.md.
             np.testing.assert_allclose(result[0], reference, rtol=1e-4)
     copy = np.empty_like(logits)
     variants["memcpy"] = lambda: np.copyto(copy, logits)

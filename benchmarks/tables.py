@@ -118,36 +118,61 @@ def released_weights_table():
     return "\n".join(lines)
 
 
-# Trainings and scores of the README's table.
-README_ROWS = (
-    ("cac", "gamma"),
-    ("cac", "max_logit"),
-    ("cac", "vim"),
-    ("cross_entropy", "max_softmax"),
-    ("cross_entropy", "max_logit"),
-    ("cross_entropy", "vim"),
-)
+def _percent(share):
+    return f"{100 * share:.0f} %"
 
 
 def readme_table():
-    """The authors' released weights in short, in Markdown."""
-    values, _ = _released_scores()
-    columns = ("mnist", "cifar10", "cifar+10", "cifar+50")
+    """What a user may expect of the default scores, in Markdown."""
+    released = {
+        kind: _released_scores(kind)[0]
+        for kind in ("measured", "fpr_at_95_tpr")
+    }
+    frozen, few = (
+        json.loads((RESULTS / f"{name}.json").read_text())
+        for name in ("frozen_features", "few_examples")
+    )
+
+    def of_released(column):
+        for training in ("cac", "cross_entropy"):
+            yield [
+                np.mean(released[kind][training, "vim"][column])
+                for kind in ("measured", "fpr_at_95_tpr")
+            ]
+
+    def of_frozen(data):
+        heads = frozen["runs"][f"{data} trial 0"]["heads"]
+        for training in ("cac", "cross_entropy"):
+            head = heads[f"{training}, 512 hidden"]
+            yield [head[kind]["knn"] for kind in ("auroc", "unknown accepted")]
+
+    def of_few():
+        means = few["data"]["banking77"]["mean and standard deviation"]
+        for training in ("cac", "cross_entropy"):
+            own = means[f"{training}, 100 a class, knn"]
+            yield [own[kind][0] for kind in ("auroc", "unknown accepted")]
+
+    rows = {
+        "digits, MNIST, from scratch": ("vim", of_released("mnist")),
+        "photos, CIFAR10, from scratch": ("vim", of_released("cifar10")),
+        "photos, CIFAR+50, from scratch": ("vim", of_released("cifar+50")),
+        "the same, frozen network": ("knn", of_frozen("cifar+50")),
+        "photos, TinyImageNet, frozen network": (
+            "knn",
+            of_frozen("tinyimagenet"),
+        ),
+        "sentences, BANKING77, vectors": ("knn", of_few()),
+    }
     lines = [
-        f"| training, score | {' | '.join(columns)} |",
-        "| --- |" + " ---: |" * len(columns),
+        "| data | score | CAC | cross-entropy |",
+        "| --- | --- | ---: | ---: |",
     ]
-    for training, name in README_ROWS:
-        if (training, name) not in values:
-            continue
-        row = values[training, name]
-        # Each has five trials, as the text says.
+    for title, (score, trainings) in rows.items():
         cells = [
-            mean_of_trials(row.get(column), with_number=False)
-            for column in columns
+            f"{auroc:.3f}, {_percent(accepted)}"
+            for auroc, accepted in trainings
         ]
-        label = training.replace("_", "-")
-        lines.append(f"| {label}, `{name}` | {' | '.join(cells)} |")
+        lines.append(f"| {title} | `{score}` | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -975,19 +1000,6 @@ def far_away_table():
     return "\n".join(lines)
 
 
-def between_commits_table():
-    """Time of this code by that of an older commit, in Markdown."""
-    work = json.loads((RESULTS / "between_commits.json").read_text())["work"]
-    lines = [
-        "| work | new / old, median | quartiles |",
-        "| --- | ---: | ---: |",
-    ]
-    for name, row in work.items():
-        low, median, high = row["new_by_old_quartiles"]
-        lines.append(f"| {name} | {median:.2f} | {low:.2f} to {high:.2f} |")
-    return "\n".join(lines)
-
-
 def table_1_digits_table():
     """The methods of Table 1 on the digits, by their own scores."""
     runs = {name: [] for name in table_1_methods.RUNS}
@@ -1025,7 +1037,6 @@ TABLES = {
     "grouping_settings": grouping_settings_table,
     "monitoring": monitoring_table,
     "near_far": near_far_table,
-    "between_commits": between_commits_table,
     "benchmark_runs": benchmark_runs_table,
     "digits": digits_table,
     "digits_scores": digits_scores_table,
@@ -1061,7 +1072,117 @@ TABLES = {
     ),
     "vehicles_animals": vehicles_animals_table,
 }
-_MARKED_TABLE = re.compile(r"(<!-- table: (\w+) -->\n)(?:\|.*\n)*")
+# Where a table's numbers are, as patterns in `results/`, if not in a file of
+# its name; and what makes them, if not the script of that name.
+_SOURCES = {
+    "benchmark_runs": (
+        ["mnist_trial0.json", "training/cifar10_cac_paper_0.json"],
+        "cac-train; benchmarks/device_training.py",
+    ),
+    "far_away": (["far_away.json"], "python -m tests.scores.far_away_test"),
+    "fused_core": (["fused_op.json"], "benchmarks/fused_op.py"),
+    "fused_core_without_avx512": (
+        ["fused_op_without_avx512.json"],
+        "benchmarks/fused_op.py",
+    ),
+    "fused_op_gpu": (["fused_op_gpu.json"], "benchmarks/fused_op_device.py"),
+    "fused_op_without_avx512": (
+        ["fused_op_without_avx512.json"],
+        "benchmarks/fused_op.py",
+    ),
+    "grouping_settings": (["grouping.json"], "benchmarks/grouping.py"),
+    "overlap": (["released_scores.json"], "benchmarks/released_scores.py"),
+    "recipes_tried": (
+        ["training/search_*.json"],
+        "benchmarks/training_queue.py",
+    ),
+    "readme": (
+        ["released_scores.json", "frozen_features.json", "few_examples.json"],
+        "benchmarks/released_scores.py, frozen_features.py, few_examples.py",
+    ),
+    "released_measures": (
+        ["released_scores.json"],
+        "benchmarks/released_scores.py",
+    ),
+    "released_weights": (
+        ["released_scores.json", "authors_network.json"],
+        "benchmarks/released_scores.py, authors_network.py",
+    ),
+    "table_1_digits": (
+        ["table_1_digits/*.json"],
+        "benchmarks/table_1_methods.py",
+    ),
+    "throughput": (
+        ["training_throughput.json"],
+        "benchmarks/training_throughput.py",
+    ),
+    "throughput_without_avx512": (
+        ["training_throughput_without_avx512.json"],
+        "benchmarks/training_throughput.py",
+    ),
+    "trained_here": (
+        ["training/[!s]*.json"],
+        "benchmarks/training_queue.py, device_training.py",
+    ),
+    "vehicles_animals": (
+        ["vehicles_animals_*.json"],
+        "benchmarks/vehicles_animals.py",
+    ),
+}
+
+
+def _environments(content):
+    """What every part of a result was made with."""
+    if isinstance(content, dict):
+        if "commit" in content and "hardware" in content:
+            yield content
+        else:
+            for part in content.values():
+                yield from _environments(part)
+    elif isinstance(content, list):
+        for part in content:
+            yield from _environments(part)
+
+
+def _machine(hardware):
+    device = hardware["accelerator"]
+    if device:
+        return device.removesuffix(" 80GB HBM3")
+    name = hardware["cpu"].replace("(R)", "").replace(" Processor", "")
+    return f"{hardware['cpu_count']} cores of {name.partition(' @')[0]}"
+
+
+def how_measured(name):
+    """One line: what made a table, when, where, and with which versions."""
+    patterns, made_by = _SOURCES.get(
+        name, ([f"{name}.json"], f"benchmarks/{name}.py")
+    )
+    found = [
+        environment
+        for pattern in patterns
+        for path in sorted(RESULTS.glob(pattern))
+        for environment in _environments(json.loads(path.read_text()))
+    ]
+    dates = sorted({one["date"] for one in found if "date" in one})
+    machines = sorted({_machine(one["hardware"]) for one in found})
+    versions = sorted(
+        {
+            f"{package} {one['versions'][package]}"
+            for one in found
+            for package in ("jax", "keras", "tensorflow")
+            if package in one["versions"]
+        }
+    )
+    period = " to ".join(dict.fromkeys((dates[0], dates[-1])))
+    return (
+        f"*How measured: `{made_by}`, {period}; {', '.join(machines)}; "
+        f"{', '.join(versions)}.*"
+    )
+
+
+_MARKED_TABLE = re.compile(
+    r"(<!-- table: (\w+) -->\n)(?:\|.*\n)*(?:\n\*How measured: .*\n)?"
+)
 
 
 def pages():
@@ -1077,7 +1198,10 @@ def names_in(text):
 def with_current_tables(text):
     """A page with every marked table made anew from the results."""
     return _MARKED_TABLE.sub(
-        lambda match: f"{match[1]}{TABLES[match[2]]()}\n", text
+        lambda match: (
+            f"{match[1]}{TABLES[match[2]]()}\n\n{how_measured(match[2])}\n"
+        ),
+        text,
     )
 
 

@@ -3,7 +3,7 @@
 
 No row of the paper. Of the authors' released weights, those of cross-entropy
 separate the unknown images of CIFAR+ better and those of CAC the ones of MNIST
-(docs/benchmarks.md). Here both losses train one backbone, and the unknown score
+(docs/benchmarks_scores.md). Here both losses train one backbone, and the score
 adds what both heads say.
 """
 
