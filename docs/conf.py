@@ -42,7 +42,7 @@ def _kept(name):
 # The runs whose reports the gallery shows. Finished ones are not trained again.
 GALLERY = _kept("gallery")
 
-# For the extension beside this file.
+# For the extensions beside this file.
 sys.path.append(str(pathlib.Path(__file__).parent))
 
 project = "cac_tf"
@@ -52,16 +52,23 @@ release = version = cac_tf.__version__
 
 extensions = [
     "docstring_math",
+    "mathml",
     "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
+    "sphinx_copybutton",
 ]
+html_math_renderer = "mathml"
+# What is copied of an example that a docstring shows.
+copybutton_prompt_text = r">>> |\.\.\. "
+copybutton_prompt_is_regexp = True
 exclude_patterns = ["README.md"]
 templates_path = ["_templates"]
 html_theme = "furo"
+# There is no address at which a page could be edited.
+html_theme_options = {"top_of_page_buttons": []}
 html_title = f"cac_tf {release}"
 # Pages that are part of the site as they are.
 html_extra_path = [str(GALLERY / "pages")]
@@ -99,13 +106,34 @@ suppress_warnings = [
     "misc.highlighting_failure",  # What programs print is no Python.
 ]
 
-_ROOMS = (
-    *("layers", "losses", "scores", "metrics", "models", "methods"),
-    *("data", "data.sources", "models.networks", "decision", "training"),
-    *("experiments", "export", "batch", "batch.beam", "demo", "reporting"),
-    "open_world",
-    *("sklearn", "ops"),
-)
+# The public names by what they are for. "layers.*" are those of a package that
+# do not stand elsewhere by name.
+_PURPOSES = {
+    "Make a model that rejects": (
+        *("OpenSetClassifier", "load_model", "models.OpenSetPrediction"),
+        *("models.pretrained_backbone", "sklearn.OpenSetClassifier"),
+    ),
+    "Train a classifier with Keras": (
+        *("losses.CACLoss", "losses.cac_loss_from_logits", "layers.*"),
+        *("losses.*", "models.*", "ops.*"),
+    ),
+    "Choose a score and a threshold": ("scores.*", "decision.*"),
+    "Measure": ("experiments.evaluate", "metrics.*", "reporting.*"),
+    "Load data": ("data.*",),
+    "Train runs, as the command line does": (
+        *("experiments.*", "training.*", "methods.*"),
+    ),
+    "Predict many inputs, try, export": (
+        *("batch.*", "batch.beam.*", "demo.*", "export.*"),
+    ),
+    "After the rejection": ("open_world.*",),
+    "Extend": (
+        *("scores.Score", "scores.register", "losses.Loss", "losses.register"),
+        *("methods.Method", "methods.BaseRecipe", "methods.field"),
+        *("methods.register", "models.networks.*", "data.sources.*"),
+        "training.ClassifierTraining",
+    ),
+}
 _BINARIES = (
     *("cac-train", "cac-evaluate", "cac-predict", "cac-export", "cac-report"),
     *("cac-enroll", "cac-monitor", "cac-demo", "cac-benchmark"),
@@ -134,19 +162,26 @@ def _public(room):
 
 
 def _write_api():
-    lines = ["# API reference", "", "One page for each public object.", ""]
-    shown, pages = set(), set()  # Some rooms have names of lower ones.
-    for room in _ROOMS:
-        package = importlib.import_module(f"cac_tf.{room}")
-        lines += [f"## cac_tf.{room}", "", package.__doc__.splitlines()[0], ""]
+    lines = ["# API reference", "", "The public names, by purpose.", ""]
+
+    def thing(name):
+        module, _, own = name.rpartition(".")
+        return id(getattr(importlib.import_module(module), own))
+
+    entries = [entry for listed in _PURPOSES.values() for entry in listed]
+    shown = {thing(f"cac_tf.{e}") for e in entries if not e.endswith(".*")}
+    pages = set()
+    for purpose, listed in _PURPOSES.items():
+        lines += [f"## {purpose}", ""]
         lines += ["```{eval-rst}", ".. autosummary::", "   :toctree: api", ""]
-        for name in _public(room):
-            module, _, own = name.rpartition(".")
-            thing = id(getattr(importlib.import_module(module), own))
-            if thing not in shown:
-                lines.append(f"   {name}")
-                pages.add(f"{name}.rst")
-            shown.add(thing)
+        for entry in listed:
+            names = [f"cac_tf.{entry}"]
+            if entry.endswith(".*"):  # Some packages have names of lower ones.
+                every = _public(entry.removesuffix(".*"))
+                names = [name for name in every if thing(name) not in shown]
+                shown.update(map(thing, names))
+            lines += [f"   {name}" for name in names]
+            pages.update(f"{name}.rst" for name in names)
         lines += ["```", ""]
     # Sphinx leaves those of names that are no longer there.
     for page in (GENERATED / "api").glob("*.rst"):
