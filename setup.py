@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packages and version; all other metadata is in pyproject.toml.
+"""Packages, version and README; all other metadata is in pyproject.toml.
 
 `cac_tf/ops` and `cac_tf/train` are links to `ops/` and `train/`: installed,
 they are folders. Nothing else than `cac_tf` gets into site-packages. The fused
@@ -27,6 +27,18 @@ VERSION = re.search(
 ).group(1)
 
 WITH_OPS = os.environ.get("CAC_TF_WHEEL_WITH_OPS") == "1"
+
+
+def readme():
+    """The README without what leads into the repository.
+
+    Those who read it elsewhere, on the page of a package, have no files beside
+    it: links become their text, and a picture goes with its caption.
+    """
+    text = (ROOT / "README.md").read_text("utf-8")
+    picture = r"!\[[^]]*\]\((?!https?:)[^)]*\)\n\n\*[^*]+\*\n\n"
+    link = r"\[([^]]+)\]\((?!https?:)[^)]*\)"
+    return re.sub(link, r"\1", re.sub(picture, "", text))
 
 
 class SourceDistribution(sdist.sdist):
@@ -80,6 +92,8 @@ if WITH_OPS:
     commands["bdist_wheel"] = BinaryWheel
 setuptools.setup(
     version=VERSION,
+    long_description=readme(),
+    long_description_content_type="text/markdown",
     cmdclass=commands,
     packages=setuptools.find_packages(include=["cac_tf", "cac_tf.*"]),
     # Said like this, an editable install is a line in a .pth file, which

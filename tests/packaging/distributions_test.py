@@ -2,6 +2,7 @@
 """What is in the distributions, and what is not."""
 
 import pathlib
+import re
 import subprocess
 import tarfile
 import zipfile
@@ -88,3 +89,13 @@ def test_the_wheel_holds_the_package_and_its_data(distributions):
     assert others == {
         f"{data}/{path.name}" for path in (ROOT / "completions").iterdir()
     }
+
+
+def test_no_link_of_the_readme_leads_to_a_file(distributions):
+    """Where a package is shown, there are no files beside its README."""
+    with zipfile.ZipFile(distributions.wheel) as archive:
+        (path,) = [n for n in archive.namelist() if n.endswith("/METADATA")]
+        metadata = archive.read(path).decode()
+    assert "\nDescription-Content-Type: text/markdown\n" in metadata
+    assert "# cac_tf: classifiers" in metadata
+    assert not re.search(r"\]\((?!https?:)", metadata)
