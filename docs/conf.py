@@ -202,9 +202,10 @@ def _output_of(name, *arguments, folder=ROOT):
 
 
 def _write_command_line():
-    lines = ["# Command line", "", "What `--help` of each program says.", ""]
+    what = "What `--help=all` of each program says."
+    lines = ["# Command line", "", what, ""]
     for name in _BINARIES:
-        text = _output_of(name, "--help")
+        text = _output_of(name, "--help=all")
         lines += [f"## {name}", "", "```text", text.rstrip(), "```", ""]
     (GENERATED / "command_line.md").write_text("\n".join(lines))
 

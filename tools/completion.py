@@ -15,6 +15,7 @@ from absl import flags
 
 from cac_tf.data import sources
 from cac_tf.data.sources.benchmark_sets import BENCHMARK_SETS
+from cac_tf.train import help_pages
 
 ROOT = pathlib.Path(__file__).parent.parent
 FOLDER = ROOT / "completions"
@@ -100,6 +101,7 @@ def commands():
     for name, module in re.findall(r'^(cac-[\w-]+) = "(.+):run"$', text, re.M):
         found[name] = flags.FlagValues()
         importlib.import_module(module).define_flags(found[name])
+        help_pages.define_help(found[name])
     return found
 
 
@@ -119,12 +121,13 @@ def _choices(flag):
 
 def _words(values):
     """What may stand on the command line, one word for each flag."""
-    for name in values:
-        if values[name].boolean:
-            yield from (f"--{name}", f"--no{name}")
-        else:
-            yield f"--{name}="
-    yield from ("--help", "--verbosity=", "--version")
+    for group in help_pages.groups(values):
+        for flag in values.flags_by_module_dict()[group]:
+            if flag.boolean:
+                yield from (f"--{flag.name}", f"--no{flag.name}")
+            else:
+                yield f"--{flag.name}="
+    yield from ("--help", "--help=", "--verbosity=", "--version")
 
 
 def _cases(lines):
@@ -146,7 +149,8 @@ def files():
             (f'"{command} --{name}"', _choices(values[name]))
             for command, values in binaries.items()
             for name in values
-            if _choices(values[name]) is not None
+            if name not in ("?", "helpshort")
+            and _choices(values[name]) is not None
         ),
         commands=" ".join(binaries),
     )

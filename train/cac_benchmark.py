@@ -32,13 +32,13 @@ from cac_tf.train import terminal
 
 def define_flags(values):
     """Defines the flags of `cac-benchmark`."""
-    flags.DEFINE_list(
+    flag_kinds.define_texts(
+        values,
         "datasets",
         ["mnist", "svhn", "cifar10", "cifar+10", "cifar+50", "tinyimagenet"],
         f"Data sets: {', '.join(('digits', *data.BENCHMARK_SETS))}. With "
         "--train_flags=--known_share=0.5 each trial draws the known classes, "
         "and any --dataset of cac-train may stand here.",
-        flag_values=values,
     )
     flag_kinds.define_choices(
         values, "methods", ["cac"], methods.names(), "Methods."
@@ -85,45 +85,45 @@ def define_flags(values):
         "around class means, and nothing is trained. They belong to the split "
         "family miller2020. Needs PyTorch.",
     )
-    flags.DEFINE_list(
+    flag_kinds.define_texts(
+        values,
         "trials",
         ["0", "1", "2", "3", "4"],
         "Trials of the split family, by number. Those with the known classes "
         "of an earlier one share its model, and it is run as well.",
-        flag_values=values,
     )
-    flags.DEFINE_list(
+    flag_kinds.define_texts(
+        values,
         "split_family",
         ["neal"],
         "Families of class splits: neal, miller2020, or random<n>, which draws "
         "n known and n unknown classes.",
-        flag_values=values,
     )
     flag_kinds.define_text(
         values,
         "output_dir",
         None,
         "Folder of all runs.",
+        required=True,
     )
-    flags.DEFINE_string(
+    flag_kinds.define_any_text(
+        values,
         "train_flags",
         "",
         "Flags for cac-train in every run, e.g. '--precision=mixed_bfloat16 "
         "--epochs=3'. Default: each data set's preset.",
-        flag_values=values,
     )
     command_line.define_scores_flag(
         values,
         "For these, finished runs are evaluated again, not trained again. "
         "Default: those of each method.",
     )
-    flags.DEFINE_bool(
+    flag_kinds.define_switch(
+        values,
         "dry_run",
         False,
         "Print the plan with an estimate of its time, and run nothing.",
-        flag_values=values,
     )
-    flags.mark_flag_as_required("output_dir", flag_values=values)
 
 
 def _paper_decides(values):

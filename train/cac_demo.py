@@ -13,8 +13,6 @@ network is needed. Ends with Ctrl-C.
 import ipaddress
 import os
 
-from absl import flags
-
 from cac_tf import demo
 from cac_tf import experiments
 from cac_tf import lazy
@@ -35,15 +33,14 @@ def define_flags(values):
         "Address to listen at. 0.0.0.0 shows the page to every machine that "
         "can reach this one.",
     )
-    flags.DEFINE_integer(
+    flag_kinds.define_whole_number(
+        values,
         "port",
         7860,
         "Port to listen at.",
         lower_bound=1,
         upper_bound=2**16 - 1,
-        flag_values=values,
     )
-    flags.mark_flag_as_required("model", flag_values=values)
 
 
 def main(values):

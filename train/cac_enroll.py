@@ -10,8 +10,6 @@ is said first; then model.keras is written into --output_dir. The model in
 --rename change classes that were enrolled before.
 """
 
-from absl import flags
-
 from cac_tf import batch
 from cac_tf import experiments
 from cac_tf import models
@@ -27,14 +25,12 @@ def define_flags(values):
     """Defines the flags of `cac-enroll`."""
     command_line.define_model_flag(values)
     for name, help_ in {
-        "add": "A class and its examples, NAME:PATH. May be repeated, also for "
-        "one class.",
-        "remove": "An enrolled class to take away. May be repeated.",
-        "merge": "Enrolled classes that become one, NEW:ONE,OTHER. May be "
-        "repeated.",
-        "rename": "A class and its new name, NAME:NEW. May be repeated.",
+        "add": "A class and a path to examples of it, NAME:PATH.",
+        "remove": "An enrolled class to remove.",
+        "merge": "Enrolled classes that become one, NEW:ONE,OTHER.",
+        "rename": "An enrolled class and its new name, NAME:NEW.",
     }.items():
-        flags.DEFINE_multi_string(name, [], help_, flag_values=values)
+        flag_kinds.define_repeated(values, name, help_)
     flag_kinds.define_text(
         values, "output_dir", None, "Folder for the new model; it is made."
     )
@@ -45,11 +41,11 @@ def define_flags(values):
         "Give each new class a threshold of its own that accepts this share of "
         "it, from its examples. Default: they have the model's threshold.",
     )
-    flags.DEFINE_bool(
+    flag_kinds.define_switch(
+        values,
         "accept_known",
         False,
         "Also enroll what the model accepts as classes that it knows.",
-        flag_values=values,
     )
     flag_kinds.define_text(
         values,
@@ -64,13 +60,12 @@ def define_flags(values):
         None,
         "As of cac-predict: column, field or feature with the inputs.",
     )
-    flags.DEFINE_bool(
+    flag_kinds.define_switch(
+        values,
         "dry_run",
         False,
         "Say what would change, and write nothing.",
-        flag_values=values,
     )
-    flags.mark_flag_as_required("model", flag_values=values)
 
 
 def main(values):

@@ -10,13 +10,16 @@ and model.keras, if the evaluated model is no longer the one in --model.
 
 import os
 
-from absl import flags
-
 from cac_tf import experiments
 from cac_tf.train import command_line
 from cac_tf.train import flag_kinds
 from cac_tf.train import quiet
 from cac_tf.train import terminal
+
+_FIRST = (
+    *("model", "output_dir", "dataset", "recenter", "score", "scores"),
+    *("true_positive_rate", "threshold", "unknown_data", "overwrite"),
+)
 
 
 def define_flags(values):
@@ -28,15 +31,15 @@ def define_flags(values):
         "output_dir",
         None,
         "Folder for the results.",
+        required=True,
     )
-    command_line.define_options(values, experiments.EvaluationConfig)
-    flags.DEFINE_bool(
+    command_line.define_options(values, experiments.EvaluationConfig, "score")
+    flag_kinds.define_switch(
+        values,
         "overwrite",
         False,
         "Delete what an earlier run left in --output_dir.",
-        flag_values=values,
     )
-    flags.mark_flags_as_required(["model", "output_dir"], flag_values=values)
 
 
 def _data(values):
@@ -77,7 +80,7 @@ def main(values):
 
 def run():
     """Entry point of the console script."""
-    command_line.run(define_flags, main, __doc__)
+    command_line.run(define_flags, main, __doc__, first=_FIRST)
 
 
 if __name__ == "__main__":

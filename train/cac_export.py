@@ -10,8 +10,6 @@ Example: cac-export --model=runs/digits/model.keras --output_dir=serving/digits
 
 import os
 
-from absl import flags
-
 from cac_tf import export
 from cac_tf import models
 from cac_tf.train import command_line
@@ -37,15 +35,16 @@ def define_flags(values):
         "output_dir",
         None,
         "The model's folder; for TF Serving, the folder that it polls.",
+        required=True,
     )
-    flags.DEFINE_integer(
+    flag_kinds.define_whole_number(
+        values,
         "version",
         1,
         "Number of the version's folder; an existing one is never overwritten.",
         lower_bound=1,
         # TensorFlow Serving's largest.
         upper_bound=2**63 - 1,
-        flag_values=values,
     )
     flag_kinds.define_choice(
         values,
@@ -54,11 +53,11 @@ def define_flags(values):
         _FORMATS,
         "What to write.",
     )
-    flags.DEFINE_bool(
+    flag_kinds.define_switch(
+        values,
         "allow_uncalibrated",
         False,
         "Also export a model without a threshold: it rejects nothing.",
-        flag_values=values,
     )
     flag_kinds.define_number(
         values,
@@ -72,23 +71,23 @@ def define_flags(values):
         None,
         "For tf_serving: the model's name. Default: the folder's name.",
     )
-    flags.DEFINE_list(
+    flag_kinds.define_texts(
+        values,
         "batch_sizes",
         None,
         "For tf_serving: sizes of the batches that the server forms, "
         "ascending. Default: "
         + ",".join(map(str, export.DEFAULT_BATCH_SIZES))
         + ".",
-        flag_values=values,
     )
-    flags.DEFINE_integer(
+    flag_kinds.define_whole_number(
+        values,
         "max_image_pixels",
         None,
         "For tf_serving: largest height times width of an encoded image; a "
         f"larger one is not decoded. Default: {export.DEFAULT_MAX_PIXELS}.",
         lower_bound=1,
         upper_bound=2**31 - 1,
-        flag_values=values,
     )
     flag_kinds.define_choice(
         values,
@@ -97,7 +96,6 @@ def define_flags(values):
         ["dynamic_range"],
         "For litert: store large weights as int8.",
     )
-    flags.mark_flags_as_required(["model", "output_dir"], flag_values=values)
 
 
 def main(values):

@@ -20,6 +20,11 @@ from cac_tf.train import flag_kinds
 from cac_tf.train import quiet
 from cac_tf.train import terminal
 
+_FIRST = (
+    *("checkpoint", "output_dir", "dataset", "data_dir", "split_family"),
+    *("trial", "mean", "std", "overwrite"),
+)
+
 
 def define_flags(values):
     """Defines the flags of `cac-import-weights`."""
@@ -29,32 +34,32 @@ def define_flags(values):
         "checkpoint",
         None,
         "The .pth file.",
+        required=True,
     )
     flag_kinds.define_text(
         values,
         "output_dir",
         None,
         "Folder for the model.",
+        required=True,
     )
     for name in ("mean", "std"):
-        flags.DEFINE_list(
+        flag_kinds.define_texts(
+            values,
             name,
             None,
             "Normalization that the weights were trained with, one number per "
             "channel, on the scale of [0, 1]. Default: as the authors computed "
             "it, over all training images of the known classes before they are "
             "resized.",
-            flag_values=values,
         )
-    flags.DEFINE_bool(
+    flag_kinds.define_switch(
+        values,
         "overwrite",
         False,
         "Delete what an earlier run left in --output_dir.",
-        flag_values=values,
     )
-    flags.mark_flags_as_required(
-        ["checkpoint", "dataset", "output_dir"], flag_values=values
-    )
+    flags.mark_flag_as_required("dataset", flag_values=values)
 
 
 def _given_statistics(values):
@@ -101,7 +106,7 @@ def main(values):
 
 def run():
     """Entry point of the console script."""
-    command_line.run(define_flags, main, __doc__)
+    command_line.run(define_flags, main, __doc__, first=_FIRST)
 
 
 if __name__ == "__main__":

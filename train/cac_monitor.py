@@ -18,8 +18,6 @@ import os
 import sys
 import time
 
-from absl import flags
-
 from cac_tf import atomic_files
 from cac_tf import batch
 from cac_tf import file_lock
@@ -53,6 +51,7 @@ def define_flags(values):
         None,
         "JSON file with all that was counted; made if it is not there. After "
         "an alarm, name another one to watch on from there.",
+        required=True,
     )
     flag_kinds.define_number(
         values,
@@ -66,14 +65,13 @@ def define_flags(values):
         None,
         "File for the counts, in the text format of Prometheus.",
     )
-    flags.DEFINE_bool(
+    flag_kinds.define_switch(
+        values,
         "merge",
         False,
         "The inputs are states of several workers, and the state is made from "
         "them; each has counted other answers.",
-        flag_values=values,
     )
-    flags.mark_flag_as_required("state", flag_values=values)
 
 
 def main(values, inputs):

@@ -23,7 +23,6 @@ import shlex
 import sys
 
 import tqdm
-from absl import flags
 
 from cac_tf import batch
 from cac_tf import file_lock
@@ -47,6 +46,7 @@ def define_flags(values):
         None,
         "The .keras file, the folder of the run that it is in, a SavedModel, "
         "or a folder of TF Serving, whose newest version is taken.",
+        required=True,
     )
     flag_kinds.define_number(
         values,
@@ -76,12 +76,12 @@ def define_flags(values):
         batch.FORMATS,
         "Kind of the parts in a folder.",
     )
-    flags.DEFINE_integer(
+    flag_kinds.define_whole_number(
+        values,
         "files_per_part",
         1024,
         "Photos in a part. (A file of many inputs is a part by itself.)",
         lower_bound=1,
-        flag_values=values,
     )
     flag_kinds.define_text(
         values,
@@ -136,7 +136,6 @@ def define_flags(values):
         "Options of Beam, such as '--direct_num_workers=2 "
         "--direct_running_mode=multi_processing'.",
     )
-    flags.mark_flag_as_required("model", flag_values=values)
 
 
 def main(values, inputs):

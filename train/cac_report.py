@@ -8,8 +8,6 @@ differ, and their curves over each other. A run is a folder that cac-train or
 cac-evaluate has written.
 """
 
-from absl import flags
-
 from cac_tf import experiments
 from cac_tf.train import command_line
 from cac_tf.train import flag_kinds
@@ -24,6 +22,7 @@ def define_flags(values):
         "compare",
         None,
         "Folder of the first run; those of the others follow.",
+        required=True,
     )
     flag_kinds.define_text(
         values,
@@ -31,7 +30,6 @@ def define_flags(values):
         "comparison.html",
         "The page that is written.",
     )
-    flags.mark_flags_as_required(["compare"], flag_values=values)
 
 
 def main(values, others):

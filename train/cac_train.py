@@ -33,12 +33,19 @@ _WITH_CONFIG = (
     *("output_dir", "overwrite", "tensorboard"),
     *("devices", "coordinator", "num_processes", "process_id"),
 )
+_TRY = "Try it in a browser (needs Gradio)"
+_FIRST = (
+    *("dataset", "data_dir", "known_classes", "trial", "method", "network"),
+    *("epochs", "score", "true_positive_rate", "seed", "output_dir"),
+)
 
 
 def define_flags(values):
     """Defines the flags of `cac-train`."""
     command_line.define_data_flags(values)
-    command_line.define_options(values, experiments.ExperimentConfig)
+    command_line.define_options(
+        values, experiments.ExperimentConfig, "training"
+    )
     flag_kinds.define_text(
         values,
         "config",
@@ -61,7 +68,8 @@ def define_flags(values):
         "--dataset=<that file> then gives the same experiment on a machine "
         "without TensorFlow or the data set.",
     )
-    flags.DEFINE_integer(
+    flag_kinds.define_whole_number(
+        values,
         "devices",
         1,
         "Number of devices that share each batch: the first accelerators or, "
@@ -69,7 +77,6 @@ def define_flags(values):
         "those of one device, up to rounding, but for random layers on "
         "TensorFlow.",
         lower_bound=1,
-        flag_values=values,
     )
     flag_kinds.define_text(
         values,
@@ -79,31 +86,31 @@ def define_flags(values):
         "host or on several. Each is started by the same command, but for its "
         "--process_id. Needs JAX.",
     )
-    flags.DEFINE_integer(
+    flag_kinds.define_whole_number(
+        values,
         "num_processes",
         1,
         "Number of processes that train together; each has --devices.",
         lower_bound=1,
-        flag_values=values,
     )
-    flags.DEFINE_integer(
+    flag_kinds.define_whole_number(
+        values,
         "process_id",
         0,
         "Number of this process, from 0. The first writes into --output_dir.",
         lower_bound=0,
-        flag_values=values,
     )
-    flags.DEFINE_bool(
+    flag_kinds.define_switch(
+        values,
         "tensorboard",
         False,
         "Write logs for TensorBoard into the run's folder tensorboard/.",
-        flag_values=values,
     )
-    flags.DEFINE_bool(
+    flag_kinds.define_switch(
+        values,
         "overwrite",
         False,
         "Delete what an earlier run left in --output_dir and start again.",
-        flag_values=values,
     )
     command_line.define_recipe_flags(values)
 
@@ -267,11 +274,11 @@ def main(values):
     if os.path.exists(folder.serving):
         following["How to serve it"] = folder.file("serving", "README.md")
     model = f"--model={folder.path}"
-    to_ask = "photo.jpg" if config.takes_images else "FILE"
+    to_ask = "YOUR_PHOTO.jpg" if config.takes_images else "YOUR_FILE"
     again = f"--output_dir={os.path.normpath(folder.path)}_scores"
     if config.takes_images:
         demo = terminal.command("cac-demo", model)
-        following["Try it in a browser"] = demo
+        following[_TRY] = demo
     following |= {
         "Ask it": terminal.command("cac-predict", model, to_ask),
         "Compare all scores": terminal.command(
@@ -299,6 +306,7 @@ def run():
             __doc__,
             when_interrupted="The same command goes on from the last finished "
             "epoch.",
+            first=_FIRST,
         )
     except SystemExit as ending:
         if flags.FLAGS.is_parsed() and flags.FLAGS.num_processes > 1:

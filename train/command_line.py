@@ -21,12 +21,20 @@ from cac_tf.data import sources as data_sources
 from cac_tf.experiments.config import ALL
 from cac_tf.registry import did_you_mean
 from cac_tf.train import flag_kinds
+from cac_tf.train import help_pages
 from cac_tf.train import quiet
 from cac_tf.train import terminal
 from cac_tf.version import __version__
 
 
-def run(define_flags, main, doc, when_interrupted="", takes_inputs=False):
+def run(
+    define_flags,
+    main,
+    doc,
+    when_interrupted="",
+    takes_inputs=False,
+    first=None,
+):
     """Runs a binary: parses the command line and turns errors into messages.
 
     Exits with 0 after success, `--help` and `--version`, with 2 if what was
@@ -39,6 +47,8 @@ def run(define_flags, main, doc, when_interrupted="", takes_inputs=False):
         when_interrupted: the message after Ctrl-C.
         takes_inputs: whether `main` also takes the arguments that are no
             flags, as a list. It returns the exit status then.
+        first: names of the flags that `--help` shows first, where there are
+            many.
     """
     program = os.path.basename(sys.argv[0]).removesuffix(".py")
     try:
@@ -46,7 +56,7 @@ def run(define_flags, main, doc, when_interrupted="", takes_inputs=False):
             if sys.argv[1:] == ["--version"]:
                 print(f"{program} of cac_tf {__version__}")
             else:
-                _run(program, define_flags, main, doc, takes_inputs)
+                _run(program, define_flags, main, doc, takes_inputs, first)
         finally:
             sys.stdout.flush()
     except KeyboardInterrupt:
@@ -61,25 +71,30 @@ def run(define_flags, main, doc, when_interrupted="", takes_inputs=False):
         sys.exit(128 + signal.SIGPIPE)
 
 
-def _run(program, define_flags, main, doc, takes_inputs):
+def _run(program, define_flags, main, doc, takes_inputs, first):
     values = flags.FLAGS
-    before = set(values)
     define_flags(values)
-    for name in set(values) - before:
-        # --help shows the key flags of the script that was started.
-        values.register_key_flag_for_module(sys.argv[0], values[name])
+    help_pages.define_help(values)
+    # For --helpfull.
     sys.modules["__main__"].__doc__ = doc
     quiet.say_little()
 
     def parse(argv):
+        problem, rest = None, []
         try:
-            # absl knows only --help.
-            return values(["--help" if x == "-h" else x for x in argv])
+            rest = values(["--help" if x == "-h" else x for x in argv])
         except flags.Error as error:
-            _fail(program, _of_absl(error, set(values)), status=2)
+            problem = error
         except SystemExit:
-            # absl ends with 1 after --help.
+            # absl ends with 1 after --helpfull.
             sys.exit(0)
+        page = help_pages.asked_for(values, doc, first)
+        if page is not None:
+            print(page)
+            sys.exit(0)
+        if problem is not None:
+            _fail(program, _of_absl(problem, set(values)), status=2)
+        return rest
 
     # Names of files may hold bytes that are no UTF-8.
     sys.stdout.reconfigure(errors="backslashreplace")
@@ -106,7 +121,7 @@ def _run(program, define_flags, main, doc, takes_inputs):
 def _fail(program, message, status):
     lines = f"{program}: error: {message}".splitlines()
     if status == 2:
-        lines.append(f"{program} --help lists the flags.")
+        lines.append(f"{program} --help=all lists the flags.")
     terminal.say(*lines, file=sys.stderr)
     sys.exit(status)
 
@@ -182,23 +197,13 @@ def _with_flags(message, names):
     return f"--{message}" if is_flag else message
 
 
-# By the kind of an option.
-_DEFINE = {
-    bool: flags.DEFINE_bool,
-    int: flags.DEFINE_integer,
-    float: flags.DEFINE_float,
-    str: flags.DEFINE_string,
-    os.PathLike: flags.DEFINE_string,
-    tuple: flags.DEFINE_list,
-}
-
-
-def define_options(values, cls, **texts):
+def define_options(values, cls, group, **texts):
     """One flag for each option of a class, which checks their values.
 
     Args:
         values: `absl.flags.FlagValues`.
         cls: of `options.Options`.
+        group: that of the flags whose options name none.
         **texts: helps, by name, in the place of the options' own.
     """
     for one in options.fields_of(cls):
@@ -207,16 +212,28 @@ def define_options(values, cls, **texts):
         kind, choices = one.metadata["kind"], options.choices_of(one)
         if kind is tuple and choices is None:
             text += ' By commas; "a, b",c are two names.'
-        _define(values, one.name, kind, default, choices, text)
+        own_group = one.metadata.get("group", group)
+        _define(values, one.name, kind, default, choices, text, own_group)
 
 
-def _define(values, name, kind, default, choices, text):
+# By the kind of an option, which checks its values itself.
+_DEFINE = {
+    bool: flag_kinds.define_switch,
+    int: flag_kinds.define_whole_number,
+    float: flag_kinds.define_any_number,
+    str: flag_kinds.define_any_text,
+    os.PathLike: flag_kinds.define_any_text,
+    tuple: flag_kinds.define_texts,
+}
+
+
+def _define(values, name, kind, default, choices, text, group):
     if choices is None:
-        _DEFINE[kind](name, default, text, flag_values=values)
+        _DEFINE[kind](values, name, default, text, group)
     elif kind is tuple:
-        flag_kinds.define_choices(values, name, default, choices, text)
+        flag_kinds.define_choices(values, name, default, choices, text, group)
     else:
-        flag_kinds.define_choice(values, name, default, choices, text)
+        flag_kinds.define_choice(values, name, default, choices, text, group)
 
 
 def given_options(values, cls):
@@ -230,9 +247,8 @@ def given_options(values, cls):
 
 def define_data_flags(values):
     """One flag for each field of `DataOptions`."""
-    define_options(
-        values, DataOptions, dataset=f"{data_sources.what_is_taken()}."
-    )
+    text = f"The data: {data_sources.what_is_taken()}."
+    define_options(values, DataOptions, "data", dataset=text)
 
 
 DATA_FLAGS = tuple(one.name for one in dataclasses.fields(DataOptions))
@@ -250,6 +266,7 @@ def define_model_flag(values):
         "model",
         None,
         "The .keras file, or the folder of the run that it is in.",
+        required=True,
     )
 
 
@@ -283,17 +300,20 @@ def define_recipe_flags(values):
                 "another name."
             )
         text = fields[0].metadata.get("help", name)
+        group = fields[0].metadata.get("group", "training")
         if len(found) < len(methods.names()):
-            text += f" Of the methods {', '.join(methods_of)}."
+            several = "s" if len(found) > 1 else ""
+            text += f" Of the method{several} {', '.join(methods_of)}."
+            group = help_pages.OF_A_METHOD
         if name != "preset":
-            text += " Default: as --preset says."
+            text += " Default: the preset's."
         choices = [options.choices_of(field) or () for field in fields]
         allowed = list(dict.fromkeys(itertools.chain(*choices)))
         kinds = {type(field.default) for field in fields}
         # Each method's recipe checks its own limits.
         kind = float if kinds == {int, float} else min(kinds, key=str)
         allowed = allowed if all(choices) else None
-        _define(values, name, kind, None, allowed, text)
+        _define(values, name, kind, None, allowed, text, group)
 
 
 def recipe_fields():

@@ -38,6 +38,7 @@ def _score(otherwise):
         f"The rule that gives the unknown score. Default: {otherwise}.",
         kind=str,
         choices=score_rules.names,
+        group="score",
     )
 
 
@@ -47,6 +48,7 @@ def _scores():
         "Scores to compare on the test data. Default: those of the method.",
         kind=tuple,
         choices=lambda: (ALL, *score_rules.names()),
+        group="score",
     )
 
 
@@ -58,6 +60,7 @@ def _tta(otherwise):
         f"{otherwise}.",
         kind=str,
         choices=("none", "flip"),
+        group="score",
     )
 
 
@@ -108,6 +111,7 @@ class ExperimentConfig(Options):
     true_positive_rate: float = field(
         0.95,
         "The threshold accepts this share of the known validation images.",
+        group="score",
         above=0,
         below=1,
     )
@@ -118,10 +122,12 @@ class ExperimentConfig(Options):
         "quarter of the known classes out and takes them for unknown.",
         kind=str,
         choices=MEASURES,
+        group="score",
     )
     unknown_share: float = field(
         0.5,
         "With maximize: the share of unknown inputs that is expected.",
+        group="score",
         above=0,
         below=1,
     )

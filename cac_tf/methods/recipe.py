@@ -111,17 +111,20 @@ class Recipe(BaseRecipe):
         f"{networks.PRETRAINED}, any Keras model of images of 0...255, cut "
         "before its last dense layer. It is frozen, computes each image or "
         "text once, and an mlp is trained on what it makes of them.",
+        group="network",
     )
     weights: str = field(
         "imagenet",
         "Of a network of keras_applications: imagenet, a file of weights, or "
         "none (random ones).",
+        group="network",
     )
     views: int = field(
         1,
         "With a pretrained network of images: so many views of each training "
         "image are trained on, itself and views - 1 crops, some of them "
         "mirrored. Each is computed once.",
+        group="network",
         at_least=1,
         at_most=100,
     )
@@ -130,6 +133,7 @@ class Recipe(BaseRecipe):
         "With a pretrained network: afterwards, so many passes over the "
         "images train all of it, at a tenth of the learning rate; batch "
         "normalization stays as it is.",
+        group="network",
         at_least=0,
         at_most=_MOST,
     )
@@ -197,6 +201,7 @@ class Recipe(BaseRecipe):
         0.2,
         "Share of channels dropped after each block (mlp: of hidden units), "
         "in [0, 1).",
+        group="network",
         at_least=0,
         below=1,
     )

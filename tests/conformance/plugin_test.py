@@ -89,11 +89,11 @@ def metrics_of(folder):
 
 
 def test_its_flags_and_help(environment):
-    result = completed(environment, command("cac_train", "--help"))
+    result = completed(environment, command("cac_train", "--help=all"))
     text = " ".join(result.stdout.split())
     methods = ", ".join(sorted([*cac_tf.methods.names(), "toy"]))
     assert f"how the model is trained. One of: {methods}." in text
-    assert "Width of the toy's latent vectors. Of the methods toy." in text
+    assert "Width of the toy's latent vectors. Of the method toy." in text
     assert "One of: squared, absolute." in text
     result = completed(
         environment, command("cac_train", *OPTIONS, "--momentum=0.5")

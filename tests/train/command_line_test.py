@@ -239,7 +239,10 @@ def test_the_last_lines_of_a_run(tmp_path, capsys, monkeypatch):
     ):
         assert lines[name].strip() == str(out / file)
         assert (out / file).exists()
-    assert lines["Ask it"] == f"{tmp_path}/cac-predict --model={out} photo.jpg"
+    assert (
+        lines["Ask it"]
+        == f"{tmp_path}/cac-predict --model={out} YOUR_PHOTO.jpg"
+    )
     assert lines["Compare all scores"] == (
         f"{python} cac_tf.train.cac_evaluate --model={out} --scores=all "
         f"--output_dir={out}_scores"
