@@ -806,25 +806,24 @@ def score_evidence_table():
     return "\n".join(lines)
 
 
-def few_examples_table(name="banking77"):
+def few_examples_table():
     """AUROC, macro-F1 and accepted known inputs of few examples."""
     result = json.loads((RESULTS / "few_examples.json").read_text())
     found = collections.defaultdict(dict)
-    for key, measures in result["data"][name][
-        "mean and standard deviation"
-    ].items():
-        head, count, score = key.split(", ")
-        found[head, count][score] = measures
+    for name, data in result["data"].items():
+        for key, measures in data["mean and standard deviation"].items():
+            head, count, score = key.split(", ")
+            found[name, head, count][score] = measures
     (scores, *_) = found.values()
     lines = [
-        f"| head, examples | {' | '.join(scores)} |",
+        f"| data, head, examples | {' | '.join(scores)} |",
         "| --- |" + " ---: |" * len(scores),
     ]
-    for (head, count), by_score in sorted(
-        found.items(), key=lambda item: (item[0][0], int(item[0][1].split()[0]))
+    for name, head, count in sorted(
+        found, key=lambda key: (*key[:2], int(key[2].split()[0]))
     ):
         cells = []
-        for measures in by_score.values():
+        for measures in found[name, head, count].values():
             auroc, macro_f1, (accepted, spread) = (
                 measures[one] for one in ("auroc", "macro_f1", "known accepted")
             )
@@ -832,8 +831,8 @@ def few_examples_table(name="banking77"):
                 f"{auroc[0]:.3f} / {macro_f1[0]:.3f} / "
                 f"{100 * accepted:.1f} ± {100 * spread:.1f} %"
             )
-        head = head.replace("_", "-")
-        lines.append(f"| {head}, {count} | {' | '.join(cells)} |")
+        of = f"{name.upper()}, {head.replace('_', '-')}, {count}"
+        lines.append(f"| {of} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
