@@ -29,7 +29,8 @@ PROGRAMS := tests/batch tests/conformance/methods_test.py \
 .PHONY: demo docs test test-programs test-slow test-jax test-all test-keras-lowest ops wheels lint format clean
 
 demo: .venv/ops
-	$(RUN) $(BIN)/cac-train --dataset=digits --output_dir=runs/digits
+	env -u PYTHONPATH -u TF_CPP_MIN_LOG_LEVEL $(BIN)/cac-train --dataset=digits \
+	    --output_dir=runs/digits
 
 # The mathematics, layers, losses, scores, models and data, on TensorFlow, and
 # one whole program: what a change needs first.
