@@ -107,9 +107,14 @@ def evaluate_saved(
         # It is unknown how a model without our augmentation was trained.
         mirrored = share_of_mirrored(model.classifier)
         methods.check_tta(config.tta, dataset.name, mirrored)
-    model, is_changed = _prepared(config, model, dataset)
+    model, is_changed, asked = _prepared(config, model, dataset)
     evaluation = evaluate(
-        model, dataset, name_of_method, compared, unknown_data=others
+        model,
+        dataset,
+        name_of_method,
+        compared,
+        unknown_data=others,
+        asked=asked,
     )
     settings = {
         "data": options.in_force,
@@ -143,7 +148,12 @@ def _tfds_folder(options):
 
 
 def _prepared(config, model, dataset):
-    """The model with the wanted score, tta, centers and threshold."""
+    """The model with the wanted score, tta, centers and threshold.
+
+    Returns:
+        The model, whether it is another than before, and the true-positive
+        rate that it was calibrated for here, or None.
+    """
     before = model
     tta = model.tta if config.tta is None else plain_tta(config.tta)
     score = model.score
@@ -179,7 +189,7 @@ def _prepared(config, model, dataset):
     if rate is not None:
         model.calibrate(dataset.validation.images, true_positive_rate=rate)
         is_changed = True
-    return model, is_changed
+    return model, is_changed, rate
 
 
 def file_sha256(path: Path) -> str:

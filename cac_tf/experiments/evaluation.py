@@ -101,6 +101,7 @@ def evaluate(
     scores: Sequence[Any] | Mapping[Any, Any] = (),
     batch_size: int = 256,
     unknown_data: Mapping[str, Any] | None = None,
+    asked: float | None = None,
 ) -> Evaluation:
     """Evaluates a classifier on the test data of an experiment.
 
@@ -120,6 +121,8 @@ def evaluate(
         unknown_data: dict from a name to further unknown images. Each set is
             measured by itself against the known test data, as
             `metrics["unknown_data"]`.
+        asked: the true-positive rate that the model was calibrated for, for
+            the record; None if not known.
 
     Returns:
         `Evaluation`.
@@ -184,7 +187,7 @@ def evaluate(
         **own,
         **({} if _has_own_centers(model) else {"bhattacharyya": None}),
         **_decisions(evaluation, dataset.class_names),
-        "calibration": _calibration(model),
+        "calibration": _calibration(model, asked),
         "intervals": _intervals(evaluation),
         "auroc_differences": _auroc_differences(model, by_score),
         "scores": _comparable(measured),
@@ -425,12 +428,13 @@ def _seconds(function, *arrays):
     return float(np.median(taken)) / len(arrays[0])
 
 
-def _calibration(model):
+def _calibration(model, asked):
     """What the threshold accepts of the known inputs that it comes from."""
     share = model.accepted_shares.get("known")
     if share is None:
         return None
     return {
+        **({} if asked is None else {"asked": asked}),
         **share._asdict(),
         "rate": share.rate,
         "interval": list(share.interval),

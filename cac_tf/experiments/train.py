@@ -223,7 +223,9 @@ def _train_in(folder, config, runtime, dataset, pretrained, tensorboard, tell):
     else:
         known_scores = cross_fitted_scores(made, trained_on, run)
         model.calibrate_by_scores(known_scores, rate)
-    evaluation = evaluate(model, inputs, config.method, config.scores)
+    evaluation = evaluate(
+        model, inputs, config.method, config.scores, asked=rate
+    )
     if inputs is not dataset:
         model = model.with_backbone(pretrained.of_raw(dataset))
         evaluation = as_of_raw(evaluation, model, dataset)

@@ -2,6 +2,7 @@
 """Finished runs side by side, as one HTML page."""
 
 import html
+import itertools
 import typing
 from collections.abc import Sequence
 
@@ -158,20 +159,28 @@ def _figures(runs):
                 alt_texts.of_runs("ROC curves, AUROC", aurocs),
             )
         )
+    by_run = {run.name: figures.trainings(run.history) for run in runs}
+    trainings = dict.fromkeys(itertools.chain(*by_run.values()))
     for name, caption in (
         ("loss", "Training loss"),
         ("val_accuracy", "Validation accuracy"),
     ):
-        last = {
-            run.name: run.history[-1][name]
-            for run in runs
-            if run.history and name in run.history[-1]
-        }
-        if last:
-            trained = [run for run in runs if run.name in last]
+        for training in trainings:
+            trained = {
+                run: found[training]
+                for run, found in by_run.items()
+                if name in found.get(training, [{}])[-1]
+            }
+            if not trained:
+                continue
+            if len(trainings) > 1:
+                said = f"{caption}: {training.replace('_', ' ')}"
+            else:
+                said = caption
+            last = {run: epochs[-1][name] for run, epochs in trained.items()}
             figure = figures.learning_curves_figure(trained, name)
-            alt = alt_texts.of_runs(f"{caption} by epoch, at the end", last)
-            made.append((caption, figure, alt))
+            alt = alt_texts.of_runs(f"{said} by epoch, at the end", last)
+            made.append((html.escape(said), figure, alt))
     return "".join(
         f"<figure><figcaption>{caption}</figcaption>{page.svg(figure, alt)}"
         "</figure>"

@@ -33,6 +33,8 @@ _CURVE_LINES = ("--", "-.", ":", "-")
 # Of the three classes of a logit space: color and shape say the same.
 _CLASS_MARKS = ((KNOWN_COLOR, "o"), ("#e69f00", "s"), ("#009e73", "^"))
 _MOST_POINTS = 2000
+# Of other scores than the model's own, so many of the largest AUROC.
+_MOST_CURVES = 5
 # What a logarithmic axis shows smaller scores as.
 _LOWEST_SCORE = 1e-8
 
@@ -42,7 +44,7 @@ def _text(name):
     return (" " if name.startswith("_") else "") + name.replace("$", r"\$")
 
 
-def new_figure(width=4.6, height=3.6):
+def new_figure(width=4.6, height=4.2):
     """A figure and its axes, whose lines differ in color and in kind."""
     figure = matplotlib_figure.Figure(
         figsize=(width, height), layout="constrained"
@@ -57,12 +59,33 @@ def new_figure(width=4.6, height=3.6):
     return figure, axes
 
 
+def _legend(figure, handles=None):
+    """What the lines mean, below the axes, where it covers none of them."""
+    figure.legend(
+        handles=handles or figure.axes[0].get_legend_handles_labels()[0],
+        loc="outside lower center",
+        ncols=2,
+        frameon=False,
+        fontsize="small",
+    )
+
+
 def roc_figure(evaluation):
-    """ROC curves of all scores, with the point that the threshold chose."""
+    """ROC curves of the best scores, with the point that the threshold chose.
+
+    The model's own score is among them, whatever its AUROC.
+    """
     is_known = evaluation.is_known
     figure, axes = new_figure()
-    for name, scores in evaluation.other_scores.items():
-        auroc = evaluation.metrics["scores"][name]["auroc"]
+    aurocs = {
+        name: evaluation.metrics["scores"][name]["auroc"]
+        for name in evaluation.other_scores
+    }
+    best = sorted(aurocs, key=aurocs.get, reverse=True)[:_MOST_CURVES]
+    for name, auroc in aurocs.items():
+        if name not in best:
+            continue
+        scores = evaluation.other_scores[name]
         axes.plot(
             *metrics.roc_curve(scores[is_known], scores[~is_known]),
             linewidth=0.9,
@@ -82,15 +105,15 @@ def roc_figure(evaluation):
         label=own,
     )
     _mark_threshold(axes, evaluation, evaluation.metrics["true_positive_rate"])
-    _finish_roc(axes, "x-small" if evaluation.other_scores else None)
+    _finish_roc(figure, axes)
     return figure
 
 
-def _finish_roc(axes, fontsize):
+def _finish_roc(figure, axes):
     axes.plot([0, 1], [0, 1], color="0.7", linewidth=0.8, linestyle="--")
-    axes.set_xlabel("unknown inputs accepted (false-positive rate)")
-    axes.set_ylabel("known inputs accepted (true-positive rate)")
-    axes.legend(loc="lower right", frameon=False, fontsize=fontsize)
+    axes.set_xlabel("unknown accepted (false-positive rate)")
+    axes.set_ylabel("known accepted (true-positive rate)")
+    _legend(figure)
 
 
 def roc_curves_figure(runs):
@@ -105,19 +128,42 @@ def roc_curves_figure(runs):
             linewidth=1.2,
             label=f"{run.measures['auroc']:.3f} {_text(run.name)}",
         )
-    _finish_roc(axes, "small")
+    _finish_roc(figure, axes)
     return figure
 
 
-def learning_curves_figure(runs, name):
-    """One number of each epoch, of each `ComparedRun`."""
+def trainings(history):
+    """The epochs of each training of a run, by its name.
+
+    The losses of different networks have no common scale: none of them belongs
+    into one curve with another's.
+
+    Example:
+
+    >>> trainings([{"training": "classifier", "loss": 2.0},
+    ...     {"training": "decoder", "loss": 300.0}])["decoder"]
+    [{'training': 'decoder', 'loss': 300.0}]
+    """
+    found = {}
+    for logs in history:
+        found.setdefault(logs.get("training", ""), []).append(logs)
+    return found
+
+
+def learning_curves_figure(histories, name):
+    """One number of each epoch of a training, of several runs.
+
+    Args:
+        histories: dict from the name of a run to a dict for each epoch.
+        name: of the number.
+    """
     figure, axes = new_figure()
-    for run in runs:
-        points = _points(run.history, name)
-        axes.plot(*np.transpose(points), linewidth=1.2, label=_text(run.name))
+    for run, history in histories.items():
+        points = _points(history, name)
+        axes.plot(*np.transpose(points), linewidth=1.2, label=_text(run))
     axes.set_xlabel("epoch")
     axes.set_ylabel(name.replace("val_", "validation "))
-    axes.legend(frameon=False, fontsize="small")
+    _legend(figure)
     return figure
 
 
@@ -153,9 +199,9 @@ def oscr_figure(evaluation):
         ].mean()
         _mark_threshold(axes, evaluation, right)
     axes.set_ylim(0, 1.02)
-    axes.set_xlabel("unknown inputs accepted (false-positive rate)")
-    axes.set_ylabel("known inputs accepted and right (CCR)")
-    axes.legend(loc="lower right", frameon=False)
+    axes.set_xlabel("unknown accepted (false-positive rate)")
+    axes.set_ylabel("known accepted and right (CCR)")
+    _legend(figure)
     return figure
 
 
@@ -203,7 +249,7 @@ def score_histogram(evaluation):
         )
     axes.set_xlabel("unknown score (larger = more unknown)")
     axes.set_ylabel("share of inputs")
-    axes.legend(frameon=False)
+    _legend(figure)
     return figure
 
 
@@ -286,9 +332,10 @@ def training_figure(history):
     axes.set_xlabel("epoch")
     axes.set_ylabel("loss")
     axes.set_ylim(bottom=0)
-    right.set_ylabel("accuracy, AUROC")
+    has_auroc = any("test_auroc" in logs for logs in history)
+    right.set_ylabel("accuracy, AUROC" if has_auroc else "accuracy")
     right.set_ylim(0, 1.02)
-    axes.legend(handles=lines, loc="center right", frameon=False)
+    _legend(figure, lines)
     return figure
 
 

@@ -27,12 +27,18 @@ _LONGEST_TEXT, _NUMBERS, _FEW_PIXELS = 200, 8, 64
 
 def summary_of(grouping: Grouping) -> str:
     """What was found, in a sentence."""
-    groups, count = grouping.groups, len(grouping.group)
+    number, count = len(grouping.groups), len(grouping.group)
     left = int((grouping.group < 0).sum())
-    of = "group" if len(groups) == 1 else "groups"
+    if not count:
+        return "No input was rejected, so there are no groups."
+    rejected = "1 input was" if count == 1 else f"{count:,} inputs were"
+    if not number:
+        return f"{rejected} rejected; no group of similar ones was found."
+    groups = "1 group" if number == 1 else f"{number:,} groups"
+    rest = f"; {left:,} in no group" if left else ""
     return (
-        f"{count:,} rejected inputs: {len(groups):,} {of} of {count - left:,}, "
-        f"and {left:,} in none."
+        f"{rejected} rejected: {count - left:,} in {groups} of similar "
+        f"ones{rest}."
     )
 
 

@@ -2,6 +2,7 @@
 """The report of a run: one HTML page that needs no other file."""
 
 import html
+import os
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -14,9 +15,10 @@ from cac_tf.annotations import Path
 from cac_tf.reporting import alt_texts
 from cac_tf.reporting import figures
 from cac_tf.reporting import page
+from cac_tf.reporting.measures import NOT_MEASURED
 from cac_tf.reporting.measures import explained
 from cac_tf.reporting.measures import meaning
-from cac_tf.reporting.measures import number
+from cac_tf.reporting.measures import percent
 from cac_tf.reporting.measures import rows_of
 from cac_tf.reporting.measures import score_rows
 from cac_tf.reporting.measures import significant
@@ -61,16 +63,14 @@ def write_report(
     config = config or {"settings": {}, "environment": {}}
     measures = evaluation.metrics
     pictures = Pictures(evaluation, dataset)
-    title = f"{dataset.name}: {len(dataset.class_names)} known classes"
-    if dataset.trial is not None:
-        title += f", trial {dataset.trial} of {dataset.split_family}"
+    title = _title(dataset, config["settings"])
     text = page.filled(
         "report.html",
         title=html.escape(title),
         summary=html.escape(" ".join(verdict(measures))),
         classes=_classes(dataset, measures),
         notes=_notes(dataset.notes),
-        numbers=_numbers(measures) + _decisions(measures),
+        numbers=_numbers(measures) + _decisions(evaluation, dataset),
         thresholds=_thresholds(measures),
         scores=_scores(measures) + unknown_sets_section(measures),
         threshold=threshold_section(evaluation, pictures, model),
@@ -82,6 +82,21 @@ def write_report(
         script=page.resource("threshold.js"),
     )
     atomic_files.write_text(path, text)
+
+
+def _title(dataset, settings):
+    """What was trained, by which method, on which data."""
+    network = settings.get("recipe", {}).get("network")
+    method = settings.get("method")
+    made = [os.path.basename(network)] if network else []
+    made += [f"trained by {method}"] if method else []
+    title = f"{dataset.name}: {' '.join(made)}{'; ' if made else ''}"
+    title += f"{len(dataset.class_names)} known classes"
+    if dataset.unknown_class_names:
+        title += f", {len(dataset.unknown_class_names)} unknown"
+    if dataset.trial is not None:
+        title += f" ({dataset.split_family}, trial {dataset.trial})"
+    return title
 
 
 def _thresholds(measures):
@@ -127,9 +142,8 @@ def _numbers(measures):
     note = ""
     if measures["threshold"] is not None:
         note = (
-            "<p>Where you move the threshold to changes neither these numbers "
-            "nor the nearest misses below: they stay at the model's own "
-            "threshold.</p>"
+            "<p>These numbers and the near misses below always use the "
+            "model's own threshold.</p>"
         )
     return note + page.scrolled(table, "Numbers")
 
@@ -139,27 +153,48 @@ def _inputs(measures):
     return measures.get("inputs", "images")
 
 
-def _decisions(measures):
-    """Precision and recall of each class and of "unknown"."""
+def _decisions(evaluation, dataset):
+    """What is accepted of each class; precision and recall of each decision."""
+    measures = evaluation.metrics
     found = measures.get("by_class")
     if not found:
         return ""
-    rows = [
-        (
-            html.escape(name),
-            own["support"],
-            *(number(own[key]) for key in ("precision", "recall", "f1")),
+    rows = []
+    for name, own in found.items():
+        of_class = _rows_of_class(evaluation, dataset, name)
+        rows.append(
+            (
+                html.escape(name),
+                own["support"],
+                percent(evaluation.is_accepted[of_class].mean())
+                if of_class.any()
+                else NOT_MEASURED,
+                *(f"{own[key]:.3f}" for key in ("precision", "recall", "f1")),
+            )
         )
-        for name, own in found.items()
-    ]
-    columns = ["class", _inputs(measures), "precision", "recall", "F1"]
+    for label, name in enumerate(dataset.unknown_class_names):
+        of_class = evaluation.unknown_labels == label
+        if of_class.any():
+            accepted = percent(evaluation.is_accepted[of_class].mean())
+            nothing = [NOT_MEASURED] * 3
+            name = f"unknown: {html.escape(name)}"
+            rows.append((name, of_class.sum(), accepted, *nothing))
+    inputs = _inputs(measures)
+    columns = ["class", inputs, "accepted", "precision", "recall", "F1"]
     table = page.scrolled(page.table(columns, rows), "Classes")
     return (
         f"<h2>Classes</h2>{table}<p>Of the decisions at the model's own "
-        f"threshold. Precision: of the {_inputs(measures)} decided for a "
-        "class, those that are of it. Recall: of those of a class, those "
-        "decided for it.</p>"
+        f"threshold. Accepted: as any known class. Precision: of the {inputs} "
+        "decided for a class, those that are of it. Recall: of those of a "
+        "class, those decided for it.</p>"
     )
+
+
+def _rows_of_class(evaluation, dataset, name):
+    """(n,) bool: the rows of a known class, or of all the unknown ones."""
+    if name in dataset.class_names:
+        return evaluation.labels == list(dataset.class_names).index(name)
+    return ~evaluation.is_known
 
 
 def _scores(measures):
@@ -196,9 +231,7 @@ def unknown_sets_section(measures):
 
 def _trainings(history):
     """Captions and the epochs of each training of a run."""
-    found = {}
-    for logs in history:
-        found.setdefault(logs.get("training", ""), []).append(logs)
+    found = figures.trainings(history)
     for name, epochs in found.items():
         which = f": {name.replace('_', ' ')}" if len(found) > 1 else ""
         yield html.escape(f"Training{which}"), epochs
@@ -206,7 +239,6 @@ def _trainings(history):
 
 def _figures(evaluation, centers, history):
     made = []
-    # One for each: the losses of different networks have no common scale.
     for caption, epochs in _trainings(history):
         made.append(
             (

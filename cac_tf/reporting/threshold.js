@@ -53,12 +53,12 @@
       if (truth !== answer) taken[answer] += count;
     }));
     const wrong = sum(taken), most = Math.max(...taken);
-    if (!wrong) return "No image was accepted as a class that is not its own.";
+    if (!wrong) return "No input was accepted as a class that is not its own.";
     const answer = taken.indexOf(most);
     const column = counts.map((row, truth) =>
       truth === answer ? 0 : row[answer]);
     const truth = column.indexOf(Math.max(...column));
-    return "Of " + wrong + " images accepted as a class that is not their " +
+    return "Of " + wrong + " inputs accepted as a class that is not their " +
       "own, " + most + " are taken for " + classes[answer] +
       ", most often those of " + [...classes, ...others][truth] + " (" +
       column[truth] + ").";
@@ -193,7 +193,7 @@
     at("input").value = 1000 * placeOf(threshold);
     at("input").setAttribute("aria-valuetext", "threshold " + text +
       ": accepts " + knownShare + " of known and " + unknownShare +
-      " of unknown images");
+      " of unknown inputs");
     tell("output", text);
     tell(".known-accepted", knownShare);
     tell(".unknown-accepted", unknownShare);

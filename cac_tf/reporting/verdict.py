@@ -34,15 +34,17 @@ def verdict(measures: Mapping[str, Any]) -> list[str]:
     ...     "accuracy": 0.9, "threshold": 1.5, "score": "gamma",
     ...     "true_positive_rate": 0.95, "false_positive_rate": 0.25,
     ...     "counts": {"known_test": 200, "unknown_test": 400},
-    ...     "calibration": {"accepted": 144, "examples": 151},
+    ...     "calibration": {
+    ...         "asked": 0.95, "accepted": 145, "examples": 151},
     ...     "auroc": 0.91, "auroc_differences": {"knn": [0.012, 0.048]},
     ...     "scores": {"gamma": {"auroc": 0.91}, "knn": {"auroc": 0.94}}}
     >>> for sentence in verdict(measures):
     ...     print(sentence)
     Accepts 95 % [91-97] of 200 known test images and 25 % [21-29] of 400 \
 unknown ones (gamma, threshold 1.5).
-    The threshold comes from 151 known images besides, and accepts 95.4 % of \
-these: of new ones, 91-98 % (with a probability of 90 %).
+    Asked for 95 %, the threshold comes from 151 validation images and accepts \
+145 of them (96.0 %): with that many, 92-98 % of new known images are accepted \
+(with a probability of 90 %).
     Its closed-set accuracy is 90 % [85-93].
     By AUROC on these test images, knn would have been better: 0.940 against \
 0.910 of gamma, a difference of 0.030 [0.012 to 0.048].
@@ -77,13 +79,20 @@ these: of new ones, 91-98 % (with a probability of 90 %).
 def _calibration(measures, inputs):
     found = measures["calibration"]
     share = AcceptedShare(found["accepted"], found["examples"])
-    source = f"{share.examples} known {inputs} besides"
+    source = f"{share.examples} validation {inputs}"
     if measures["counts"].get("validation") == 0:
-        source = f"the training {inputs}, each scored by a training without it"
+        source = (
+            f"{share.examples} training {inputs}, each scored by a training "
+            "without it,"
+        )
+    # Known only where the threshold was set by this evaluation's run.
+    asked, the = found.get("asked"), "The"
+    if asked is not None:
+        the = f"Asked for {100 * asked:.4g} %, the"
     return (
-        f"The threshold comes from {source}, and accepts "
-        f"{100 * share.rate:.1f} % of these: of new ones, {share.in_words()} "
-        "(with a probability of 90 %)."
+        f"{the} threshold comes from {source} and accepts {share.accepted} of "
+        f"them ({100 * share.rate:.1f} %): with that many, {share.in_words()} "
+        f"of new known {inputs} are accepted (with a probability of 90 %)."
     )
 
 

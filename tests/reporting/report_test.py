@@ -19,8 +19,11 @@ from cac_tf.data import Examples
 from cac_tf.data import OpenSetDataset
 from cac_tf.experiments.evaluation import COMPARABLE
 from cac_tf.experiments.evaluation import Evaluation
+from cac_tf.experiments.evaluation import _decisions
 from cac_tf.experiments.evaluation import _measures
+from cac_tf.reporting import comparison
 from cac_tf.reporting import figures
+from cac_tf.reporting import page as html_page
 from cac_tf.reporting import write_report
 from cac_tf.reporting.progress import TrainingProgress
 from cac_tf.reporting.sheets import Row
@@ -233,6 +236,31 @@ def test_each_training_of_a_run_has_a_figure_of_its_own(rng, tmp_path):
     assert "<figcaption>Training</figcaption>" in page
 
 
+def test_compared_runs_share_a_figure_of_the_same_training():
+    """Each training has one: their losses have no common scale."""
+    classifier = [{"training": "classifier", "loss": x} for x in (2.0, 1.0)]
+    decoder = [{"training": "auto_encoder", "loss": 300.0}]
+    one, two = (
+        comparison.ComparedRun(name, {"auroc": None}, {}, history, [], [])
+        for name, history in (
+            ("one", classifier),
+            ("two", [*decoder, *classifier, {**classifier[0], "loss": 0.5}]),
+        )
+    )
+    drawn = comparison._figures([one, two])
+    captions = re.findall("<figcaption>(.*?)</figcaption>", drawn)
+    assert captions == [
+        "Training loss: classifier",
+        "Training loss: auto encoder",
+    ]
+    assert "classifier by epoch, at the end: one 1.000, two 0.500." in drawn
+    assert "auto encoder by epoch, at the end: two 300.000." in drawn
+    (caption,) = re.findall(
+        "<figcaption>(.*?)</figcaption>", comparison._figures([one])
+    )
+    assert caption == "Training loss"
+
+
 def numbers_of(page):
     """What the page's script reads."""
     pattern = r'<script type="application/json" id="scores">(.*?)</script>'
@@ -361,11 +389,11 @@ def check_state(state, evaluation, thresholds):
     np.fill_diagonal(wrong, 0)
     most = wrong.sum(axis=0)
     assert state["sentence"].startswith(
-        f"Of {wrong.sum()} images accepted as a class that is not their own, "
+        f"Of {wrong.sum()} inputs accepted as a class that is not their own, "
         f"{most.max()} are taken for "
         f"{evaluation.metrics['class_names'][most.argmax()]}, "
         if wrong.any()
-        else "No image was accepted"
+        else "No input was accepted"
     )
     false_positives = accepted[~known].mean()
     for name, figure, height in (
@@ -601,7 +629,7 @@ def test_curves_of_all_scores(rng):
 
 
 def test_curves_differ_in_color_and_in_kind_of_line(rng):
-    """As many as there are scores."""
+    """Of the best scores; the table of scores has all."""
     evaluation, _ = example(rng)
     score = evaluation.metrics["scores"]["gamma"]
     names = [f"score {i}" for i in range(20)]
@@ -614,9 +642,67 @@ def test_curves_differ_in_color_and_in_kind_of_line(rng):
         other_scores=dict.fromkeys(names, evaluation.unknown_score),
     )
     (axes,) = figures.roc_figure(evaluation).axes
-    lines = axes.get_lines()[:21]
-    assert len({(a.get_color(), a.get_linestyle()) for a in lines}) == 21
+    lines = axes.get_lines()[:6]
+    assert [a.get_label()[6:] for a in lines] == [*names[:5], "gamma"]
+    assert len({(a.get_color(), a.get_linestyle()) for a in lines}) == 6
     assert len({a.get_linestyle() for a in lines[:4]}) == 4
+
+
+def test_legends_cover_nothing(rng):
+    """They lie below the axes and what is written at these."""
+    evaluation, _ = example(rng)
+    history = [{**logs, "test_auroc": 0.5} for logs in HISTORY]
+    for figure in (
+        figures.roc_figure(evaluation),
+        figures.oscr_figure(evaluation),
+        figures.score_histogram(evaluation),
+        figures.training_figure(history),
+        figures.learning_curves_figure({"a run": HISTORY}, "loss"),
+    ):
+        html_page.svg(figure, "Drawn, it knows where everything is.")
+        (legend,) = figure.legends
+        top = legend.get_window_extent().y1
+        assert all(top <= axes.get_tightbbox().y0 for axes in figure.axes)
+        assert all(axes.get_legend() is None for axes in figure.axes)
+
+
+def test_the_axis_names_what_is_drawn():
+    _, right = figures.training_figure(HISTORY).axes
+    assert right.get_ylabel() == "accuracy"
+
+
+def test_the_title_says_what_was_trained(rng, tmp_path):
+    evaluation, dataset = example(rng)
+    dataset = dataclasses.replace(dataset, trial=2, split_family="neal")
+    path = tmp_path / "report.html"
+    settings = {"method": "cac", "recipe": {"network": "files/tiny.keras"}}
+    config = {"settings": settings, "environment": {}}
+    write_report(path, evaluation, dataset, config)
+    assert (
+        "<h1>made: tiny.keras trained by cac; 3 known classes, 1 unknown "
+        "(neal, trial 2)</h1>" in path.read_text()
+    )
+    write_report(path, evaluation, dataclasses.replace(dataset, trial=None))
+    assert "<h1>made: 3 known classes, 1 unknown</h1>" in path.read_text()
+
+
+def test_what_is_accepted_of_each_class(rng, tmp_path):
+    evaluation, dataset = example(rng)
+    measures = {
+        **evaluation.metrics,
+        **_decisions(evaluation, dataset.class_names),
+    }
+    evaluation = dataclasses.replace(evaluation, metrics=measures)
+    text = page_of(tmp_path, evaluation, dataset)
+    accepted = evaluation.unknown_score <= 0.5
+    for name, rows in (
+        ("cat", evaluation.labels == 0),
+        ("unknown", evaluation.labels < 0),
+        ("unknown: bear", evaluation.unknown_labels == 0),
+    ):
+        rate = f"{100 * accepted[rows].mean():.1f} %"
+        row = f'<th scope="row">{name}</th><td>{rows.sum()}</td><td>{rate}</td>'
+        assert row in text
 
 
 def test_figures_are_described(rng, tmp_path):

@@ -5,6 +5,7 @@ import copy
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from cac_tf.reporting import verdict
 from cac_tf.reporting.model_card import model_card
@@ -95,6 +96,31 @@ def test_without_unknown_classes_or_threshold():
         "evaluation, and it says nothing about rejection.",
     ]
     assert "- Rejection was not measured at all." in model_card(closed, CONFIG)
+
+
+def test_what_was_asked_for_and_what_was_reached():
+    found = {"asked": 0.9, "accepted": 137, "examples": 151}
+    low, high = stats.binomtest(137, 151).proportion_ci(0.9, method="exact")
+    reached = (
+        "accepts 137 of them (90.7 %): with that many, "
+        f"{100 * low:.0f}-{100 * high:.0f} % of new known images are accepted "
+        "(with a probability of 90 %)."
+    )
+    assert verdict({**MEASURES, "calibration": found})[1] == (
+        f"Asked for 90 %, the threshold comes from 151 validation images and "
+        f"{reached}"
+    )
+    # An evaluation that did not set it does not know what was asked for.
+    del found["asked"]
+    assert verdict({**MEASURES, "calibration": found})[1] == (
+        f"The threshold comes from 151 validation images and {reached}"
+    )
+    counts = {**MEASURES["counts"], "validation": 0}
+    texts = {"counts": counts, "inputs": "texts", "calibration": found}
+    assert (
+        "from 151 training texts, each scored by a training without it,"
+        in (verdict({**MEASURES, **texts})[1])
+    )
 
 
 def test_threshold_by_class():

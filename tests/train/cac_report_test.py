@@ -147,6 +147,7 @@ def test_the_curves_are_those_of_the_runs(runs):
     for line, run in zip(axes.get_lines(), read, strict=False):
         area = np.trapezoid(line.get_ydata(), line.get_xdata())
         assert area == pytest.approx(run.measures["auroc"], abs=1e-9)
-    (axes,) = figures.learning_curves_figure(read, "loss").axes
+    histories = {run.name: run.history for run in read}
+    (axes,) = figures.learning_curves_figure(histories, "loss").axes
     for line, run in zip(axes.get_lines(), read, strict=True):
         assert line.get_ydata().tolist() == [e["loss"] for e in run.history]

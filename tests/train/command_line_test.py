@@ -250,7 +250,10 @@ def test_the_last_lines_of_a_run(tmp_path, capsys, monkeypatch):
     run(cac_evaluate, f"--model={out}", f"--output_dir={tmp_path / 'again'}")
     text = capsys.readouterr().out
     metrics = read_metrics(out)
-    for sentence in reporting.verdict(metrics):
+    assert metrics["calibration"]["asked"] == 0.95
+    again = read_metrics(tmp_path / "again")
+    assert "asked" not in again["calibration"]
+    for sentence in reporting.verdict(again):
         assert f"\n{sentence}\n" in text
     export = f"{python} cac_tf.train.cac_export"
     assert f"{export} --model={out} --output_dir=serving" in text

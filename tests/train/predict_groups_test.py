@@ -81,7 +81,7 @@ def test_vectors(vectors, tmp_path, capsys):
     assert run(folder / "model.keras", *arguments) == 0
     said = capsys.readouterr().err
     assert (
-        "40 rejected inputs: 3 groups of 40, and 0 in none. See "
+        "40 inputs were rejected: 40 in 3 groups of similar ones. See "
         f"{out}/groups.html." in said
     )
     answers = {row["key"]: row for row in rows_of(tmp_path / "answers.csv")}
@@ -135,7 +135,7 @@ def test_parts_that_several_processes_write(vectors, tmp_path, capsys):
     assert "1 of 2 parts are not there yet" in capsys.readouterr().err
     assert not (tmp_path / "groups").exists()
     assert run(model, *arguments, "--shard=1/2") == 0
-    assert "3 groups of 40" in capsys.readouterr().err
+    assert "40 in 3 groups" in capsys.readouterr().err
     assert written_by(tmp_path / "groups") == written_by(one)
     assert run(model, *arguments) == 0
     assert "groups were there already" in capsys.readouterr().err
@@ -193,7 +193,7 @@ def test_nothing_is_rejected(vectors, tmp_path, capsys):
         "--threshold=1e9",
         f"--group_unknown={out}",
     )
-    assert "0 rejected inputs: 0 groups of 0" in capsys.readouterr().err
+    assert "No input was rejected, so there are no " in capsys.readouterr().err
     assert rows_of(out / "groups.csv") == []
 
 
