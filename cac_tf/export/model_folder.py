@@ -315,9 +315,9 @@ def _rule(model):
     threshold = model.threshold
     if threshold is None:
         return (
-            "**This version is not calibrated: its threshold is the largest "
-            "float32, so no valid input is rejected.** Calibrate the model and "
-            "export a new version."
+            "**This version has not been calibrated, so it rejects no valid "
+            "input: its threshold is the largest float32.** Calibrate the "
+            "model and export a new version."
         )
     if np.ndim(threshold):
         own = zip(model.class_names, threshold, strict=True)
@@ -366,8 +366,8 @@ def _write_readme(
     elif kind.are_texts:
         allowed = "it takes texts"
     untrusted = (
-        " Let clients that you do not trust use `encoded_images`, whose rows "
-        "have no size to get wrong."
+        " Let clients that you do not trust use `encoded_images` only: its "
+        "rows have no size to get wrong."
     )
     text = readme_template().substitute(
         allowed=allowed,

@@ -233,7 +233,7 @@ def test_an_uncalibrated_model_says_so(trained_blobs, tmp_path):
     assert not (tmp_path / "m").exists()
     write_model_folder(model, tmp_path / "m", 1, allow_uncalibrated=True)
     text = (tmp_path / "m" / "README.md").read_text("utf-8")
-    assert "not calibrated" in text
+    assert "has not been calibrated, so it rejects no valid input" in text
 
 
 def test_a_failed_export_leaves_no_version(
