@@ -8,7 +8,7 @@ Or a table of the paper, from the weights that its authors released:
 cac-benchmark --table=2 --released_weights=weights --output_dir=runs/released
 
 Each run has its own folder. Finished runs are skipped, so after an interruption
-the same command goes on where it was. Failed runs are named at the end.
+the same command continues. Failed runs are named at the end.
 Writes results.csv, from which the printed tables and results.png are made.
 """
 
@@ -22,6 +22,7 @@ from cac_tf import experiments
 from cac_tf import methods
 from cac_tf import models
 from cac_tf import reporting
+from cac_tf.counted import counted
 from cac_tf.registry import did_you_mean
 from cac_tf.train import cac_train
 from cac_tf.train import command_line
@@ -57,7 +58,7 @@ def define_flags(values):
         "figure",
         None,
         tuple(reporting.FIGURES),
-        "A figure of the paper, written as figure_<it>.png: 1, the logit "
+        "A figure of the paper, written as figure_<name>.png: 1, the logit "
         "space of three classes; 2, the distances to the closest class mean; "
         "3, the accuracy; classes, the AUROC with growing numbers of classes; "
         "convergence, the epochs that anchored and learnt centers need (with "
@@ -175,8 +176,8 @@ def _sweep(text, flags_for_all):
         if name not in command_line.recipe_fields():
             hint = did_you_mean(name, command_line.recipe_fields())
             raise ValueError(
-                f"--sweep: {name!r} is no field of a recipe{hint} Write e.g. "
-                "'magnitude=5,10 anchor_weight=0,0.1'."
+                f"--sweep: {name!r} is not a field of a recipe{hint} Write "
+                "e.g. 'magnitude=5,10 anchor_weight=0,0.1'."
             )
         if name in found:
             raise ValueError(f"--sweep names {name} twice.")
@@ -272,12 +273,12 @@ def main(values):
     sweep = _sweep(values.sweep, for_all)
     if sweep and (values.figure or values.released_weights):
         raise ValueError(
-            "--sweep goes neither with --figure nor --released_weights."
+            "--sweep cannot be combined with --figure or --released_weights."
         )
     if values.table and set(sweep) - {"preset"}:
         raise ValueError(
-            "--sweep goes with --table only as --sweep=preset=paper or "
-            "--sweep=preset=fast: the table has a line for each preset."
+            "--sweep can be combined with --table only as --sweep=preset=paper "
+            "or --sweep=preset=fast: the table has a line for each preset."
         )
     if values.figure == "1" and len(values.datasets) > 1:
         raise ValueError("--figure=1 shows one data set; name one.")
@@ -453,7 +454,9 @@ def _print_plan(configs):
         "steps on this machine)."
     )
     if unknown := sum(seconds is None for seconds in estimates.values()):
-        terminal.say(f"Not counted: {unknown} of them, whose time is unknown.")
+        terminal.say(
+            f"Not included: {counted(unknown, 'run')} of unknown duration."
+        )
 
 
 def run():
@@ -462,7 +465,7 @@ def run():
         define_flags,
         main,
         __doc__,
-        when_interrupted="The same command goes on where it was.",
+        when_interrupted="The same command continues where it stopped.",
     )
 
 

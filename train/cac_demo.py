@@ -30,14 +30,14 @@ def define_flags(values):
         values,
         "host",
         "127.0.0.1",
-        "Address to listen at. 0.0.0.0 shows the page to every machine that "
+        "Address to listen on. 0.0.0.0 shows the page to every machine that "
         "can reach this one.",
     )
     flag_kinds.define_whole_number(
         values,
         "port",
         7860,
-        "Port to listen at.",
+        "Port to listen on.",
         lower_bound=1,
         upper_bound=2**16 - 1,
     )
@@ -50,7 +50,7 @@ def main(values):
         address = demo.serve(page, values.host, values.port, in_background=True)
     except OSError as error:
         raise ValueError(
-            f"--host={values.host} --port={values.port} cannot be listened at: "
+            f"Cannot listen on --host={values.host} --port={values.port}: "
             f"{error.strerror or 'the port is in use'}."
         ) from error
     print(f"Open {address} (Ctrl-C ends it).", flush=True)

@@ -32,7 +32,7 @@ def define_flags(values):
     }.items():
         flag_kinds.define_repeated(values, name, help_)
     flag_kinds.define_text(
-        values, "output_dir", None, "Folder for the new model; it is made."
+        values, "output_dir", None, "Folder to create for the new model."
     )
     flag_kinds.define_number(
         values,
@@ -51,8 +51,8 @@ def define_flags(values):
         values,
         "known",
         None,
-        "Known inputs, whose decisions are compared. Default: validation and "
-        "test part of the run.",
+        "Known inputs whose decisions before and after are compared. Default: "
+        "validation and test part of the run.",
     )
     flag_kinds.define_text(
         values,

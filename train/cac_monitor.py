@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cac-monitor: says whether a stream of answers changed.
+"""cac-monitor: reports when a stream of answers has changed.
 
 Example: cac-monitor --model=runs/photos --state=watch.json answers.csv
 
 Or as they come: cac-predict --model=runs/photos photos/ | cac-monitor
 --model=runs/photos --state=watch.json -
 
-It tells changes of the share of unknown inputs, of the mix of classes, and of
-the p-values of accepted inputs, however often one looks. An input is a CSV or
+It reports changes in the share of unknown inputs, in the mix of classes and in
+the p-values of accepted inputs, however often you look. An input is a CSV or
 JSONL file of cac-predict, a folder of them, or - for rows on standard input.
-What was counted is kept in the state: the same command goes on behind it, also
-where a file has grown. The exit status is 3 once a change was told.
+The counts are kept in the state file: the same command continues from there,
+also where a file has grown. The exit status is 3 once a change was reported.
 """
 
 import hashlib
@@ -43,21 +43,21 @@ def define_flags(values):
         "model",
         None,
         "The .keras file, or the folder of the run that it is in. Needed to "
-        "begin a state.",
+        "start a new state.",
     )
     flag_kinds.define_text(
         values,
         "state",
         None,
-        "JSON file with all that was counted; made if it is not there. After "
-        "an alarm, name another one to watch on from there.",
+        "JSON file with everything counted so far; created if missing. After "
+        "an alarm, name a new one to go on watching.",
         required=True,
     )
     flag_kinds.define_number(
         values,
         "false_alarm_rate",
         0.01,
-        "Largest probability of an alarm, ever, while nothing changes.",
+        "Upper bound on the probability of ever raising a false alarm.",
     )
     flag_kinds.define_text(
         values,
@@ -69,8 +69,8 @@ def define_flags(values):
         values,
         "merge",
         False,
-        "The inputs are states of several workers, and the state is made from "
-        "them; each has counted other answers.",
+        "The inputs are the states of several workers, each of which counted "
+        "other answers; --state becomes their sum.",
     )
 
 
@@ -112,8 +112,7 @@ def _monitor(values):
         return monitor
     if digest is None:
         raise ValueError(
-            f"There is no state {values.state} yet: --model must be given to "
-            "begin one."
+            f"There is no state {values.state} yet: give --model to start one."
         )
     quiet.load_keras()
     from cac_tf.models.saving import load_model
@@ -127,16 +126,16 @@ def _monitor(values):
 
 def _check_begun(values, monitor, digest):
     if not {"model", "inputs"} <= monitor.notes.keys():
-        raise ValueError(f"{values.state} is no state of cac-monitor.")
+        raise ValueError(f"{values.state} is not a state of cac-monitor.")
     if digest not in (None, monitor.notes["model"]):
         raise ValueError(
-            f"{values.state} is the state of another model than {values.model}."
+            f"{values.state} belongs to another model than {values.model}."
         )
     rate = values.false_alarm_rate
     if values["false_alarm_rate"].present and rate != monitor.false_alarm_rate:
         raise ValueError(
             f"--false_alarm_rate={rate:g} has no effect on a state that was "
-            f"begun with {monitor.false_alarm_rate:g}."
+            f"started with {monitor.false_alarm_rate:g}."
         )
 
 
@@ -184,7 +183,7 @@ def _count(values, monitor, paths):
                 _write(values, monitor)
                 written = time.monotonic()
     if not any(monitor.counts.values()):
-        raise ValueError(f"There is no answer in {', '.join(paths)}.")
+        raise ValueError(f"There are no answers in {', '.join(paths)}.")
 
 
 def _rows_of(path, monitor):
@@ -211,19 +210,19 @@ def _merged(values, paths):
         if values[name].present:
             raise ValueError(f"--{name} has no effect with --merge.")
     if os.path.realpath(values.state) in map(os.path.realpath, paths):
-        raise ValueError("--state must be another file than those it merges.")
+        raise ValueError("--state must not be one of the files that it merges.")
     if os.path.exists(values.state):
         _check_merged(values.state, paths)
     workers = [Monitor.load(path) for path in paths]
     for path, worker in zip(paths, workers, strict=True):
         if not {"model", "inputs"} <= worker.notes.keys():
-            raise ValueError(f"{path} is no state of cac-monitor.")
+            raise ValueError(f"{path} is not a state of cac-monitor.")
     if len({worker.notes["model"] for worker in workers}) > 1:
-        raise ValueError("The states are those of different models.")
+        raise ValueError("The states belong to different models.")
     counted = [name for one in workers for name in one.notes["inputs"]]
     twice = {name for name in counted if counted.count(name) > 1}
     if twice:
-        raise ValueError(f"Two of the states have counted {min(twice)}.")
+        raise ValueError(f"Two of the states have both counted {min(twice)}.")
     monitor = Monitor.merged(workers)
     monitor.notes = {
         "model": workers[0].notes["model"],
@@ -236,7 +235,7 @@ def _merged(values, paths):
 def _check_merged(state, paths):
     if "merged" not in Monitor.load(state).notes:
         raise ValueError(
-            f"{state} was not made by --merge, and is not overwritten."
+            f"{state} was not made by --merge, so it is not overwritten."
         )
 
 
@@ -257,7 +256,7 @@ def _say_what_is(monitor, earlier):
     terminal.say(
         batch.Counts(**monitor.counts).in_words(),
         f"E-values: {values}; an alarm at {monitor.alarm_level:g}.",
-        *(f"Told earlier, at {one.in_words()}" for one in earlier),
+        *(f"Reported earlier, at {one.in_words()}" for one in earlier),
     )
 
 
@@ -267,7 +266,7 @@ def run():
         define_flags,
         main,
         __doc__,
-        "The same command goes on with the files.",
+        "The same command continues with the files.",
         takes_inputs=True,
     )
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cac-predict: says what is on photos, or that it is nothing known.
+"""cac-predict: classifies photos, or reports that they show no known class.
 
 Example: cac-predict --model=runs/photos photo.jpg
 
@@ -8,8 +8,8 @@ Or many: cac-predict --model=runs/photos --output=answers.csv photos/ more/*.jpg
 An input is a file, a folder (its files at any depth), a pattern, or - for paths
 on standard input. A file ending in .npz, .npy, .csv, .txt, .jsonl, .tfrecord or
 .parquet holds many inputs. Many answers are printed as CSV, or written to
---output. An input that cannot be read is a row with its error; then the exit
-status is 1, as where a photo cannot be copied.
+--output. An unreadable input never stops the run; its row holds the error. The
+exit status is 1 if an input could not be read, or a photo could not be copied.
 """
 
 import collections
@@ -28,6 +28,7 @@ from cac_tf import batch
 from cac_tf import file_lock
 from cac_tf import lazy
 from cac_tf import quiet_import
+from cac_tf.counted import counted
 from cac_tf.decision.p_values import discovery_level
 from cac_tf.plain_text import for_terminal
 from cac_tf.train import command_line
@@ -58,36 +59,37 @@ def define_flags(values):
         values,
         "false_discovery_rate",
         None,
-        "Also say up to which p-value the inputs are unknown, so that of these "
-        "at most this share is known, on average.",
+        "Also report the p-value up to which inputs can be called unknown so "
+        "that, on average, at most this share of them is known.",
     )
     flag_kinds.define_text(
         values,
         "output",
         None,
-        "File for the answers, .csv, .jsonl or .parquet; it appears when all "
-        "are there. Or a folder, which gets them in parts: the same command "
-        "goes on after an interruption, and may run in many processes.",
+        "File for the answers (.csv, .jsonl or .parquet), which appears when "
+        "it is complete. Or a folder, which is filled in parts: after an "
+        "interruption the same command continues, and several processes can "
+        "share the work (--shard).",
     )
     flag_kinds.define_choice(
         values,
         "format",
         "csv",
         batch.FORMATS,
-        "Kind of the parts in a folder.",
+        "Format of the parts in a folder.",
     )
     flag_kinds.define_whole_number(
         values,
         "files_per_part",
         1024,
-        "Photos in a part. (A file of many inputs is a part by itself.)",
+        "Photos per part. (A file of many inputs is a part of its own.)",
         lower_bound=1,
     )
     flag_kinds.define_text(
         values,
         "shard",
         None,
-        "Of the parts, only the i-th of n shares, as i/n: 1/4, 2/4, ...",
+        "Write only the i-th of n shares of the parts: i/n, such as 1/4.",
     )
     flag_kinds.define_text(
         values,
@@ -110,16 +112,16 @@ def define_flags(values):
         values,
         "copy_to",
         None,
-        "Folder into which photos are copied, each into a folder named like "
-        "its answer.",
+        "Folder into which photos are copied, each into a sub-folder named "
+        "after its answer.",
     )
     flag_kinds.define_text(
         values,
         "group_unknown",
         None,
-        "New folder for the unknown inputs in groups of those that are alike: "
-        "a table, a page to look at, and a file for each group. Needs the "
-        ".keras file of the model.",
+        "New folder for the rejected inputs, grouped by similarity: a table, "
+        "a page to look at, and a file for each group. Needs the .keras file "
+        "of the model.",
     )
     flag_kinds.define_text(
         values,
@@ -319,14 +321,11 @@ def _write_parts(values, shard, blocks, classifier, work):
         _write_with_beam(values, parts, missing)
         there, missing = [i for i in own if parts.is_finished(i)], []
         if len(there) < len(own):
-            print(
-                f"{len(own) - len(there)} parts are being written by other "
-                "processes.",
-                file=sys.stderr,
-            )
+            rest = counted(len(own) - len(there), "part")
+            print(f"Other processes are writing {rest}.", file=sys.stderr)
     elif there:
         print(
-            f"{len(there)} of {len(own)} parts were there already.",
+            f"{len(there)} of {counted(len(own), 'part')} already written.",
             file=sys.stderr,
         )
     for position in there:
@@ -359,8 +358,8 @@ def _has_all(parts):
     missing = sum(not parts.is_finished(i) for i, _ in enumerate(parts.blocks))
     if missing:
         print(
-            f"{missing} of {len(parts.blocks)} parts are not there yet: the "
-            "groups are written by the same command once they are.",
+            f"{missing} of {counted(len(parts.blocks), 'part')} missing. Once "
+            "all are written, the same command groups the inputs.",
             file=sys.stderr,
         )
     return not missing
@@ -369,7 +368,7 @@ def _has_all(parts):
 @quiet.without_lines_of_libraries()
 def _write_groups(unknown, folder, classifier):
     if os.path.exists(folder):
-        print(f"The groups in {folder} were there already.", file=sys.stderr)
+        print(f"The groups in {folder} already exist.", file=sys.stderr)
         return
     said = unknown.write(folder, classifier)
     print(f"{said} See {os.path.join(folder, 'groups.html')}.", file=sys.stderr)
@@ -406,7 +405,7 @@ def _check_runner(values, into_parts):
             "--runner needs an output in parts: a folder, such as answers/."
         )
     if values.copy_to is not None:
-        raise ValueError("--copy_to does not go together with --runner.")
+        raise ValueError("--copy_to cannot be combined with --runner.")
 
 
 def _is_folder(path):
@@ -478,10 +477,10 @@ def _in_words(classifier):
 def _screened(p_values, rate):
     level = discovery_level([*p_values], [*p_values.values()], rate)
     called = sum(count for one, count in p_values.items() if one <= level)
-    which = f": those with a p-value up to {level:.4g}" if called else ""
+    which = f", with a p-value up to {level:.4g}" if called else ""
     return (
-        f"At a false-discovery rate of {rate:g}, {called} inputs are unknown"
-        f"{which}."
+        f"At a false-discovery rate of {rate:g}, {counted(called, 'input')} "
+        f"can be called unknown{which}."
     )
 
 

@@ -4,7 +4,7 @@
 Example: cac-train --dataset=cifar10 --trial=0 --output_dir=runs/cifar10
 
 Writes model.keras, metrics.json, scores.npz, report.html and, on TensorFlow,
-serving/1 into --output_dir. After an interruption, the same command goes on
+serving/1 into --output_dir. After an interruption, the same command continues
 from the last finished epoch; if the run is finished, it says so. --config=<a
 run's config.json> repeats that run.
 """
@@ -50,8 +50,9 @@ def define_flags(values):
         values,
         "config",
         None,
-        "A run's config.json: repeats that run. Goes only with --output_dir, "
-        "--overwrite, --tensorboard and the flags of devices and processes.",
+        "A run's config.json, to repeat that run. Can be combined only with "
+        "--output_dir, --overwrite, --tensorboard and the flags of devices and "
+        "processes.",
     )
     flag_kinds.define_text(
         values,
@@ -83,7 +84,7 @@ def define_flags(values):
         "coordinator",
         None,
         "host:port of the first process, where several train together, on one "
-        "host or on several. Each is started by the same command, but for its "
+        "host or on several. Start each with the same command, changing only "
         "--process_id. Needs JAX.",
     )
     flag_kinds.define_whole_number(
@@ -259,7 +260,7 @@ def main(values):
     folder = trained.folder
     if trained.evaluation is None:
         terminal.say(
-            f"{folder.path} holds this run, finished.",
+            f"{folder.path} already holds this run, finished.",
             "To run it again: --overwrite.",
         )
         return
@@ -267,7 +268,7 @@ def main(values):
         terminal.tell(
             "note",
             "no SavedModel was written, because export needs TensorFlow. "
-            f"There: cac-export --model={folder.file('model.keras')} "
+            f"With it: cac-export --model={folder.file('model.keras')} "
             f"--output_dir={folder.serving}",
         )
     following = {}
@@ -294,7 +295,7 @@ def _say_where(processes):
     if processes.is_first:
         terminal.say(f"{what} waits for the others {where}.")
     else:
-        terminal.say(f"{what} looks for the first {where}.")
+        terminal.say(f"{what} connects to the first {where}.")
 
 
 def run():
@@ -304,8 +305,8 @@ def run():
             define_flags,
             main,
             __doc__,
-            when_interrupted="The same command goes on from the last finished "
-            "epoch.",
+            when_interrupted="The same command continues from the last "
+            "finished epoch.",
             first=_FIRST,
         )
     except SystemExit as ending:

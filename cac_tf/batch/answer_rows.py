@@ -126,7 +126,9 @@ def _whole_records(pieces, name):
                 found.append(b"".join(lines))
                 lines = []
         if len(rest) > _LONGEST or len(lines) > _LONGEST:
-            raise ValueError(f"{name} is no CSV or JSONL file of cac-predict.")
+            raise ValueError(
+                f"{name} is not a CSV or JSONL file of cac-predict."
+            )
         yield found
 
 
@@ -173,7 +175,7 @@ def _parser(first, name, class_names):
                     continue
                 if not isinstance(row, dict):
                     raise ValueError(
-                        f"{name}, record {number:,}: no JSON object."
+                        f"{name}, record {number:,}: not a JSON object."
                     )
                 yield answer(row, number)
 
@@ -207,4 +209,4 @@ def _csv_rows(records, name, start):
     try:
         yield from enumerate(csv.reader(texts), start + 1)
     except csv.Error as error:
-        raise ValueError(f"{name} is no file of CSV: {error}.") from error
+        raise ValueError(f"{name} is not a CSV file: {error}.") from error

@@ -21,6 +21,7 @@ from cac_tf.batch.classifier import Answer
 from cac_tf.batch.classifier import Classifier
 from cac_tf.batch.inputs import said_of
 from cac_tf.batch.rejected import RejectedSoFar
+from cac_tf.counted import counted
 from cac_tf.plain_text import for_spreadsheet
 
 arrow = lazy.module("pyarrow", extra="parquet")
@@ -57,11 +58,11 @@ class Counts(typing.NamedTuple):
         Example:
 
         >>> Counts(accepted=7, rejected=2).in_words()
-        '9 inputs: 7 of known classes, 2 unknown, 0 not read.'
+        '9 inputs: 7 of known classes, 2 unknown, 0 unreadable.'
         """
         return (
-            f"{sum(self)} inputs: {self.accepted} of known classes, "
-            f"{self.rejected} unknown, {self.failed} not read."
+            f"{counted(sum(self), 'input')}: {self.accepted} of known classes, "
+            f"{self.rejected} unknown, {self.failed} unreadable."
         )
 
 

@@ -356,7 +356,7 @@ def find_model(path: str) -> str:
         if path.endswith(".keras"):
             return path
         raise ValueError(
-            f"{path} is no model: neither a .keras file nor a folder."
+            f"{path} is not a model: neither a .keras file nor a folder."
         )
     if not os.path.isdir(path):
         raise ValueError(f"There is no model {path}.")

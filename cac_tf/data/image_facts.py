@@ -9,6 +9,7 @@ import numpy as np
 import tqdm
 
 from cac_tf.cores import map_ahead
+from cac_tf.counted import counted
 from cac_tf.data.image_file import CONVERSIONS
 from cac_tf.data.image_file import read_image
 from cac_tf.data.regular_file import opened
@@ -70,9 +71,13 @@ def conversion_notes(conversions, image_size):
     """
     for kind, count in sorted(conversions.items()):
         yield (
-            f"{count} images {kind} were converted to RGB, "
-            f"{image_size}x{image_size}"
+            f"{counted(count, 'image')} {kind} {_were(count)} converted to "
+            f"RGB, {image_size}x{image_size}"
         )
+
+
+def _were(number):
+    return "was" if number == 1 else "were"
 
 
 def content_of(source):
@@ -113,7 +118,7 @@ def skipped_notes(problems):
     Example:
 
     >>> list(skipped_notes({"a.png": "a damaged PNG image"}))
-    ['1 files were skipped (a damaged PNG image): a.png']
+    ['1 file was skipped (a damaged PNG image): a.png']
     """
     by_problem = collections.defaultdict(list)
     for name, problem in problems.items():
@@ -122,7 +127,8 @@ def skipped_notes(problems):
         rest = len(names) - _NAMES_SHOWN
         more = f" and {rest} more" if rest > 0 else ""
         yield (
-            f"{len(names)} files were skipped ({problem}): "
+            f"{counted(len(names), 'file')} {_were(len(names))} skipped "
+            f"({problem}): "
             f"{', '.join(names[:_NAMES_SHOWN])}{more}"
         )
 
@@ -143,8 +149,8 @@ def duplicate_notes(digests, labels, parts, names):
     ...     digests, np.array([0, 1, 1]), np.array(["train", "train", "test"]),
     ...     ["cat/1.png", "dog/1.png", "dog/2.png"]):
     ...     print(note)
-    1 images are in more than one class, such as cat/1.png and dog/1.png
-    1 images are in more than one part, such as dog/1.png and dog/2.png
+    1 image is in more than one class, such as cat/1.png and dog/1.png
+    1 image is in more than one part, such as dog/1.png and dog/2.png
     """
     _, image = np.unique(digests, axis=0, return_inverse=True)
     order = np.argsort(image, kind="stable")
@@ -159,8 +165,10 @@ def duplicate_notes(digests, labels, parts, names):
         found = np.flatnonzero(is_again & is_found)
         if found.size:
             first = found[np.argmin(one[found])]
+            number = len(np.unique(image[one[found]]))
+            are = "is" if number == 1 else "are"
             yield (
-                f"{len(np.unique(image[one[found]]))} images are {where}, "
+                f"{counted(number, 'image')} {are} {where}, "
                 f"such as {names[one[first]]} and {names[other[first]]}"
             )
 

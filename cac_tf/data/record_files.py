@@ -12,6 +12,7 @@ import numpy as np
 
 from cac_tf import lazy
 from cac_tf.annotations import Path
+from cac_tf.counted import counted
 from cac_tf.data.image_facts import ImageFacts
 from cac_tf.data.image_facts import look_at
 from cac_tf.data.image_file import problem_of
@@ -196,8 +197,8 @@ def read_records(
         file, *_ = found["places"][bad[0]]
         why = problem_of(records[bad[0]])
         raise ValueError(
-            f"{len(bad)} images of {name} cannot be read, the first in record "
-            f"{bad[0]}, in {paths[file]} ({why})."
+            f"{counted(len(bad), 'image')} of {name} cannot be read, the first "
+            f"in record {bad[0]}, in {paths[file]} ({why})."
         )
     return records, found["labels"], facts
 
@@ -246,7 +247,7 @@ def _example(record, where):
     try:
         return _features(record)
     except Exception as error:  # A DecodeError of protobuf.
-        raise ValueError(f"{where} is no tf.Example.") from error
+        raise ValueError(f"{where} is not a tf.Example.") from error
 
 
 def _name_of(features, wanted, where):
@@ -272,7 +273,7 @@ def _label(features, wanted, where):
                     text = feature.bytes_list.value[0].decode()
                 except UnicodeDecodeError as error:
                     raise ValueError(
-                        f"{where} has a label that is no UTF-8 text: {error}."
+                        f"{where} has a label that is not UTF-8 text: {error}."
                     ) from error
                 return sys.intern(text)
     raise ValueError(

@@ -343,7 +343,7 @@ class _Answers:
         if len(images) > 1:
             count = len(images.keys() & session.rejected().keys())
             said = (
-                f"<p>{len(images)} images; the model rejects {count} of them. "
+                f"<p>{len(images)} images, of which the model rejects {count}. "
                 "This is the last one:</p>"
             )
         verdict, *rest = self.of_session(session)

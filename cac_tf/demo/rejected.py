@@ -8,6 +8,7 @@ import os
 
 from cac_tf import lazy
 from cac_tf import open_world
+from cac_tf.counted import counted
 from cac_tf.demo.picture import shown
 from cac_tf.reporting.page import png
 
@@ -151,7 +152,7 @@ def _values(session, said=""):
 def _version(session):
     model = session.inspector.model
     enrolled = ", ".join(
-        f"{name} ({count} inputs)"
+        f"{name} ({counted(count, 'input')})"
         for name, count in model.enrolled_classes.items()
     )
     return f"Version {model.version} of the model. Enrolled: " + (
@@ -175,8 +176,8 @@ def _what_changed(before, after, name):
 
 def _of_group(group):
     return (
-        f"{len(group.inputs)} inputs, {group.nearest_share:.0%} of them most "
-        f"like {group.nearest_class}"
+        f"{counted(len(group.inputs), 'input')}, {group.nearest_share:.0%} of "
+        f"them most like {group.nearest_class}"
     )
 
 

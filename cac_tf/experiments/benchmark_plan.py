@@ -236,8 +236,8 @@ def _variants(sweep, methods):
     for name in sweep:
         if not any(name in own for own in fields.values()):
             raise ValueError(
-                f"{name} is no field of the recipe of {' or '.join(methods)}; "
-                "leave it out of the sweep."
+                f"{name} is not a field of the recipe of "
+                f"{' or '.join(methods)}; leave it out of the sweep."
             )
     found = {}
     for method, own in fields.items():

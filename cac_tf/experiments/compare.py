@@ -36,7 +36,7 @@ def compare_runs(folders: Sequence[Path], path: Path) -> None:
     whole = [os.path.realpath(folder) for folder in folders]
     if len(folders) < 2:
         raise ValueError(
-            f"At least two runs can be compared; got {len(folders)}."
+            f"Name at least two runs to compare; got {len(folders)}."
         )
     for folder, real in zip(folders, whole, strict=True):
         if whole.count(real) > 1:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cac_tf import atomic_files
+from cac_tf.counted import counted
 from cac_tf.data import DataOptions
 from cac_tf.data import load_open_set_dataset
 from cac_tf.experiments.evaluate_saved import file_sha256
@@ -83,9 +84,9 @@ def enroll_saved(
         )
         for name, one in changed.journal[-1]["classes"].items():
             tell(
-                f"{name}: {one['examples']} examples, of which "
-                f"{one['recognized']} are recognized by the others; threshold "
-                f"{one['threshold']:.4g}"
+                f"{name}: {counted(one['examples'], 'example')}, of which "
+                f"{one['recognized']} would be recognized by the others "
+                f"alone; threshold {one['threshold']:.4g}"
             )
     counts = {}
     if changed is not model:
@@ -95,7 +96,7 @@ def enroll_saved(
             counts[part] = {"inputs": found.inputs, "share": found.share}
             tell(f"known inputs, {part}: {found.in_words()}")
         if not compared:
-            tell("There are no known inputs to compare decisions about.")
+            tell("There are no known inputs whose decisions could be compared.")
     if config.rename:
         changed = changed.rename(config.rename)
     if changed is model:

@@ -154,8 +154,9 @@ def _read(path):
     ]
     if missing:
         raise ValueError(
-            f"{path} is no checkpoint of the paper's authors: {len(missing)} "
-            f"of {len(needed)} arrays are missing, among them {missing[0]!r}."
+            f"{path} is not a checkpoint of the paper's authors: "
+            f"{len(missing)} of {len(needed)} arrays are missing, among them "
+            f"{missing[0]!r}."
         )
     return {
         name: value.numpy()

@@ -103,7 +103,7 @@ def check_model_file(path: Path) -> dict[str, Any]:
     except Exception as error:
         # (Damaged archives raise errors of many kinds.)
         raise ValueError(
-            f"{path} ({size:,} bytes) is no model file, or is cut off or "
+            f"{path} ({size:,} bytes) is not a model file, or is cut off or "
             f"damaged: {_sentences(error)}"
         ) from error
     raise ValueError(

@@ -41,7 +41,7 @@ def threshold_from(
             "model.calibrate(x, y, true_positive_rate=0.95)."
         )
     if maximize is None and unknown_share is not None:
-        raise ValueError("unknown_share goes with maximize.")
+        raise ValueError("unknown_share needs maximize.")
     if maximize is not None and by_class:
         raise ValueError("maximize sets one threshold: leave by_class out.")
     names, resolution = model.class_names, model.score.RESOLUTION

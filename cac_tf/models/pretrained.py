@@ -261,7 +261,7 @@ def _model_in(path):
     model = load_keras_file(path)
     model = getattr(model, "classifier", model)  # Of an OpenSetClassifier.
     if not isinstance(model, keras.Model):
-        raise ValueError(f"{path} holds a {type(model).__name__}, no model.")
+        raise ValueError(f"{path} holds a {type(model).__name__}, not a model.")
     check_takes_one_array(model, path)
     shape = tuple(model.input_shape[1:])
     if len(shape) != 3:

@@ -155,7 +155,7 @@ class Monitor:
     ) -> None:
         self.class_names = tuple(map(str, class_names))
         if not self.class_names:
-            raise ValueError("class_names must have one name at least.")
+            raise ValueError("class_names must have at least one name.")
         pair = tuple(calibration or (0, 0))
         if len(pair) != 2 or not 0 <= pair[0] <= pair[1]:
             raise ValueError(
@@ -444,7 +444,7 @@ multiples of 1/100 up to 1: the p-values are those of another model, or rounded.
             return cls._of_state(state)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(
-                f"{path} is no state of a monitor, or damaged "
+                f"{path} is not the state of a monitor, or is damaged "
                 f"({type(error).__name__}: {error})."
             ) from error
 

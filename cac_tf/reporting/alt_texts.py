@@ -3,6 +3,7 @@
 
 import numpy as np
 
+from cac_tf.counted import counted
 from cac_tf.reporting.measures import significant
 
 
@@ -50,7 +51,7 @@ def of_oscr(evaluation):
 
 def of_training(history):
     """The first and the last loss, and the last accuracy."""
-    text = f"Training over {len(history)} epochs"
+    text = f"Training over {counted(len(history), 'epoch')}"
     losses = [logs["loss"] for logs in history if "loss" in logs]
     if losses:
         text += f": loss from {losses[0]:.3g} to {losses[-1]:.3g}"

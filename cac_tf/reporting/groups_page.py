@@ -13,6 +13,7 @@ import numpy as np
 
 from cac_tf import atomic_files
 from cac_tf.annotations import Path
+from cac_tf.counted import counted
 from cac_tf.reporting import page
 
 if TYPE_CHECKING:
@@ -31,14 +32,13 @@ def summary_of(grouping: Grouping) -> str:
     left = int((grouping.group < 0).sum())
     if not count:
         return "No input was rejected, so there are no groups."
-    rejected = "1 input was" if count == 1 else f"{count:,} inputs were"
+    rejected = f"{counted(count, 'input')} {'was' if count == 1 else 'were'}"
     if not number:
         return f"{rejected} rejected; no group of similar ones was found."
-    groups = "1 group" if number == 1 else f"{number:,} groups"
     rest = f"; {left:,} in no group" if left else ""
     return (
-        f"{rejected} rejected: {count - left:,} in {groups} of similar "
-        f"ones{rest}."
+        f"{rejected} rejected: {count - left:,} in {counted(number, 'group')} "
+        f"of similar ones{rest}."
     )
 
 
@@ -81,7 +81,7 @@ def write_groups_page(
         for k, one in enumerate(groups[:_MOST_GROUPS])
     )
     if len(groups) > _MOST_GROUPS:
-        shown += f"<p>Of {len(groups)} groups the {_MOST_GROUPS} largest.</p>"
+        shown += f"<p>The {_MOST_GROUPS} largest of {len(groups)} groups.</p>"
     text = page.filled(
         "groups.html",
         title="What was rejected, in groups",

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from cac_tf import atomic_files
 from cac_tf.annotations import Path
+from cac_tf.counted import counted
 from cac_tf.reporting import alt_texts
 from cac_tf.reporting import figures
 from cac_tf.reporting import page
@@ -113,16 +114,19 @@ def _thresholds(measures):
 
 
 def _classes(dataset, measures):
-    rows = [("known classes", dataset.class_names)]
+    rows = [("known class", dataset.class_names)]
     enrolled = measures.get("enrolled_classes")
     if enrolled:
         trained = [one for one in dataset.class_names if one not in enrolled]
-        examples = [f"{one} ({n} examples)" for one, n in enrolled.items()]
-        rows = [("trained classes", trained), ("enrolled classes", examples)]
+        examples = [
+            f"{one} ({counted(n, 'example')})" for one, n in enrolled.items()
+        ]
+        rows = [("trained class", trained), ("enrolled class", examples)]
     if dataset.unknown_class_names:
-        rows.append(("unknown classes", dataset.unknown_class_names))
+        rows.append(("unknown class", dataset.unknown_class_names))
     return "".join(
-        f"<p><b>{len(names)} {kind}:</b> {html.escape(', '.join(names))}</p>"
+        f"<p><b>{counted(len(names), kind)}:</b> "
+        f"{html.escape(', '.join(names))}</p>"
         for kind, names in rows
     )
 

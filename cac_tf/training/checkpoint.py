@@ -156,7 +156,7 @@ class Checkpoint:
             )
         except Exception as error:  # A zip file's errors are of many kinds.
             raise ValueError(
-                f"{self._path} is no checkpoint of this version of cac_tf "
+                f"{self._path} is not a checkpoint of this version of cac_tf "
                 f"({type(error).__name__}: {error}). Start afresh in another "
                 "folder, or overwrite this run (overwrite=True)."
             ) from error

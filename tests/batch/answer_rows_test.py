@@ -96,10 +96,13 @@ def test_files_behind_each_other(content):
         ),
         ('{"class_id": 1}\n', "record 1: class_id must be"),
         ('{"class_id": true, "p_value": 1}\n', "class_id must be"),
-        ('{"class_id": 1, "p_value": 1}\n[]\n', "record 2: no JSON object"),
-        ('class_id,p_value\n"0\n' + "0\n" * 2**20, "is no CSV or JSONL file"),
-        ("x" * 2**21, "is no CSV or JSONL file"),
-        ("class_id,p_value\n" + "9" * 200_000 + "\n", "is no file of CSV"),
+        ('{"class_id": 1, "p_value": 1}\n[]\n', "record 2: not a JSON object"),
+        (
+            'class_id,p_value\n"0\n' + "0\n" * 2**20,
+            "is not a CSV or JSONL file",
+        ),
+        ("x" * 2**21, "is not a CSV or JSONL file"),
+        ("class_id,p_value\n" + "9" * 200_000 + "\n", "is not a CSV file"),
     ],
 )
 def test_what_is_no_file_of_answers(text, message):

@@ -187,7 +187,7 @@ def test_a_part_that_another_process_finished_is_kept(tmp_path):
         (["--runner=DirectRunner", "--output=a.csv"], "output in parts"),
         (
             ["--runner=DirectRunner", "--output=a/", "--copy_to=b"],
-            "does not go together",
+            "cannot be combined",
         ),
     ],
 )

@@ -279,17 +279,17 @@ def test_a_record_that_claims_more_than_there_is(tmp_path, photos, length):
 @pytest.mark.parametrize(
     ("records", "message"),
     [
-        ([b"\xff\xff"], "Record 0, in .*, is no tf.Example"),
+        ([b"\xff\xff"], "Record 0, in .*, is not a tf.Example"),
         ([example(b"", 1, image_name="x")], "has no image.*it has label, x"),
         ([example(b"", 1, label_name="x")], "has no label.*it has image, x"),
         (
             [example(b"a", 1), example(b"a", "b")],
             "differ in how they hold images or labels",
         ),
-        ([example(b"a", b"caf\xe9")], "has a label that is no UTF-8 text"),
+        ([example(b"a", b"caf\xe9")], "has a label that is not UTF-8 text"),
         (
             [example(b"junk", 1)],
-            "1 images of train cannot be read, .* record 0.*no JPEG, PNG",
+            "1 image of train cannot be read, .* record 0.*no JPEG, PNG",
         ),
     ],
 )

@@ -36,9 +36,9 @@ def test_a_folder(photos, channels):
         for name in ("1.png", "a/b/2.png")
     ]
     np.testing.assert_array_equal(images, expected)
-    assert "1 images of another size were converted" in notes
+    assert "1 image of another size was converted" in notes
     assert notes[-1] == (
-        "1 files were skipped (no JPEG, PNG, WebP or BMP image): a/notes.txt"
+        "1 file was skipped (no JPEG, PNG, WebP or BMP image): a/notes.txt"
     )
 
 

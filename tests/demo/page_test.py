@@ -177,7 +177,7 @@ def test_several_photos(page, inspector, threes, tmp_path):
     images = np.stack([one.image for one in session.kept.values()])
     is_unknown = inspector.model.predict_open_set(images).is_unknown
     assert len(images) == 30
-    assert f"30 images; the model rejects {is_unknown.sum()} of them" in text
+    assert f"30 images, of which the model rejects {is_unknown.sum()}." in text
     (tmp_path / "b.png").write_text("<no image>")
     both = [*threes, str(tmp_path / "b.png")]
     session, text, *_ = answer(Session.of(inspector), both)

@@ -381,7 +381,7 @@ def test_a_sweep_trains_every_combination(arguments, names):
         ((["cifar10_vs_svhn"], ["cac"], [1]), "has only trial 0"),
         (
             (["mnist"], ["cac", "tuplet"], [0], {"gan_epochs": (3,)}),
-            "gan_epochs is no field .* of cac or",
+            "gan_epochs is not a field .* of cac or",
         ),
         (
             (["mnist"], ["cac"], [0], {"preset": ("best",)}),

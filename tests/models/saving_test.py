@@ -34,7 +34,7 @@ def test_a_file_that_is_cut_off_or_no_archive(saved):
         ):
             cac_tf.load_model(saved)
     saved.write_bytes(b"weights" * 1000)
-    with pytest.raises(ValueError, match="model.keras .* no model file, or"):
+    with pytest.raises(ValueError, match="model.keras .* not a model file, or"):
         cac_tf.load_model(saved)
 
 
@@ -83,7 +83,7 @@ def test_members_that_are_missing_or_of_another_kind(saved, change):
     rewritten(saved, change)
     with pytest.raises(
         ValueError,
-        match="model.keras (cannot be loaded|is not loaded|.* no model file)",
+        match="model.keras (cannot be loaded|is not loaded|.* a model file)",
     ):
         cac_tf.load_model(saved)
 

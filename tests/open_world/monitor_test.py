@@ -261,7 +261,7 @@ def test_answers_that_the_model_cannot_have_given(class_id, p_value, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"class_names": []}, "one name at least"),
+        ({"class_names": []}, "at least one name"),
         ({"calibration": (5, 4)}, "calibration must be a pair"),
         ({"calibration": (5,)}, "calibration must be a pair"),
         ({"false_alarm_rate": 0.0}, "false_alarm_rate must be in"),
@@ -291,10 +291,12 @@ def test_damaged_states_are_refused(tmp_path):
         ("bets", good["bets"] | {"reserve": [-1] * 5}),
     ):
         path.write_text(json.dumps(good | {name: value}))
-        with pytest.raises(ValueError, match=r"state\.json is no state of a"):
+        with pytest.raises(
+            ValueError, match=r"state\.json is not the state of a"
+        ):
             Monitor.load(path)
     path.write_bytes(b"\xff{")
-    with pytest.raises(ValueError, match="or damaged"):
+    with pytest.raises(ValueError, match="or is damaged"):
         Monitor.load(path)
 
 

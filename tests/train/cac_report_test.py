@@ -98,7 +98,7 @@ def test_runs_of_one_name_are_told_apart(runs, tmp_path):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--compare", "{runs}/one"], "At least two runs"),
+        (["--compare", "{runs}/one"], "Name at least two runs"),
         (["--compare={runs}/one", "{runs}/none"], "not hold a finished run"),
         (["--compare={runs}/one", "{runs}"], "it has no metrics.json"),
         (

@@ -1176,7 +1176,7 @@ def test_a_table_of_released_weights_has_what_was_released(tmp_path, capsys):
     ("arguments", "message"),
     [
         (["--table=1", "--figure=2"], "--table or --figure, not both"),
-        (["--sweep=magnitud=5"], "no field of a recipe.*'magnitude'"),
+        (["--sweep=magnitud=5"], "not a field of a recipe.*'magnitude'"),
         (["--sweep=magnitude=5,x"], "--sweep: magnitude=5,x: it must be"),
         (["--sweep=magnitude="], "--sweep: magnitude=: it must be"),
         (["--sweep=magnitude=5,5.0"], "magnitude=5,5.0 has a value twice"),
@@ -1190,11 +1190,11 @@ def test_a_table_of_released_weights_has_what_was_released(tmp_path, capsys):
             "cannot hold --preset: give it as --sweep=preset=fast",
         ),
         (["--sweep=preset=best"], "--sweep: preset=best"),
-        (["--sweep=epochs=1", "--figure=2"], "--sweep goes neither with"),
-        (["--sweep=epochs=1", "--table=1"], "goes with --table only as"),
+        (["--sweep=epochs=1", "--figure=2"], "--sweep cannot be combined with"),
+        (["--sweep=epochs=1", "--table=1"], "combined with --table only as"),
         (
             ["--sweep=magnitude=5", "--methods=cross_entropy"],
-            "magnitude is no field of the recipe of cross_entropy",
+            "magnitude is not a field of the recipe of cross_entropy",
         ),
         (
             ["--released_weights=w", "--train_flags=--epochs=2"],
@@ -1271,7 +1271,7 @@ def test_an_ended_benchmark_leaves_no_orphans(tmp_path, sent, to_all):
     assert not (folder / "metrics.json").exists()
     if sent == signal.SIGINT:
         assert process.returncode == 130
-        assert "The same command goes on where it was." in output
+        assert "The same command continues where it stopped." in output
         assert "Traceback" not in output + log.read_text()
         return
     assert process.returncode == -sent

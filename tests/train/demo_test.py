@@ -250,7 +250,9 @@ def examples_photo_and_slider(address, tmp_path):
     # The slider stays where it is, and so does the answer: all are accepted.
     assert "is not above the threshold" in unknown["answer"]
     assert "Its unknown score" in photo["answer"]
-    assert several["answer"].startswith("30 images; the model rejects ")
+    assert several["answer"].startswith(
+        "30 images, of which the model rejects "
+    )
     assert "Version 2 of the model. Enrolled: three" in enrolled["version"]
     assert "three is enrolled." in enrolled["said"]
     assert undone["version"] == "Version 1 of the model. Enrolled: nothing."

@@ -95,8 +95,8 @@ def test_versions_of_a_run(trained, unknown, digits, tmp_path, capsys):
     assert made.enrolled_classes == {"first": 20, "second": 20}
     entry = made.journal[0]["classes"]["first"]
     assert said[0] == (
-        f"first: 20 examples, of which {entry['recognized']} are recognized by "
-        f"the others; threshold {old.threshold:.4g}"
+        f"first: 20 examples, of which {entry['recognized']} would be "
+        f"recognized by the others alone; threshold {old.threshold:.4g}"
     )
     kept = json.loads((new / "enrolled.json").read_text())
     for line, (part, examples) in zip(
@@ -158,7 +158,7 @@ def test_reports_say_what_is_enrolled(trained, unknown, tmp_path):
     write_report(str(path), evaluation, data, model=larger)
     text = path.read_text()
     assert "<b>6 trained classes:</b> 0, 1, 2, 4, 5, 9<" in text
-    assert "<b>1 enrolled classes:</b> 3 (20 examples)<" in text
+    assert "<b>1 enrolled class:</b> 3 (20 examples)<" in text
     config = json.loads((trained / "config.json").read_text())
     assert "examples: 3 (20)." in model_card(evaluation.metrics, config)
 

@@ -96,7 +96,7 @@ def test_a_change_is_told_in_words_counts_and_status(answers, path, capsys):
     assert watch(f"--model={path}", *begun, usual) == 0
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("603 inputs: ")
-    assert first.endswith(" unknown, 3 not read.")
+    assert first.endswith(" unknown, 3 unreadable.")
     assert second.endswith("; an alarm at 400.")
     # Files that were counted are not counted again; the folder holds both.
     (answers / "both").mkdir()
@@ -119,7 +119,7 @@ def test_a_change_is_told_in_words_counts_and_status(answers, path, capsys):
     assert watch(*begun, usual) == 3
     told = capsys.readouterr().out.splitlines()[2:]
     assert told == [
-        one.replace("ALARM at", "Told earlier, at") for one in alarms
+        one.replace("ALARM at", "Reported earlier, at") for one in alarms
     ]
 
 
@@ -196,9 +196,9 @@ def test_workers_are_merged(answers, path, capsys):
     assert watch(f"--state={both}", answers / "usual.csv") == 0
     assert Monitor.load(both).answers == 900
     for arguments, message in (
-        ((f"--state={states[0]}", *states), "another file than those"),
+        ((f"--state={states[0]}", *states), "one of the files that it"),
         ((f"--state={states[0]}", states[1]), "not made by --merge"),
-        ((f"--state={answers}/new.json", both, states[0]), "have counted"),
+        ((f"--state={answers}/new.json", both, states[0]), "have both counted"),
         ((f"--state={both}", "--model=m.keras", both), "no effect with"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -217,12 +217,12 @@ def test_one_sentence_says_what_is_wrong(answers, path, tmp_path, rng):
     new = (f"--model={path}", begun)
     for arguments, message in (
         ((begun,), "Name the answers"),
-        ((begun, usual), "--model must be given"),
+        ((begun, usual), "give --model to start"),
         ((*new, "no.csv"), "There is no file no.csv"),
         ((*new, usual, usual), "is named twice"),
         ((*new, tmp_path / "none"), "has no CSV or JSONL file"),
         ((*new, tmp_path / "rows.parquet"), "must be CSV or JSONL"),
-        ((*new, tmp_path / "empty.csv"), "There is no answer in"),
+        ((*new, tmp_path / "empty.csv"), "There are no answers in"),
         ((*new, nan.name), "nan.csv: Answer 1 has the p-value nan"),
         ((*new, "--false_alarm_rate=2", usual), "must be in"),
         (("--model=no.keras", begun, usual), "there is no such file"),
@@ -237,13 +237,16 @@ def test_one_sentence_says_what_is_wrong(answers, path, tmp_path, rng):
     more = write(tmp_path / "more.csv", other, inputs(rng, 50))
     before = state.read_bytes()
     for arguments, message in (
-        ((f"--model={tmp_path}/other.keras", usual), "of another model than"),
-        (("--false_alarm_rate=.1", usual), "begun with 0.01"),
+        (
+            (f"--model={tmp_path}/other.keras", usual),
+            "belongs to another model than",
+        ),
+        (("--false_alarm_rate=.1", usual), "started with 0.01"),
         ((more,), "more.csv: Answer 60. has .*another model"),
     ):
         with pytest.raises(ValueError, match=message):
             watch(begun, *arguments)
         assert state.read_bytes() == before
     state.write_text(json.dumps({"format": 1}))
-    with pytest.raises(ValueError, match="is no state of a monitor"):
+    with pytest.raises(ValueError, match="is not the state of a monitor"):
         watch(begun, usual)

@@ -132,13 +132,13 @@ def test_parts_that_several_processes_write(vectors, tmp_path, capsys):
     arguments = (*files, f"--output={out}/", groups)
     capsys.readouterr()
     assert run(model, *arguments, "--shard=2/2") == 0
-    assert "1 of 2 parts are not there yet" in capsys.readouterr().err
+    assert "1 of 2 parts missing. Once" in capsys.readouterr().err
     assert not (tmp_path / "groups").exists()
     assert run(model, *arguments, "--shard=1/2") == 0
     assert "40 in 3 groups" in capsys.readouterr().err
     assert written_by(tmp_path / "groups") == written_by(one)
     assert run(model, *arguments) == 0
-    assert "groups were there already" in capsys.readouterr().err
+    assert "already exist." in capsys.readouterr().err
     # Parts without what was rejected are other ones.
     with pytest.raises(ValueError, match="group_unknown: True there|settings"):
         run(model, *files, f"--output={out}/", "--format=jsonl")

@@ -81,7 +81,7 @@ def test_many_photos(model, photos, trained_pictures, capsys, tmp_path):
     assert said.out == ""
     assert (
         f"25 inputs: {24 - unknown} of known classes, {unknown} unknown, "
-        "1 not read."
+        "1 unreadable."
     ) in said.err
     assert "text.png: no JPEG" in said.err
     copies = list((sorted_to / "unknown").iterdir())
@@ -95,7 +95,7 @@ def test_many_photos(model, photos, trained_pictures, capsys, tmp_path):
     level = expected.p_value[called].max()
     assert 0 < called.sum() < 24
     assert (
-        f"{called.sum()} inputs are unknown: those with a p-value up to "
+        f"{called.sum()} inputs can be called unknown, with a p-value up to "
         f"{level:.4g}."
     ) in said.err
     assert list(csv.DictReader(io.StringIO(said.out))) == found
@@ -120,7 +120,7 @@ def test_photos_that_cannot_be_copied(model, photos, tmp_path, capsys):
     for _ in range(2):
         assert run(model, photos, *arguments) == 0
         assert sum(1 for _ in sorted_to.rglob("*.png")) == 24
-    assert "1 of 1 parts were there already" in capsys.readouterr().err
+    assert "1 of 1 part already written" in capsys.readouterr().err
     assert {p.name for p in out.iterdir()} == {part.name, "manifest.json"}
 
 
@@ -249,8 +249,8 @@ def test_parts(model, photos, capsys, tmp_path):
     os.unlink(tmp_path / "two" / "part-00002-of-00004.csv")
     assert run(model, photos, two, size) == 1
     said = capsys.readouterr().err
-    assert said.startswith("3 of 4 parts were there already.")
-    assert "25 inputs: " in said and "1 not read" in said
+    assert said.startswith("3 of 4 parts already written.")
+    assert "25 inputs: " in said and "1 unreadable" in said
     assert contents(tmp_path / "two") == parts
     path = tmp_path / "two" / "part-00001-of-00004.csv"
     assert os.stat(path).st_mtime_ns == before

@@ -235,9 +235,9 @@ def test_every_kind_of_image_is_converted_and_counted(tmp_path):
     np.testing.assert_allclose(by_name["wide"][5, 5], [255, 128, 0], atol=3)
     notes = " / ".join(folder.notes)
     assert "2 images in grey" in notes
-    assert "1 images with an alpha channel" in notes
-    assert "1 images of another size" in notes
-    assert "1 images of another color mode" in notes
+    assert "1 image with an alpha channel" in notes
+    assert "1 image of another size" in notes
+    assert "1 image of another color mode" in notes
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -257,8 +257,8 @@ def test_files_that_a_served_model_would_not_read(flat_folder, stream, rng):
     folder = load_image_folder(flat_folder, stream=stream)
     assert folder.train.size == 35
     for said, names in expected.items():
-        note = f"{len(names)} files were skipped ({said}): {', '.join(names)}"
-        assert note in folder.notes
+        skipped = f"skipped ({said}): {', '.join(names)}"
+        assert any(note.endswith(skipped) for note in folder.notes)
     with pytest.raises(
         ValueError, match=r"bad_00 cannot be read: it is an image in GIF, not"
     ):
@@ -286,7 +286,7 @@ def test_a_photo_above_the_limit_of_pixels(flat_folder, stream, rng):
     folder = load_image_folder(flat_folder, stream=stream)
     assert folder.train.size == 35
     assert folder.notes[-1] == (
-        "1 files were skipped (an image of 20,000 x 10,000 pixels; at most "
+        "1 file was skipped (an image of 20,000 x 10,000 pixels; at most "
         "67,108,864 are read, by a served model max_image_pixels of its "
         "export): red/huge.png"
     )
@@ -312,9 +312,9 @@ def test_images_that_are_there_twice(tmp_path, stream):
     assert folder.notes[1:] == (
         "2 images are in more than one class, such as train/a/1.png and "
         "train/b/copy.png",
-        "1 images are in more than one part, such as train/b/copy.png and "
+        "1 image is in more than one part, such as train/b/copy.png and "
         "test/a/copy.png",
-        "1 images are more than once in one class, such as train/b/3.png and "
+        "1 image is more than once in one class, such as train/b/3.png and "
         "train/b/again.png",
     )
     assert folder.train.size == 15

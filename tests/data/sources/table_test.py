@@ -210,7 +210,7 @@ def test_a_row_whose_file_is_no_image(write, photos, tmp_path, stream):
     path = write(photo=photos, **NO_NUMBERS)
     dataset = load(path, stream=stream)
     assert (
-        "1 files were skipped (no JPEG, PNG, WebP or BMP image): "
+        "1 file was skipped (no JPEG, PNG, WebP or BMP image): "
         f"{photos[4]} (row 4)"
     ) in dataset.notes
     assert photos[4] not in dataset.train.names
