@@ -8,6 +8,7 @@ this method has.
 """
 
 import dataclasses
+import re
 import textwrap
 
 from absl import app
@@ -79,17 +80,22 @@ def asked_for(values, doc, first):
     by_group = values.flags_by_module_dict()
     if page == _ALONE and first is not None:
         shown = [values[name] for name in first]
-        lines = [doc.strip(), "", "What most runs need:", *_entries(shown)]
+        lines = [
+            doc.strip(),
+            "",
+            "What most runs need:",
+            *_entries(values, shown),
+        ]
         if "method" in values and values["method"].present:
-            lines += _of_method(values.method, by_group[OF_A_METHOD])
+            lines += _of_method(values, by_group[OF_A_METHOD])
         lines += ["", "More:", *_contents(by_group)]
     elif page in by_group:
-        lines = [_title(page), *_entries(by_group[page])]
+        lines = [_title(page), *_entries(values, by_group[page])]
     else:
         lines, names = [doc.strip()], groups(values)
         for name in names:
             title = _title(name) if len(names) > 1 else "Flags:"
-            lines += ["", title, *_entries(by_group[name])]
+            lines += ["", title, *_entries(values, by_group[name])]
     return "\n".join(lines)
 
 
@@ -97,13 +103,14 @@ def _title(group):
     return f"{group.capitalize()} ({_GROUPS[group]}):"
 
 
-def _of_method(method, own):
+def _of_method(values, own):
+    method = values.method
     fields = dataclasses.fields(methods.get(method).recipe)
     names = {field.name for field in fields}
     shown = [flag for flag in own if flag.name in names]
     if not shown:
         return ["", f"The method {method} has no flags of its own."]
-    return ["", f"Of the method {method}:", *_entries(shown)]
+    return ["", f"Of the method {method}:", *_entries(values, shown)]
 
 
 def _contents(by_group):
@@ -120,16 +127,35 @@ def _contents(by_group):
         yield f"  {what:{width}}  {text}"
 
 
-def _entries(shown):
+def _entries(values, shown):
     for flag in shown:
         yield f"  {_written(flag)}"
         yield textwrap.fill(
-            flag.help,
+            with_flags(flag.help, values),
             78,
             initial_indent=" " * 6,
             subsequent_indent=" " * 6,
             break_on_hyphens=False,
         )
+
+
+def with_flags(text, names):
+    """A text of the library, with its options written as flags.
+
+    Only those of several words or with a value: one word may mean itself.
+
+    Example:
+
+    >>> with_flags("See data_dir; seed=3 is a seed.", {"data_dir", "seed"})
+    'See --data_dir; --seed=3 is a seed.'
+    """
+
+    def flag(match):
+        return f"--{match[0]}" if match[0] in names else match[0]
+
+    several_words = r"[a-z]+(?:_[a-z]+)+(?![\w./])"
+    with_value = r"[a-z]+(?==)"
+    return re.sub(rf"(?<![\w./-])(?:{several_words}|{with_value})", flag, text)
 
 
 def _written(flag):

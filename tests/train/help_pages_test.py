@@ -98,6 +98,9 @@ def test_choices_and_defaults_are_said_alike():
         "start again. Method (",
     ):
         assert entry in text
+    # The options of the library are the flags of the page.
+    assert "folder (of images, see --data_dir)" in text
+    assert "with --until_converged, an upper limit" in text
     text = " ".join(page(cac_predict, "--help").split())
     assert "Required. --threshold=NUMBER" in text
     assert max(map(len, page(cac_train, "--help=all").splitlines())) <= 80
