@@ -3,6 +3,7 @@
 
 import html
 import itertools
+import re
 import typing
 from collections.abc import Sequence
 
@@ -126,7 +127,7 @@ def _differences(runs):
     """What the runs were told, and where they ran, if they differ in it."""
     entries = [
         {
-            name: str(value)
+            name: _short(str(value))
             for part in ("settings", "environment")
             for name, value in page.flat(run.config[part]).items()
             if name != "date"
@@ -146,6 +147,18 @@ def _differences(runs):
         for entry in entries
     ]
     return _table("setting", runs, entries)
+
+
+def _short(value):
+    """The beginning of a digest, which tells it from others; all else whole.
+
+    Example:
+
+    >>> _short("0123456789" * 4), _short("0123456789")
+    ('012345678901', '0123456789')
+    """
+    is_digest = re.fullmatch("[0-9a-f]{40}|[0-9a-f]{64}", value)
+    return value[:12] if is_digest else value
 
 
 def _figures(runs):
