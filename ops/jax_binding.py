@@ -105,7 +105,7 @@ _loss_and_state.defvjp(_forward, _backward)
 def _gradient(logits, labels, row_state, upstream, magnitude, anchor_weight):
     return _call(
         "CacTfAnchoredCacLossGrad",
-        _float32(*logits.shape),
+        jax.ShapeDtypeStruct(logits.shape, logits.dtype),
         logits,
         labels,
         row_state,
@@ -150,7 +150,8 @@ def anchored_cac_loss(labels, logits, magnitude, anchor_weight, validate):
 
     Args:
         labels: (B,) int32 or int64.
-        logits: (B, N) float32.
+        logits: (B, N) float32, bfloat16 or float16, read as they are; their
+            gradient has the same type.
         magnitude: length of the anchors, a Python float.
         anchor_weight: weight of the anchor loss, a Python float.
         validate: without effect: an invalid label or logit makes its row NaN.

@@ -151,6 +151,7 @@ def anchor_and_tuplet_loss(
     \\(d_y - d_j = (d_y^2 - d_j^2) / (d_y + d_j)
     = 2m (z_j - z_y) / (d_y + d_j)\\), nor in its derivatives.
     """
+    logits = full_precision(logits)
     distances = anchored_distances(logits, magnitude)
     is_label, is_valid = match_labels(labels, distances)
     own = _own(is_label, distances)

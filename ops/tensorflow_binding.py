@@ -48,7 +48,8 @@ def anchored_cac_loss(labels, logits, magnitude, anchor_weight, validate):
 
     Args:
         labels: (B,) int32 or int64.
-        logits: (B, N) float32.
+        logits: (B, N) float32, bfloat16 or float16, read as they are; their
+            gradient has the same type.
         magnitude: length of the anchors, a Python float.
         anchor_weight: weight of the anchor loss, a Python float.
         validate: whether an invalid label or logit is an error (on a CPU,

@@ -70,7 +70,8 @@ def cac_loss_from_logits(
 
     Args:
         labels: (B,) or (B, 1) class indices.
-        logits: (B, N), no activation.
+        logits: (B, N), no activation. Half precision is computed in float32,
+            and its gradient is rounded once.
         magnitude: length of the anchors (the paper's alpha), > 0.
         anchor_weight: weight of the anchor loss (the paper's lambda), >= 0.
         validate: whether the fused operation raises an error where it can, on
@@ -94,7 +95,7 @@ def cac_loss_from_logits(
     """
     anchor_weight = checked_weight(anchor_weight, "anchor_weight")
     magnitude = checked_magnitude(magnitude)
-    logits = full_precision(logits)
+    logits = ops.convert_to_tensor(logits)
     labels = label_vector(labels, logits, "logits")
     binding = fused_ops.binding_for(logits)
     if binding is not None:
@@ -143,8 +144,7 @@ class _LossOfDistances(OfDistances, Loss):
     def _terms(self, labels, values):
         """The anchor and the tuplet loss, (B,) each."""
         if not self.from_distances:
-            logits = full_precision(values)
-            return anchor_and_tuplet_loss(labels, logits, self.magnitude)
+            return anchor_and_tuplet_loss(labels, values, self.magnitude)
         distances = -full_precision(values)
         return anchor_loss(labels, distances), tuplet_loss(labels, distances)
 

@@ -5,10 +5,13 @@
 #include <cstring>
 #include <initializer_list>
 #include <limits>
+#include <memory>
 
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif
+
+#include "ops/core/half_precision.h"
 
 // Vectors wider than the machine's own never cross a call that is not inlined.
 #pragma GCC diagnostic ignored "-Wpsabi"
@@ -57,10 +60,30 @@ namespace x86_64_v4 {
 struct RowFunctions {
   decltype(&baseline::LossOfRow) loss;
   decltype(&baseline::GradientOfRow) gradient;
+  void (*widen_bfloat16)(const BFloat16*, int64_t, float*);
+  void (*widen_float16)(const Float16*, int64_t, float*);
+  void (*round_bfloat16)(const float*, int64_t, BFloat16*);
+  void (*round_float16)(const float*, int64_t, Float16*);
+
+  void Widen(const BFloat16* from, int64_t count, float* to) const {
+    widen_bfloat16(from, count, to);
+  }
+  void Widen(const Float16* from, int64_t count, float* to) const {
+    widen_float16(from, count, to);
+  }
+  void Round(const float* from, int64_t count, BFloat16* to) const {
+    round_bfloat16(from, count, to);
+  }
+  void Round(const float* from, int64_t count, Float16* to) const {
+    round_float16(from, count, to);
+  }
 };
 
-#define CAC_TF_ROW_FUNCTIONS(level) \
-  RowFunctions { level::LossOfRow, level::GradientOfRow }
+#define CAC_TF_ROW_FUNCTIONS(level)                                           \
+  RowFunctions {                                                              \
+    level::LossOfRow, level::GradientOfRow, level::WidenRow, level::WidenRow, \
+        level::RoundRow, level::RoundRow                                      \
+  }
 
 const RowFunctions& ForThisMachine() {
   static const RowFunctions functions = [] {
@@ -77,48 +100,84 @@ const RowFunctions& ForThisMachine() {
   return functions;
 }
 
+// The logits of a row in float32, and its gradient after them, in one place.
+template <typename Element>
+class WideRow {
+ public:
+  explicit WideRow(int64_t classes)
+      : classes_(classes), row_(new float[classes]) {}
+  const float* Read(const Element* from) {
+    ForThisMachine().Widen(from, classes_, row_.get());
+    return row_.get();
+  }
+  float* PlaceOf(Element*) { return row_.get(); }
+  void Write(Element* to) { ForThisMachine().Round(row_.get(), classes_, to); }
+
+ private:
+  int64_t classes_;
+  std::unique_ptr<float[]> row_;
+};
+
+// Where nothing is to be converted, rows stay where they are.
+template <>
+class WideRow<float> {
+ public:
+  explicit WideRow(int64_t) {}
+  const float* Read(const float* from) { return from; }
+  float* PlaceOf(float* to) { return to; }
+  void Write(float*) {}
+};
+
 }  // namespace
 
-template <typename Label>
-void AnchoredCacLoss(const float* logits, const Label* labels, int64_t rows,
+template <typename Element, typename Label>
+void AnchoredCacLoss(const Element* logits, const Label* labels, int64_t rows,
                      int64_t classes, float magnitude, float anchor_weight,
                      float* loss, float* anchor, float* tuplet,
                      float* row_state) {
   const RowFunctions& row_functions = ForThisMachine();
+  WideRow<Element> wide(classes);
   for (int64_t i = 0; i < rows; ++i) {
     const RowLoss row =
-        row_functions.loss(logits + i * classes, classes, labels[i], magnitude,
-                           row_state + i * kRowStateSize);
+        row_functions.loss(wide.Read(logits + i * classes), classes, labels[i],
+                           magnitude, row_state + i * kRowStateSize);
     loss[i] = row.tuplet + anchor_weight * row.anchor;
     anchor[i] = row.anchor;
     tuplet[i] = row.tuplet;
   }
 }
 
-template <typename Label>
-void AnchoredCacLossGrad(const float* logits, const Label* labels,
+template <typename Element, typename Label>
+void AnchoredCacLossGrad(const Element* logits, const Label* labels,
                          const float* row_state, const LossUpstream& upstream,
                          int64_t rows, int64_t classes, float magnitude,
-                         float anchor_weight, float* gradient) {
+                         float anchor_weight, Element* gradient) {
   const RowFunctions& row_functions = ForThisMachine();
+  WideRow<Element> wide(classes);
   for (int64_t i = 0; i < rows; ++i) {
     row_functions.gradient(
-        logits + i * classes, classes, labels[i], magnitude,
+        wide.Read(logits + i * classes), classes, labels[i], magnitude,
         row_state + i * kRowStateSize, upstream.loss[i] + upstream.tuplet[i],
         anchor_weight * upstream.loss[i] + upstream.anchor[i],
-        gradient + i * classes);
+        wide.PlaceOf(gradient + i * classes));
+    wide.Write(gradient + i * classes);
   }
 }
 
-#define CAC_TF_INSTANTIATE(Label)                                             \
-  template void AnchoredCacLoss<Label>(const float*, const Label*, int64_t,   \
-                                       int64_t, float, float, float*, float*, \
-                                       float*, float*);                       \
-  template void AnchoredCacLossGrad<Label>(                                   \
-      const float*, const Label*, const float*, const LossUpstream&, int64_t, \
-      int64_t, float, float, float*)
-CAC_TF_INSTANTIATE(int32_t);
-CAC_TF_INSTANTIATE(int64_t);
+#define CAC_TF_INSTANTIATE(Element, Label)                                     \
+  template void AnchoredCacLoss(const Element*, const Label*, int64_t,         \
+                                int64_t, float, float, float*, float*, float*, \
+                                float*);                                       \
+  template void AnchoredCacLossGrad(const Element*, const Label*,              \
+                                    const float*, const LossUpstream&,         \
+                                    int64_t, int64_t, float, float, Element*)
+#define CAC_TF_INSTANTIATE_LABELS(Element) \
+  CAC_TF_INSTANTIATE(Element, int32_t);    \
+  CAC_TF_INSTANTIATE(Element, int64_t)
+CAC_TF_INSTANTIATE_LABELS(float);
+CAC_TF_INSTANTIATE_LABELS(BFloat16);
+CAC_TF_INSTANTIATE_LABELS(Float16);
+#undef CAC_TF_INSTANTIATE_LABELS
 #undef CAC_TF_INSTANTIATE
 
 }  // namespace cac_tf

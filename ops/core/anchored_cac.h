@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The CAC loss of logits and its gradient, on the CPU: plain C++ that knows no
-// framework. All arrays are row-major float32.
+// framework. All arrays are row-major; all is computed in float32, which half
+// precision logits are widened to, and the gradient is rounded to their type.
 //
 // While the centers are anchors (magnitude * I) no center is ever formed:
 //     d_j^2 = sum_{k != j} z_k^2 + (z_j - m)^2
@@ -21,6 +22,14 @@
 #include <cstdint>
 
 namespace cac_tf {
+
+// Logits of half precision; `Widen` and `Round` know what the bits mean.
+struct BFloat16 {
+  uint16_t bits;
+};
+struct Float16 {
+  uint16_t bits;
+};
 
 // What the backward pass needs to know of a row, as columns of `row_state`.
 // y is the row's own class, k the nearest other class, p = softmin(d), and
@@ -48,12 +57,13 @@ inline constexpr int64_t kMaxClasses = int64_t{1} << 24;
 //
 // tuplet = log(1 + sum_{j != y} e^(d_y - d_j)), anchor = d_y,
 // loss = tuplet + anchor_weight * anchor (equations 2, 4 and 5 of the paper).
+// Element is float, BFloat16 or Float16, Label int32_t or int64_t.
 // A row whose label lies outside 0 ... classes - 1, or whose logits are not
 // finite or too large to be squared, gets NaN in all of its outputs.
 //
 // loss, anchor, tuplet: (rows). row_state: (rows, kRowStateSize).
-template <typename Label>
-void AnchoredCacLoss(const float* logits, const Label* labels, int64_t rows,
+template <typename Element, typename Label>
+void AnchoredCacLoss(const Element* logits, const Label* labels, int64_t rows,
                      int64_t classes, float magnitude, float anchor_weight,
                      float* loss, float* anchor, float* tuplet,
                      float* row_state);
@@ -74,11 +84,11 @@ struct LossUpstream {
 // that is no class.
 //
 // gradient: (rows, classes).
-template <typename Label>
-void AnchoredCacLossGrad(const float* logits, const Label* labels,
+template <typename Element, typename Label>
+void AnchoredCacLossGrad(const Element* logits, const Label* labels,
                          const float* row_state, const LossUpstream& upstream,
                          int64_t rows, int64_t classes, float magnitude,
-                         float anchor_weight, float* gradient);
+                         float anchor_weight, Element* gradient);
 
 }  // namespace cac_tf
 

@@ -23,8 +23,9 @@ unsigned PersistentBlocks(int64_t wanted, int64_t on_a_processor,
       wanted, std::max<int64_t>(1, on_a_processor) * device.processors));
 }
 
+template <typename Element>
 struct Launcher {
-  const Problem& problem;
+  const Problem<Element>& problem;
   const Device& device;
   cudaStream_t stream;
 
@@ -44,20 +45,20 @@ int VectorOf(int classes, bool is_aligned) {
   return classes % 4 == 0 ? 4 : classes % 2 == 0 ? 2 : 1;
 }
 
-template <int kCap, int kMode>
+template <int kCap, int kMode, typename Element>
 auto ThreadKernelOf(int vector) {
-  return vector == 4   ? &ThreadKernel<kCap, 4, kMode>
-         : vector == 2 ? &ThreadKernel<kCap, 2, kMode>
-                       : &ThreadKernel<kCap, 1, kMode>;
+  return vector == 4   ? &ThreadKernel<kCap, 4, kMode, Element>
+         : vector == 2 ? &ThreadKernel<kCap, 2, kMode, Element>
+                       : &ThreadKernel<kCap, 1, kMode, Element>;
 }
 
-template <int kMode>
-cudaError_t LaunchThreads(const Launcher& launch, bool is_aligned) {
+template <int kMode, typename Element>
+cudaError_t LaunchThreads(const Launcher<Element>& launch, bool is_aligned) {
   const int n = launch.problem.classes;
   const int vector = VectorOf(n, is_aligned);
   TileShape shape;
   shape.lanes = 1;
-  shape.tile_floats = (32 * n + 3) / 4 * 4;
+  shape.tile_size = 32 * n;
   shape.is_aligned = is_aligned;
   shape.swizzle = vector < 4    ? 0
                   : n % 32 == 0 ? 7
@@ -70,22 +71,22 @@ cudaError_t LaunchThreads(const Launcher& launch, bool is_aligned) {
   const int warps = is_small ? 1 : kWarpsOfABlock;
   shape.buffers = is_aligned && !is_small ? 2 : 1;
   const size_t shared =
-      sizeof(float) * shape.tile_floats * warps * shape.buffers;
+      sizeof(Element) * shape.tile_size * warps * shape.buffers;
   const int64_t fit = std::min<int64_t>(
       12, launch.device.shared_of_processor / (shared + 1024));
-  const auto kernel = n <= 4    ? ThreadKernelOf<4, kMode>(vector)
-                      : n <= 8  ? ThreadKernelOf<8, kMode>(vector)
-                      : n <= 12 ? ThreadKernelOf<12, kMode>(vector)
-                      : n <= 20 ? ThreadKernelOf<20, kMode>(vector)
-                                : ThreadKernelOf<32, kMode>(vector);
+  const auto kernel = n <= 4    ? ThreadKernelOf<4, kMode, Element>(vector)
+                      : n <= 8  ? ThreadKernelOf<8, kMode, Element>(vector)
+                      : n <= 12 ? ThreadKernelOf<12, kMode, Element>(vector)
+                      : n <= 20 ? ThreadKernelOf<20, kMode, Element>(vector)
+                                : ThreadKernelOf<32, kMode, Element>(vector);
   return launch(
       kernel,
       PersistentBlocks((shape.tiles + warps - 1) / warps, fit, launch.device),
       32 * warps, shared, shape);
 }
 
-template <int kMode>
-cudaError_t LaunchTiles(const Launcher& launch, bool is_aligned) {
+template <int kMode, typename Element>
+cudaError_t LaunchTiles(const Launcher<Element>& launch, bool is_aligned) {
   const int n = launch.problem.classes;
   constexpr int kWarps = kTileThreads / 32;
   // Never 4: such rows are the warp kernel's.
@@ -103,41 +104,43 @@ cudaError_t LaunchTiles(const Launcher& launch, bool is_aligned) {
   // The rows of a tile begin where four numbers may be read at once.
   shape.lanes = std::min(shape.lanes, !is_aligned || n % 2 == 0 ? 16 : 8);
   const int rows_of_tile = 32 / shape.lanes;
-  shape.tile_floats = (rows_of_tile * n + 3) / 4 * 4;
+  shape.tile_size = (rows_of_tile * n + 7) / 8 * 8;
   shape.is_aligned = is_aligned;
   shape.tiles = (launch.problem.rows + rows_of_tile - 1) / rows_of_tile;
   // Without much to do there is no next tile.
   const bool is_small = shape.tiles <= 16 * launch.device.processors;
   shape.buffers = is_aligned && !is_small ? 2 : 1;
-  const size_t shared = sizeof(float) * shape.tile_floats * kWarps *
-                        (shape.buffers + (kMode == kGradient));
+  const size_t shared =
+      shape.tile_size * kWarps *
+      (sizeof(Element) * shape.buffers + sizeof(float) * (kMode == kGradient));
   const int64_t fit = std::min<int64_t>(
       12, launch.device.shared_of_processor / (shared + 1024));
   return launch(
-      vector == 2 ? &TileKernel<2, kMode> : &TileKernel<1, kMode>,
+      vector == 2 ? &TileKernel<2, kMode, Element>
+                  : &TileKernel<1, kMode, Element>,
       PersistentBlocks((shape.tiles + kWarps - 1) / kWarps, fit, launch.device),
       kTileThreads, shared, shape);
 }
 
-template <int kMode>
-cudaError_t LaunchWarps(const Launcher& launch, bool is_aligned) {
+template <int kMode, typename Element>
+cudaError_t LaunchWarps(const Launcher<Element>& launch, bool is_aligned) {
   const int n = launch.problem.classes;
   const bool in_fours = is_aligned && n % 4 == 0;
   int lanes = 2;
   while (32 * lanes < n) lanes *= 2;
   if (!in_fours) lanes = 32;
-  const auto kernel = !in_fours     ? &WarpKernel<1, 32, kMode>
-                      : lanes == 2  ? &WarpKernel<4, 2, kMode>
-                      : lanes == 4  ? &WarpKernel<4, 4, kMode>
-                      : lanes == 8  ? &WarpKernel<4, 8, kMode>
-                      : lanes == 16 ? &WarpKernel<4, 16, kMode>
-                                    : &WarpKernel<4, 32, kMode>;
+  const auto kernel = !in_fours     ? &WarpKernel<1, 32, kMode, Element>
+                      : lanes == 2  ? &WarpKernel<4, 2, kMode, Element>
+                      : lanes == 4  ? &WarpKernel<4, 4, kMode, Element>
+                      : lanes == 8  ? &WarpKernel<4, 8, kMode, Element>
+                      : lanes == 16 ? &WarpKernel<4, 16, kMode, Element>
+                                    : &WarpKernel<4, 32, kMode, Element>;
   const int64_t blocks = (launch.problem.rows * lanes + 127) / 128;
   return launch(kernel, static_cast<unsigned>(blocks), 128, 0);
 }
 
-template <int kMode>
-cudaError_t LaunchBlocks(const Launcher& launch, bool is_aligned) {
+template <int kMode, typename Element>
+cudaError_t LaunchBlocks(const Launcher<Element>& launch, bool is_aligned) {
   const int n = launch.problem.classes;
   const Device& device = launch.device;
   const bool in_fours = is_aligned && n % 4 == 0;
@@ -154,7 +157,7 @@ cudaError_t LaunchBlocks(const Launcher& launch, bool is_aligned) {
     best = places;
     threads = wanted;
   }
-  const int64_t row_bytes = int64_t{n + 7} / 8 * 8 * sizeof(float);
+  const int64_t row_bytes = int64_t{n + 7} / 8 * 8 * sizeof(Element);
   const int64_t most =
       std::min(device.shared_of_block, device.shared_of_processor - 1024);
   const int buffers = 2 * row_bytes <= most ? 2 : 1;
@@ -164,12 +167,12 @@ cudaError_t LaunchBlocks(const Launcher& launch, bool is_aligned) {
   const int64_t by_threads = (is_kept ? 672 : 1024) / threads;
   const int64_t by_shared =
       fits ? device.shared_of_processor / (shared + 2048) : 32;
-  const auto kernel = in_fours && is_kept && fits
-                          ? &BlockKernel<4, kMode, true, true>
-                      : in_fours && fits ? &BlockKernel<4, kMode, false, true>
-                      : fits             ? &BlockKernel<1, kMode, false, true>
-                      : in_fours         ? &BlockKernel<4, kMode, false, false>
-                                         : &BlockKernel<1, kMode, false, false>;
+  const auto kernel =
+      in_fours && is_kept && fits ? &BlockKernel<4, kMode, true, true, Element>
+      : in_fours && fits          ? &BlockKernel<4, kMode, false, true, Element>
+      : fits                      ? &BlockKernel<1, kMode, false, true, Element>
+      : in_fours ? &BlockKernel<4, kMode, false, false, Element>
+                 : &BlockKernel<1, kMode, false, false, Element>;
   return launch(
       kernel,
       PersistentBlocks(launch.problem.rows,
@@ -177,17 +180,18 @@ cudaError_t LaunchBlocks(const Launcher& launch, bool is_aligned) {
       threads, shared, buffers);
 }
 
-template <int kMode>
-int Launch(void* stream, const Problem& problem) {
+template <int kMode, typename Element>
+int Launch(void* stream, const Problem<Element>& problem) {
   if (problem.rows == 0) return cudaSuccess;
   Device device;
   if (const cudaError_t error = ReadDevice(&device); error != cudaSuccess) {
     return error;
   }
-  const Launcher launch{problem, device, static_cast<cudaStream_t>(stream)};
+  const Launcher<Element> launch{problem, device,
+                                 static_cast<cudaStream_t>(stream)};
   const bool is_aligned = (reinterpret_cast<uintptr_t>(problem.logits) |
                            reinterpret_cast<uintptr_t>(problem.gradient)) %
-                              sizeof(float4) ==
+                              (4 * sizeof(Element)) ==
                           0;
   const bool in_fours = is_aligned && problem.classes % 4 == 0;
   if (problem.classes <= 32) return LaunchThreads<kMode>(launch, is_aligned);
@@ -200,32 +204,32 @@ int Launch(void* stream, const Problem& problem) {
 
 }  // namespace
 
-template <typename Label>
-int AnchoredCacLossOnGpu(void* stream, const float* logits, const Label* labels,
-                         int64_t rows, int64_t classes, float magnitude,
-                         float anchor_weight, float* loss, float* anchor,
-                         float* tuplet, float* row_state) {
-  return Launch<kLoss>(stream, {logits,
-                                labels,
-                                sizeof(Label) == sizeof(int64_t),
-                                rows,
-                                static_cast<int>(classes),
-                                magnitude,
-                                anchor_weight,
-                                {},
-                                loss,
-                                anchor,
-                                tuplet,
-                                row_state,
-                                nullptr});
+template <typename Element, typename Label>
+int AnchoredCacLossOnGpu(void* stream, const Element* logits,
+                         const Label* labels, int64_t rows, int64_t classes,
+                         float magnitude, float anchor_weight, float* loss,
+                         float* anchor, float* tuplet, float* row_state) {
+  return Launch<kLoss, Element>(stream, {logits,
+                                         labels,
+                                         sizeof(Label) == sizeof(int64_t),
+                                         rows,
+                                         static_cast<int>(classes),
+                                         magnitude,
+                                         anchor_weight,
+                                         {},
+                                         loss,
+                                         anchor,
+                                         tuplet,
+                                         row_state,
+                                         nullptr});
 }
 
-template <typename Label>
-int AnchoredCacLossGradOnGpu(void* stream, const float* logits,
+template <typename Element, typename Label>
+int AnchoredCacLossGradOnGpu(void* stream, const Element* logits,
                              const Label* labels, const LossUpstream& upstream,
                              int64_t rows, int64_t classes, float magnitude,
-                             float anchor_weight, float* gradient) {
-  return Launch<kGradient>(
+                             float anchor_weight, Element* gradient) {
+  return Launch<kGradient, Element>(
       stream, {logits, labels, sizeof(Label) == sizeof(int64_t), rows,
                static_cast<int>(classes), magnitude, anchor_weight, upstream,
                nullptr, nullptr, nullptr, nullptr, gradient});
@@ -235,15 +239,20 @@ const char* GpuErrorText(int error) {
   return cudaGetErrorString(static_cast<cudaError_t>(error));
 }
 
-#define CAC_TF_INSTANTIATE(Label)                                             \
-  template int AnchoredCacLossOnGpu<Label>(void*, const float*, const Label*, \
-                                           int64_t, int64_t, float, float,    \
-                                           float*, float*, float*, float*);   \
-  template int AnchoredCacLossGradOnGpu<Label>(                               \
-      void*, const float*, const Label*, const LossUpstream&, int64_t,        \
-      int64_t, float, float, float*)
-CAC_TF_INSTANTIATE(int32_t);
-CAC_TF_INSTANTIATE(int64_t);
+#define CAC_TF_INSTANTIATE(Element, Label)                                     \
+  template int AnchoredCacLossOnGpu(void*, const Element*, const Label*,       \
+                                    int64_t, int64_t, float, float, float*,    \
+                                    float*, float*, float*);                   \
+  template int AnchoredCacLossGradOnGpu(void*, const Element*, const Label*,   \
+                                        const LossUpstream&, int64_t, int64_t, \
+                                        float, float, Element*)
+#define CAC_TF_INSTANTIATE_LABELS(Element) \
+  CAC_TF_INSTANTIATE(Element, int32_t);    \
+  CAC_TF_INSTANTIATE(Element, int64_t)
+CAC_TF_INSTANTIATE_LABELS(float);
+CAC_TF_INSTANTIATE_LABELS(BFloat16);
+CAC_TF_INSTANTIATE_LABELS(Float16);
+#undef CAC_TF_INSTANTIATE_LABELS
 #undef CAC_TF_INSTANTIATE
 
 }  // namespace cac_tf

@@ -14,17 +14,17 @@
 
 namespace cac_tf {
 
-template <typename Label>
-int AnchoredCacLossOnGpu(void* stream, const float* logits, const Label* labels,
-                         int64_t rows, int64_t classes, float magnitude,
-                         float anchor_weight, float* loss, float* anchor,
-                         float* tuplet, float* row_state);
+template <typename Element, typename Label>
+int AnchoredCacLossOnGpu(void* stream, const Element* logits,
+                         const Label* labels, int64_t rows, int64_t classes,
+                         float magnitude, float anchor_weight, float* loss,
+                         float* anchor, float* tuplet, float* row_state);
 
-template <typename Label>
-int AnchoredCacLossGradOnGpu(void* stream, const float* logits,
+template <typename Element, typename Label>
+int AnchoredCacLossGradOnGpu(void* stream, const Element* logits,
                              const Label* labels, const LossUpstream& upstream,
                              int64_t rows, int64_t classes, float magnitude,
-                             float anchor_weight, float* gradient);
+                             float anchor_weight, Element* gradient);
 
 const char* GpuErrorText(int error);
 

@@ -269,10 +269,92 @@ void CheckBatches() {
              "a batch: gradient by finite differences");
     }
   }
-  AnchoredCacLoss<Label>(nullptr, nullptr, 0, classes, 10, 0, nullptr, nullptr,
-                         nullptr, nullptr);
-  AnchoredCacLossGrad<Label>(nullptr, nullptr, nullptr, {}, 0, classes, 10, 0,
-                             nullptr);
+  AnchoredCacLoss<float, Label>(nullptr, nullptr, 0, classes, 10, 0, nullptr,
+                                nullptr, nullptr, nullptr);
+  AnchoredCacLossGrad<float, Label>(nullptr, nullptr, nullptr, {}, 0, classes,
+                                    10, 0, nullptr);
+}
+
+// A number of half precision by its definition: bits of fraction, then those of
+// the exponent, then the sign.
+double ByDefinition(int bits, int fraction_bits, int exponent_bits) {
+  const int bias = (1 << (exponent_bits - 1)) - 1;
+  const int fraction = bits & ((1 << fraction_bits) - 1);
+  const int exponent = bits >> fraction_bits & ((1 << exponent_bits) - 1);
+  const double sign = bits >> 15 ? -1.0 : 1.0;
+  if (exponent == (1 << exponent_bits) - 1) {
+    return fraction ? NAN : sign * INFINITY;
+  }
+  const int leading = exponent ? 1 << fraction_bits : 0;
+  return std::ldexp(sign * (leading + fraction),
+                    std::max(exponent, 1) - bias - fraction_bits);
+}
+
+template <typename Element>
+void CheckHalfPrecision(const std::string& name, int fraction_bits) {
+  const int infinity = 0x7fff >> fraction_bits << fraction_bits;
+  for (int bits = 0; bits < 1 << 16; ++bits) {
+    const Element x{static_cast<uint16_t>(bits)};
+    const double expected =
+        ByDefinition(bits, fraction_bits, 15 - fraction_bits);
+    const float wide = Widen(x);
+    if (std::isnan(expected)) {
+      Expect(std::isnan(wide) && std::isnan(Widen(Round<Element>(wide))),
+             name + ": NaN");
+      continue;
+    }
+    Expect(wide == expected && std::signbit(wide) == (bits >> 15),
+           name + ": widened");
+    Expect(Round<Element>(wide).bits == bits, name + ": there and back");
+    const int size = bits & 0x7fff;
+    if (size == infinity) continue;
+    // Halfway to the next larger one, and the float32 beside it; infinity
+    // stands where the next number would be.
+    const double next =
+        size + 1 < infinity
+            ? ByDefinition(bits + 1, fraction_bits, 15 - fraction_bits)
+            : 2 * expected -
+                  ByDefinition(bits - 1, fraction_bits, 15 - fraction_bits);
+    const float middle = 0.5 * (expected + next);
+    Expect(Round<Element>(middle).bits == bits + bits % 2, name + ": a tie");
+    Expect(
+        Round<Element>(std::nextafter(middle, 0.0f)).bits == bits &&
+            Round<Element>(std::nextafter(middle, 2 * middle)).bits == bits + 1,
+        name + ": beside a tie");
+  }
+  // Rows of them: as of the same numbers in float32.
+  const int64_t rows = 9, classes = 37;
+  std::mt19937 random(2);
+  std::normal_distribution<float> normal;
+  std::vector<Element> narrow;
+  std::vector<float> wide;
+  std::vector<int32_t> labels;
+  for (int64_t i = 0; i < rows * classes; ++i) {
+    narrow.push_back(Round<Element>((i % 5 ? 1.0f : 10.0f) * normal(random)));
+    wide.push_back(Widen(narrow.back()));
+  }
+  for (int64_t i = 0; i < rows; ++i) labels.push_back(random() % classes);
+  std::vector<float> terms[2][3], state(rows * kRowStateSize);
+  std::vector<float> wide_gradient(wide.size());
+  std::vector<Element> gradient(wide.size());
+  const auto run = [&](const auto& z, auto& by_z, std::vector<float>* to) {
+    for (int i = 0; i < 3; ++i) to[i].resize(rows);
+    AnchoredCacLoss(z.data(), labels.data(), rows, classes, kMagnitude,
+                    kAnchorWeight, to[0].data(), to[1].data(), to[2].data(),
+                    state.data());
+    AnchoredCacLossGrad(z.data(), labels.data(), state.data(),
+                        {to[0].data(), to[1].data(), to[2].data()}, rows,
+                        classes, kMagnitude, kAnchorWeight, by_z.data());
+  };
+  run(narrow, gradient, terms[0]);
+  run(wide, wide_gradient, terms[1]);
+  for (int i = 0; i < 3; ++i) {
+    Expect(terms[0][i] == terms[1][i], name + ": the same losses");
+  }
+  for (size_t i = 0; i < wide.size(); ++i) {
+    Expect(gradient[i].bits == Round<Element>(wide_gradient[i]).bits,
+           name + ": the same gradient, rounded");
+  }
 }
 
 int Main() {
@@ -289,6 +371,8 @@ int Main() {
   CheckForeignState(CAC_TF_ROW_FUNCTIONS(baseline));
   CheckBatches<int32_t>();
   CheckBatches<int64_t>();
+  CheckHalfPrecision<BFloat16>("bfloat16", 7);
+  CheckHalfPrecision<Float16>("float16", 10);
   std::printf("%d failures\n", failures);
   return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -16,9 +16,9 @@ namespace {
 
 constexpr int kKept = 32, kKeptThreads = 640;
 
-template <int kVector, int kMode, bool kIsKept, bool kFits>
+template <int kVector, int kMode, bool kIsKept, bool kFits, typename Element>
 __global__ void __launch_bounds__(kIsKept ? kKeptThreads : 1024, 1)
-    BlockKernel(const Problem p, const int buffers) {
+    BlockKernel(const Problem<Element> p, const int buffers) {
   CAC_TF_SHARED_MEMORY;
   constexpr bool kHasGradient = (kMode & kGradient) != 0;
   constexpr int kChunks = kKept / kVector;
@@ -27,13 +27,13 @@ __global__ void __launch_bounds__(kIsKept ? kKeptThreads : 1024, 1)
   const int warps = threads / 32, warp = threadIdx.x / 32;
   const int mine = threadIdx.x * kVector, stride = threads * kVector;
   const int row_size = (classes + 7) / 8 * 8;  // In shared memory.
-  float* const rows = reinterpret_cast<float*>(shared_memory);
-  const auto copy_in = [&](int64_t row, float* to) {
+  Element* const rows = reinterpret_cast<Element*>(shared_memory);
+  const auto copy_in = [&](int64_t row, Element* to) {
     if (!kFits) return;
     if (row < p.rows) {
-      const float* const from = p.logits + row * classes;
+      const Element* const from = p.logits + row * classes;
       for (int j = mine; j < classes; j += stride) {
-        CopyAsync<kVector * sizeof(float)>(to + j, from + j);
+        CopyAsync<kVector * sizeof(Element)>(to + j, from + j);
       }
     }
     CommitCopies();
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kIsKept ? kKeptThreads : 1024, 1)
   if (buffers == 2) copy_in(blockIdx.x, rows);
   for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
     const int64_t label = LabelOf(p, row);
-    const float* from = p.logits + row * classes;
+    const Element* from = p.logits + row * classes;
     if (kFits) {
       from = rows + buffer * row_size;
       if (buffers == 2) {
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kIsKept ? kKeptThreads : 1024, 1)
       scratch[0][2][warp] = sums.candidate;
     }
     __syncthreads();
-    const float own_value = from[own];
+    const float own_value = Widen(from[own]);
     sums = NoSums();
     if (lane < warps) {
       sums = {scratch[0][0][lane], scratch[0][1][lane], scratch[0][2][lane]};
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(kIsKept ? kKeptThreads : 1024, 1)
         }
         k_gradient = result.KGradient(sum);
       }
-      float* const to = p.gradient + row * classes;
+      Element* const to = p.gradient + row * classes;
       for_each([&](const float* x, int j, int place) {
         float g[kVector];
 #pragma unroll
@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(kIsKept ? kKeptThreads : 1024, 1)
         StoreSome<kVector>(g, to + j);
       });
       if (own / kVector % threads == static_cast<int>(threadIdx.x)) {
-        to[own] = result.own;
+        to[own] = Round<Element>(result.own);
       }
     }
     // One buffer: the own class of this row may still be read above only

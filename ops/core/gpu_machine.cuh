@@ -5,7 +5,13 @@
 #ifndef CAC_TF_OPS_CORE_GPU_MACHINE_CUH_
 #define CAC_TF_OPS_CORE_GPU_MACHINE_CUH_
 
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
+
+#include <type_traits>
+
+#include "ops/core/anchored_cac.h"
 
 #define CAC_TF_DEVICE __device__ __forceinline__
 // The memory of a block whose size its launch says.
@@ -34,6 +40,25 @@ CAC_TF_DEVICE float Ex2Approx(float x) {
   return r;
 }
 
+// As of half_precision.h, for which devices have instructions.
+CAC_TF_DEVICE float Widen(float x) { return x; }
+CAC_TF_DEVICE float Widen(BFloat16 x) {
+  return __bfloat162float(__ushort_as_bfloat16(x.bits));
+}
+CAC_TF_DEVICE float Widen(Float16 x) {
+  return __half2float(__ushort_as_half(x.bits));
+}
+template <typename Element>
+CAC_TF_DEVICE Element Round(float x) {
+  if constexpr (sizeof(Element) == sizeof(float)) {
+    return x;
+  } else if constexpr (std::is_same_v<Element, BFloat16>) {
+    return {__bfloat16_as_ushort(__float2bfloat16_rn(x))};
+  } else {
+    return {__half_as_ushort(__float2half_rn(x))};
+  }
+}
+
 // The larger one, and a NaN if there is one.
 CAC_TF_DEVICE float MaxNan(float a, float b) {
 #if __CUDA_ARCH__ >= 800
@@ -45,8 +70,8 @@ CAC_TF_DEVICE float MaxNan(float a, float b) {
 #endif
 }
 
-// kBytes (4, 8 or 16) from global to shared memory. Before architecture 80 a
-// thread waits for its copies at once.
+// kBytes (2, 4, 8 or 16) from global to shared memory. Before architecture 80,
+// and for 2 bytes, a thread waits for its copies at once.
 template <int kBytes>
 CAC_TF_DEVICE void CopyAsync(void* to, const void* from) {
 #if __CUDA_ARCH__ >= 800
@@ -55,17 +80,18 @@ CAC_TF_DEVICE void CopyAsync(void* to, const void* from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address),
                  "l"(from)
                  : "memory");
-  } else {
+    return;
+  } else if constexpr (kBytes >= 4) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(address),
                  "l"(from), "n"(kBytes)
                  : "memory");
+    return;
   }
-#else
+#endif
   struct alignas(kBytes) Bytes {
     char x[kBytes];
   };
   *static_cast<Bytes*>(to) = *static_cast<const Bytes*>(from);
-#endif
 }
 
 // Ends a group of copies.

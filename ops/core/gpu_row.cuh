@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The formulas of a row on a GPU, all in float32; row_functions.inc explains
-// them, and here k is known by its value z_k alone, not by its index. There are
-// two passes over a row: its sums, and the shares of its classes. What follows
-// from both, every thread of the row computes for itself.
+// The formulas of a row on a GPU, all in float32 whatever the logits are;
+// row_functions.inc explains them, and here k is known by its value z_k alone,
+// not by its index. There are two passes over a row: its sums, and the shares
+// of its classes. What follows from both, every thread of the row computes for
+// itself.
 //
 // The margin d_y - d_k is the only number that float32 is not enough for, as an
 // error in it is one of all shares: it is made in two parts.
@@ -20,9 +21,10 @@ namespace cac_tf {
 namespace {
 
 // What the kernels are asked for. All pointers are to device memory.
+template <typename Element>
 struct Problem {
-  const float* logits;  // (rows, classes)
-  const void* labels;   // (rows), int32 or int64
+  const Element* logits;  // (rows, classes)
+  const void* labels;     // (rows), int32 or int64
   bool labels_are_64;
   int64_t rows;
   int classes;
@@ -30,40 +32,32 @@ struct Problem {
   // In: of the gradient. Out: of the loss, or the gradient.
   LossUpstream upstream;
   float *loss, *anchor, *tuplet, *row_state;
-  float* gradient;  // (rows, classes)
+  Element* gradient;  // (rows, classes)
 };
 
 enum Mode : int { kLoss = 1, kGradient = 2 };
 
 constexpr unsigned kAllLanes = 0xffffffffu;
 
-// kCount numbers at once; the address is aligned to all of them together.
-template <int kCount>
-CAC_TF_DEVICE void LoadSome(const float* from, float* to) {
-  if constexpr (kCount == 4) {
-    const float4 x = *reinterpret_cast<const float4*>(from);
-    to[0] = x.x;
-    to[1] = x.y;
-    to[2] = x.z;
-    to[3] = x.w;
-  } else if constexpr (kCount == 2) {
-    const float2 x = *reinterpret_cast<const float2*>(from);
-    to[0] = x.x;
-    to[1] = x.y;
-  } else {
-    to[0] = *from;
-  }
+// kCount numbers that are read and written at once.
+template <int kCount, typename Element>
+struct alignas(kCount * sizeof(Element)) Some {
+  Element x[kCount];
+};
+
+// From an address that is aligned to all of them together.
+template <int kCount, typename Element>
+CAC_TF_DEVICE void LoadSome(const Element* from, float* to) {
+  const auto some = *reinterpret_cast<const Some<kCount, Element>*>(from);
+#pragma unroll
+  for (int e = 0; e < kCount; ++e) to[e] = Widen(some.x[e]);
 }
-template <int kCount>
-CAC_TF_DEVICE void StoreSome(const float* from, float* to) {
-  if constexpr (kCount == 4) {
-    *reinterpret_cast<float4*>(to) =
-        make_float4(from[0], from[1], from[2], from[3]);
-  } else if constexpr (kCount == 2) {
-    *reinterpret_cast<float2*>(to) = make_float2(from[0], from[1]);
-  } else {
-    *to = *from;
-  }
+template <int kCount, typename Element>
+CAC_TF_DEVICE void StoreSome(const float* from, Element* to) {
+  Some<kCount, Element> some;
+#pragma unroll
+  for (int e = 0; e < kCount; ++e) some.x[e] = Round<Element>(from[e]);
+  *reinterpret_cast<Some<kCount, Element>*>(to) = some;
 }
 
 // T, the largest |z|; R, the sum of all other squares; the largest z but y's.
@@ -240,8 +234,8 @@ struct Result {
 struct Upstream {
   float tuplet = 0.0f, anchor = 0.0f;
 
-  template <int kMode>
-  CAC_TF_DEVICE static Upstream Of(const Problem& p, int64_t row) {
+  template <int kMode, typename Element>
+  CAC_TF_DEVICE static Upstream Of(const Problem<Element>& p, int64_t row) {
     if constexpr (kMode == kLoss) return {};
     const float loss = p.upstream.loss[row];
     return {loss + p.upstream.tuplet[row],
@@ -249,12 +243,14 @@ struct Upstream {
   }
 };
 
-CAC_TF_DEVICE int64_t LabelOf(const Problem& p, int64_t row) {
+template <typename Element>
+CAC_TF_DEVICE int64_t LabelOf(const Problem<Element>& p, int64_t row) {
   return p.labels_are_64 ? static_cast<const int64_t*>(p.labels)[row]
                          : static_cast<const int32_t*>(p.labels)[row];
 }
 
-CAC_TF_DEVICE void WriteLoss(const Problem& p, int64_t row,
+template <typename Element>
+CAC_TF_DEVICE void WriteLoss(const Problem<Element>& p, int64_t row,
                              const Result& result) {
   p.loss[row] = result.loss;
   p.anchor[row] = result.anchor;

@@ -16,24 +16,24 @@ namespace {
 
 constexpr int kWarpsOfABlock = 4;
 
-template <int kCap, int kVector, int kMode>
+template <int kCap, int kVector, int kMode, typename Element>
 __global__ void __launch_bounds__(32 * kWarpsOfABlock, kCap <= 8    ? 8
                                                        : kCap <= 12 ? 6
                                                        : kCap <= 20 ? 5
                                                                     : 4)
-    ThreadKernel(const Problem p, const TileShape shape) {
+    ThreadKernel(const Problem<Element> p, const TileShape shape) {
   CAC_TF_SHARED_MEMORY;
   constexpr bool kHasGradient = (kMode & kGradient) != 0;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int classes = p.classes, swizzle = kVector == 4 ? shape.swizzle : 0;
-  float* const buffers = reinterpret_cast<float*>(shared_memory) +
-                         warp * shape.buffers * shape.tile_floats;
+  Element* const buffers = reinterpret_cast<Element*>(shared_memory) +
+                           warp * shape.buffers * shape.tile_size;
   // Of a tile: all have 32 rows but the last.
   const auto numbers_of = [&](int64_t tile) {
     return static_cast<int>(p.rows - 32 * tile < 32 ? p.rows - 32 * tile : 32) *
            classes;
   };
-  const auto copy_in = [&](int64_t tile, float* to) {
+  const auto copy_in = [&](int64_t tile, Element* to) {
     if (tile < shape.tiles) {
       CopyTileIn(p.logits + 32 * tile * classes, to, numbers_of(tile),
                  shape.is_aligned, swizzle, lane);
@@ -45,10 +45,10 @@ __global__ void __launch_bounds__(32 * kWarpsOfABlock, kCap <= 8    ? 8
   int buffer = 0;
   if (shape.buffers == 2) copy_in(tile, buffers);
   for (; tile < shape.tiles; tile += step) {
-    float* const rows = buffers + buffer * shape.tile_floats;
+    Element* const rows = buffers + buffer * shape.tile_size;
     if (shape.buffers == 2) {
       buffer ^= 1;
-      copy_in(tile + step, buffers + buffer * shape.tile_floats);
+      copy_in(tile + step, buffers + buffer * shape.tile_size);
     } else {
       copy_in(tile, buffers);
     }
@@ -78,9 +78,9 @@ __global__ void __launch_bounds__(32 * kWarpsOfABlock, kCap <= 8    ? 8
     }
     const bool is_label = label >= 0 && label < classes;
     const int own = is_label ? static_cast<int>(label) : 0;
-    float* const own_place =
+    Element* const own_place =
         kVector == 4 ? place_of(own / 4 * 4) + own % 4 : place_of(own);
-    const float own_value = *own_place;
+    const float own_value = Widen(*own_place);
     // A bit for y and for each number that is none of the row.
     const unsigned left_out =
         (1u << own) | (classes < 32 ? ~0u << classes : 0u);
@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(32 * kWarpsOfABlock, kCap <= 8    ? 8
       for (int j = 0; j < kCap; j += kVector) {
         if (j < classes) StoreSome<kVector>(v + j, place_of(j));
       }
-      *own_place = result.own;
+      *own_place = Round<Element>(result.own);
       __syncwarp();
       CopyTileOut(rows, p.gradient + 32 * tile * classes, numbers_of(tile),
                   shape.is_aligned, swizzle, lane);

@@ -12,7 +12,7 @@ namespace {
 
 struct TileShape {
   int lanes;        // of a row; 1, 2, 4, 8, 16 or 32
-  int tile_floats;  // multiple of 4
+  int tile_size;    // numbers; a multiple of 8
   int buffers;      // of logits, 1 or 2
   int swizzle;      // of vectors of four; 0, 1, 3 or 7
   bool is_aligned;  // whether global memory is read and written by four numbers
@@ -25,18 +25,20 @@ CAC_TF_DEVICE int Swizzled(int i, int swizzle) {
   return i ^ ((i >> 3) & swizzle);
 }
 
-CAC_TF_DEVICE void CopyTileIn(const float* from, float* to, int count,
+template <typename Element>
+CAC_TF_DEVICE void CopyTileIn(const Element* from, Element* to, int count,
                               bool is_aligned, int swizzle, int lane) {
   const int fours = is_aligned ? count / 4 : 0;
 #pragma unroll 2
   for (int i = lane; i < fours; i += 32) {
-    CopyAsync<16>(to + 4 * Swizzled(i, swizzle), from + 4 * i);
+    CopyAsync<4 * sizeof(Element)>(to + 4 * Swizzled(i, swizzle), from + 4 * i);
   }
 #pragma unroll 1
   for (int i = 4 * fours + lane; i < count; i += 32) to[i] = from[i];
 }
 
-CAC_TF_DEVICE void CopyTileOut(const float* from, float* to, int count,
+template <typename From, typename To>
+CAC_TF_DEVICE void CopyTileOut(const From* from, To* to, int count,
                                bool is_aligned, int swizzle, int lane) {
   const int fours = is_aligned ? count / 4 : 0;
 #pragma unroll 2
@@ -46,7 +48,9 @@ CAC_TF_DEVICE void CopyTileOut(const float* from, float* to, int count,
     StoreSome<4>(x, to + 4 * i);
   }
 #pragma unroll 1
-  for (int i = 4 * fours + lane; i < count; i += 32) to[i] = from[i];
+  for (int i = 4 * fours + lane; i < count; i += 32) {
+    to[i] = Round<To>(Widen(from[i]));
+  }
 }
 
 }  // namespace

@@ -18,23 +18,26 @@ namespace {
 
 constexpr int kTileThreads = 128;
 
-template <int kVector, int kMode>
+template <int kVector, int kMode, typename Element>
 __global__ void __launch_bounds__(kTileThreads)
-    TileKernel(const Problem p, const TileShape shape) {
+    TileKernel(const Problem<Element> p, const TileShape shape) {
   CAC_TF_SHARED_MEMORY;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int lanes = shape.lanes, rank = lane % lanes, classes = p.classes;
   const int rows_of_tile = 32 / lanes, vectors = classes / kVector;
   constexpr bool kHasGradient = (kMode & kGradient) != 0;
-  float* const buffers =
-      reinterpret_cast<float*>(shared_memory) +
-      warp * (shape.buffers + kHasGradient) * shape.tile_floats;
-  float* const outputs = buffers + shape.buffers * shape.tile_floats;
+  // Of a warp: what it puts out, always float32, and then its logits.
+  const int bytes = shape.tile_size * (sizeof(float) * kHasGradient +
+                                       sizeof(Element) * shape.buffers);
+  float* const outputs = reinterpret_cast<float*>(
+      reinterpret_cast<char*>(shared_memory) + warp * bytes);
+  Element* const buffers =
+      reinterpret_cast<Element*>(outputs + kHasGradient * shape.tile_size);
   const int row_in_tile = lane / lanes;
   const int row_offset = row_in_tile * classes;
   const int64_t step = static_cast<int64_t>(gridDim.x) * (kTileThreads / 32);
 
-  const auto copy_in = [&](int64_t tile, float* to) {
+  const auto copy_in = [&](int64_t tile, Element* to) {
     if (tile < shape.tiles) {
       const int64_t first = tile * rows_of_tile;
       const int rows = static_cast<int>(
@@ -49,10 +52,10 @@ __global__ void __launch_bounds__(kTileThreads)
   int buffer = 0;
   if (shape.buffers == 2) copy_in(tile, buffers);
   for (; tile < shape.tiles; tile += step) {
-    const float* const z_tile = buffers + buffer * shape.tile_floats;
+    const Element* const z_tile = buffers + buffer * shape.tile_size;
     if (shape.buffers == 2) {
       buffer ^= 1;
-      copy_in(tile + step, buffers + buffer * shape.tile_floats);
+      copy_in(tile + step, buffers + buffer * shape.tile_size);
     } else {
       copy_in(tile, buffers);
     }
@@ -68,7 +71,7 @@ __global__ void __launch_bounds__(kTileThreads)
     }
     __syncwarp();
 
-    const float* const z = z_tile + row_offset;
+    const Element* const z = z_tile + row_offset;
     float* const out = outputs + row_offset;
     Sums sums = NoSums();
 #pragma unroll 2
@@ -81,7 +84,7 @@ __global__ void __launch_bounds__(kTileThreads)
     for (int distance = 1; distance < lanes; distance *= 2) {
       sums.Add(sums.From(distance));
     }
-    const Row known(sums, p.magnitude, z[own], is_label);
+    const Row known(sums, p.magnitude, Widen(z[own]), is_label);
     Shares others{0.0f, 0.0f, 0.0f};
 #pragma unroll 2
     for (int i = rank; i < vectors; i += lanes) {
@@ -119,7 +122,7 @@ __global__ void __launch_bounds__(kTileThreads)
         float v = 0.0f;
         for (int j = rank * kVector; j < classes; j += lanes * kVector) {
           for (int e = j; e < j + kVector; ++e) {
-            if (e != own && z[e] != known.value) v += out[e];
+            if (e != own && Widen(z[e]) != known.value) v += out[e];
           }
         }
         for (int distance = 1; distance < lanes; distance *= 2) {
@@ -141,7 +144,7 @@ __global__ void __launch_bounds__(kTileThreads)
       if (some_are_close && result.k_is_close) {
         for (int j = rank * kVector; j < classes; j += lanes * kVector) {
           for (int e = j; e < j + kVector; ++e) {
-            if (e != own && z[e] == known.value) out[e] = k_gradient;
+            if (e != own && Widen(z[e]) == known.value) out[e] = k_gradient;
           }
         }
       }

@@ -10,9 +10,9 @@ namespace cac_tf {
 namespace {
 
 // kLanes lanes (2 ... 32) have a row, at most 32 numbers each.
-template <int kVector, int kLanes, int kMode>
+template <int kVector, int kLanes, int kMode, typename Element>
 __global__ void __launch_bounds__(128, kMode == kLoss ? 7 : 5)
-    WarpKernel(const Problem p) {
+    WarpKernel(const Problem<Element> p) {
   constexpr int kChunks = 32 / kVector;
   constexpr bool kHasGradient = (kMode & kGradient) != 0;
   const int rank = threadIdx.x % kLanes, classes = p.classes;
@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(128, kMode == kLoss ? 7 : 5)
       (static_cast<int64_t>(blockIdx.x) * 128 + threadIdx.x) / kLanes;
   const bool is_row = wanted < p.rows;
   const int64_t row = is_row ? wanted : p.rows - 1;
-  const float* const from = p.logits + row * classes;
+  const Element* const from = p.logits + row * classes;
   const int64_t label = LabelOf(p, row);
   const int mine = rank * kVector;  // Index of my first number.
   float z[32];
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(128, kMode == kLoss ? 7 : 5)
       k_gradient = result.KGradient(sum);
     }
     if (!is_row) return;
-    float* const to = p.gradient + row * classes;
+    Element* const to = p.gradient + row * classes;
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
       const int j = c * kLanes * kVector + mine;
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(128, kMode == kLoss ? 7 : 5)
       }
     }
     // By the lane that wrote it before, so in this order.
-    if (rank == owner) to[own] = result.own;
+    if (rank == owner) to[own] = Round<Element>(result.own);
   }
 }
 

@@ -53,7 +53,7 @@ absl::Status LossInputShapes(InferenceContext* c, DimensionHandle* batch,
 }
 
 REGISTER_OP("CacTf>AnchoredCacLoss")
-    .Input("logits: float")
+    .Input("logits: T")
     .Input("labels: Tlabels")
     .Output("loss: float")
     .Output("anchor: float")
@@ -62,6 +62,7 @@ REGISTER_OP("CacTf>AnchoredCacLoss")
     .Attr("magnitude: float")
     .Attr("anchor_weight: float")
     .Attr("validate: bool = true")
+    .Attr("T: {float, bfloat16, half} = DT_FLOAT")
     .Attr("Tlabels: {int32, int64}")
     .SetShapeFn([](InferenceContext* c) {
       DimensionHandle batch;
@@ -80,15 +81,16 @@ row_state: what the gradient needs on the CPU.
 )doc");
 
 REGISTER_OP("CacTf>AnchoredCacLossGrad")
-    .Input("logits: float")
+    .Input("logits: T")
     .Input("labels: Tlabels")
     .Input("row_state: float")
     .Input("loss_upstream: float")
     .Input("anchor_upstream: float")
     .Input("tuplet_upstream: float")
-    .Output("gradient: float")
+    .Output("gradient: T")
     .Attr("magnitude: float")
     .Attr("anchor_weight: float")
+    .Attr("T: {float, bfloat16, half} = DT_FLOAT")
     .Attr("Tlabels: {int32, int64}")
     .SetShapeFn([](InferenceContext* c) {
       DimensionHandle batch;
@@ -168,7 +170,7 @@ absl::Status GpuStatus(int error) {
 }
 #endif
 
-template <typename Label, bool kOnGpu>
+template <typename Element, typename Label, bool kOnGpu>
 class AnchoredCacLossOp : public tf::OpKernel {
  public:
   explicit AnchoredCacLossOp(tf::OpKernelConstruction* context)
@@ -192,7 +194,7 @@ class AnchoredCacLossOp : public tf::OpKernel {
       outputs[i] = output->flat<float>().data();
     }
     if (rows == 0) return;
-    const float* z = logits.flat<float>().data();
+    const auto* z = static_cast<const Element*>(logits.data());
     const Label* y = labels.flat<Label>().data();
     if constexpr (kOnGpu) {
 #ifdef CAC_TF_CUDA
@@ -222,7 +224,7 @@ class AnchoredCacLossOp : public tf::OpKernel {
   bool validate_;
 };
 
-template <typename Label, bool kOnGpu>
+template <typename Element, typename Label, bool kOnGpu>
 class AnchoredCacLossGradOp : public tf::OpKernel {
  public:
   explicit AnchoredCacLossGradOp(tf::OpKernelConstruction* context)
@@ -246,13 +248,13 @@ class AnchoredCacLossGradOp : public tf::OpKernel {
     OP_REQUIRES_OK(context,
                    context->allocate_output(0, logits.shape(), &output));
     if (rows == 0) return;
-    const float* z = logits.flat<float>().data();
+    const auto* z = static_cast<const Element*>(logits.data());
     const Label* y = labels.flat<Label>().data();
     const float* state = context->input(2).flat<float>().data();
     const LossUpstream all{context->input(3).flat<float>().data(),
                            context->input(4).flat<float>().data(),
                            context->input(5).flat<float>().data()};
-    float* gradient = output->flat<float>().data();
+    auto* gradient = static_cast<Element*>(output->data());
     if constexpr (kOnGpu) {
 #ifdef CAC_TF_CUDA
       OP_REQUIRES_OK(context, GpuStatus(AnchoredCacLossGradOnGpu(
@@ -274,18 +276,24 @@ class AnchoredCacLossGradOp : public tf::OpKernel {
   float magnitude_, anchor_weight_;
 };
 
-#define CAC_TF_REGISTER_LABELS(Label, DEVICE, on_gpu)            \
-  REGISTER_KERNEL_BUILDER(Name("CacTf>AnchoredCacLoss")          \
-                              .Device(tf::DEVICE)                \
-                              .TypeConstraint<Label>("Tlabels"), \
-                          AnchoredCacLossOp<Label, on_gpu>);     \
-  REGISTER_KERNEL_BUILDER(Name("CacTf>AnchoredCacLossGrad")      \
-                              .Device(tf::DEVICE)                \
-                              .TypeConstraint<Label>("Tlabels"), \
-                          AnchoredCacLossGradOp<Label, on_gpu>)
-#define CAC_TF_REGISTER(DEVICE, on_gpu)            \
-  CAC_TF_REGISTER_LABELS(int32_t, DEVICE, on_gpu); \
-  CAC_TF_REGISTER_LABELS(int64_t, DEVICE, on_gpu)
+#define CAC_TF_REGISTER_ONE(Logit, Element, Label, DEVICE, on_gpu)    \
+  REGISTER_KERNEL_BUILDER(Name("CacTf>AnchoredCacLoss")               \
+                              .Device(tf::DEVICE)                     \
+                              .TypeConstraint<Logit>("T")             \
+                              .TypeConstraint<Label>("Tlabels"),      \
+                          AnchoredCacLossOp<Element, Label, on_gpu>); \
+  REGISTER_KERNEL_BUILDER(Name("CacTf>AnchoredCacLossGrad")           \
+                              .Device(tf::DEVICE)                     \
+                              .TypeConstraint<Logit>("T")             \
+                              .TypeConstraint<Label>("Tlabels"),      \
+                          AnchoredCacLossGradOp<Element, Label, on_gpu>)
+#define CAC_TF_REGISTER_LABELS(Logit, Element, DEVICE, on_gpu)  \
+  CAC_TF_REGISTER_ONE(Logit, Element, int32_t, DEVICE, on_gpu); \
+  CAC_TF_REGISTER_ONE(Logit, Element, int64_t, DEVICE, on_gpu)
+#define CAC_TF_REGISTER(DEVICE, on_gpu)                           \
+  CAC_TF_REGISTER_LABELS(float, float, DEVICE, on_gpu);           \
+  CAC_TF_REGISTER_LABELS(tf::bfloat16, BFloat16, DEVICE, on_gpu); \
+  CAC_TF_REGISTER_LABELS(Eigen::half, Float16, DEVICE, on_gpu)
 
 CAC_TF_REGISTER(DEVICE_CPU, false);
 #ifdef CAC_TF_CUDA

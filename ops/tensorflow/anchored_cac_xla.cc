@@ -107,7 +107,9 @@ class AnchoredCacLossGradXlaOp : public CustomCallOp {
 
   void Compile(tf::XlaOpKernelContext* context) override {
     const tf::TensorShape logits = context->InputShape(0);
-    Call(context, {Floats({logits.dim_size(0), logits.dim_size(1)})});
+    Call(context,
+         {xla::ShapeUtil::MakeShape(context->input_xla_type(0),
+                                    {logits.dim_size(0), logits.dim_size(1)})});
   }
 };
 

@@ -4,8 +4,9 @@
 // Built twice: for JAX, which looks the handlers up by their C names, and into
 // TensorFlow's library, which registers them by the same names.
 //
-// Logits have any leading axes; all of them together are the rows. Errors of
-// single rows are NaN: a custom call cannot stop a program because of a value.
+// Logits of float32, bfloat16 or float16 have any leading axes; all of them
+// together are the rows. Errors of single rows are NaN: a custom call cannot
+// stop a program because of a value.
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -80,7 +81,7 @@ void ForRows(ffi::ThreadPool& pool, int64_t rows, int64_t row_size,
   pieces->Wait();
 }
 
-int64_t RowsOf(const Floats& logits) {
+int64_t RowsOf(const ffi::AnyBuffer& logits) {
   int64_t rows = 1;
   for (size_t i = 0; i + 1 < logits.dimensions().size(); ++i) {
     rows *= logits.dimensions()[i];
@@ -88,9 +89,12 @@ int64_t RowsOf(const Floats& logits) {
   return rows;
 }
 
-int64_t WidthOf(const Floats& logits) { return logits.dimensions().back(); }
+int64_t WidthOf(const ffi::AnyBuffer& logits) {
+  return logits.dimensions().back();
+}
 
-ffi::Error CheckInputs(const Floats& logits, const ffi::AnyBuffer& labels) {
+ffi::Error CheckInputs(const ffi::AnyBuffer& logits,
+                       const ffi::AnyBuffer& labels) {
   if (logits.dimensions().size() < 2 || WidthOf(logits) < 2 ||
       WidthOf(logits) > kMaxClasses) {
     return ffi::Error::InvalidArgument(
@@ -101,6 +105,11 @@ ffi::Error CheckInputs(const Floats& logits, const ffi::AnyBuffer& labels) {
   }
   if (labels.element_type() != ffi::S32 && labels.element_type() != ffi::S64) {
     return ffi::Error::InvalidArgument("labels must be int32 or int64");
+  }
+  const ffi::DataType type = logits.element_type();
+  if (type != ffi::F32 && type != ffi::BF16 && type != ffi::F16) {
+    return ffi::Error::InvalidArgument(
+        "logits must be float32, bfloat16 or float16");
   }
   return ffi::Error::Success();
 }
@@ -118,7 +127,7 @@ ffi::Error CheckSizes(
   return ffi::Error::Success();
 }
 
-ffi::Error CheckLoss(const Floats& logits, const ffi::AnyBuffer& labels,
+ffi::Error CheckLoss(const ffi::AnyBuffer& logits, const ffi::AnyBuffer& labels,
                      const Floats& loss, const Floats& anchor,
                      const Floats& tuplet, const Floats& row_state) {
   if (ffi::Error error = CheckInputs(logits, labels); error.failure()) {
@@ -132,53 +141,77 @@ ffi::Error CheckLoss(const Floats& logits, const ffi::AnyBuffer& labels,
 }
 
 // What the loss gives and what its gradient takes have the same sizes.
-ffi::Error CheckGrad(const Floats& logits, const ffi::AnyBuffer& labels,
+ffi::Error CheckGrad(const ffi::AnyBuffer& logits, const ffi::AnyBuffer& labels,
                      const Floats& row_state, const Floats& loss,
                      const Floats& anchor, const Floats& tuplet,
-                     const Floats& gradient) {
+                     const ffi::AnyBuffer& gradient) {
   if (ffi::Error error =
           CheckLoss(logits, labels, loss, anchor, tuplet, row_state);
       error.failure()) {
     return error;
   }
+  if (gradient.element_type() != logits.element_type()) {
+    return ffi::Error::InvalidArgument(
+        "the gradient has the type of the logits");
+  }
   return CheckSizes({{gradient.element_count(), logits.element_count()}});
 }
 
-// Calls function(labels) with a pointer of the labels' own type.
+// Calls function(logits, labels) with pointers of their own types.
 template <typename Function>
-auto WithLabels(const ffi::AnyBuffer& labels, const Function& function) {
-  if (labels.element_type() == ffi::S64) {
-    return function(static_cast<const int64_t*>(labels.untyped_data()));
+ffi::Error WithTypes(const ffi::AnyBuffer& logits, const ffi::AnyBuffer& labels,
+                     const Function& function) {
+  const auto with_labels = [&](auto* z) {
+    const void* y = labels.untyped_data();
+    return labels.element_type() == ffi::S64
+               ? function(z, static_cast<const int64_t*>(y))
+               : function(z, static_cast<const int32_t*>(y));
+  };
+  const void* z = logits.untyped_data();
+  switch (logits.element_type()) {
+    case ffi::BF16:
+      return with_labels(static_cast<const BFloat16*>(z));
+    case ffi::F16:
+      return with_labels(static_cast<const Float16*>(z));
+    default:
+      return with_labels(static_cast<const float*>(z));
   }
-  return function(static_cast<const int32_t*>(labels.untyped_data()));
 }
 
-ffi::Error Loss(ffi::ThreadPool pool, Floats logits, ffi::AnyBuffer labels,
-                FloatResult loss, FloatResult anchor, FloatResult tuplet,
-                FloatResult row_state, float magnitude, float anchor_weight) {
+// The data of a buffer whose numbers are of the type of `like`.
+template <typename Element>
+Element* DataLike(const Element* like, const ffi::AnyBuffer& buffer) {
+  static_cast<void>(like);
+  return static_cast<Element*>(buffer.untyped_data());
+}
+
+ffi::Error Loss(ffi::ThreadPool pool, ffi::AnyBuffer logits,
+                ffi::AnyBuffer labels, FloatResult loss, FloatResult anchor,
+                FloatResult tuplet, FloatResult row_state, float magnitude,
+                float anchor_weight) {
   if (ffi::Error error =
           CheckLoss(logits, labels, *loss, *anchor, *tuplet, *row_state);
       error.failure()) {
     return error;
   }
   const int64_t classes = WidthOf(logits);
-  const float* z = logits.typed_data();
   float* outputs[] = {loss->typed_data(), anchor->typed_data(),
                       tuplet->typed_data(), row_state->typed_data()};
-  WithLabels(labels, [&](auto* y) {
+  return WithTypes(logits, labels, [&](auto* z, auto* y) {
     ForRows(pool, RowsOf(logits), classes, [=](int64_t begin, int64_t end) {
       AnchoredCacLoss(z + begin * classes, y + begin, end - begin, classes,
                       magnitude, anchor_weight, outputs[0] + begin,
                       outputs[1] + begin, outputs[2] + begin,
                       outputs[3] + begin * kRowStateSize);
     });
+    return ffi::Error::Success();
   });
-  return ffi::Error::Success();
 }
 
-ffi::Error LossGrad(ffi::ThreadPool pool, Floats logits, ffi::AnyBuffer labels,
-                    Floats row_state, Floats loss, Floats anchor, Floats tuplet,
-                    FloatResult gradient, float magnitude,
+ffi::Error LossGrad(ffi::ThreadPool pool, ffi::AnyBuffer logits,
+                    ffi::AnyBuffer labels, Floats row_state, Floats loss,
+                    Floats anchor, Floats tuplet,
+                    ffi::Result<ffi::AnyBuffer> gradient, float magnitude,
                     float anchor_weight) {
   if (ffi::Error error =
           CheckGrad(logits, labels, row_state, loss, anchor, tuplet, *gradient);
@@ -186,20 +219,19 @@ ffi::Error LossGrad(ffi::ThreadPool pool, Floats logits, ffi::AnyBuffer labels,
     return error;
   }
   const int64_t classes = WidthOf(logits);
-  const float* z = logits.typed_data();
   const float* state = row_state.typed_data();
   const LossUpstream all{loss.typed_data(), anchor.typed_data(),
                          tuplet.typed_data()};
-  float* result = gradient->typed_data();
-  WithLabels(labels, [&](auto* y) {
+  return WithTypes(logits, labels, [&](auto* z, auto* y) {
+    auto* const result = DataLike(z, *gradient);
     ForRows(pool, RowsOf(logits), classes, [=](int64_t begin, int64_t end) {
       AnchoredCacLossGrad(z + begin * classes, y + begin,
                           state + begin * kRowStateSize, all.From(begin),
                           end - begin, classes, magnitude, anchor_weight,
                           result + begin * classes);
     });
+    return ffi::Error::Success();
   });
-  return ffi::Error::Success();
 }
 
 #ifdef CAC_TF_CUDA
@@ -208,7 +240,7 @@ ffi::Error Check(int gpu_error) {
                         : ffi::Error::Internal(GpuErrorText(gpu_error));
 }
 
-ffi::Error LossOnGpu(void* stream, Floats logits, ffi::AnyBuffer labels,
+ffi::Error LossOnGpu(void* stream, ffi::AnyBuffer logits, ffi::AnyBuffer labels,
                      FloatResult loss, FloatResult anchor, FloatResult tuplet,
                      FloatResult row_state, float magnitude,
                      float anchor_weight) {
@@ -217,17 +249,18 @@ ffi::Error LossOnGpu(void* stream, Floats logits, ffi::AnyBuffer labels,
       error.failure()) {
     return error;
   }
-  return WithLabels(labels, [&](auto* y) {
+  return WithTypes(logits, labels, [&](auto* z, auto* y) {
     return Check(AnchoredCacLossOnGpu(
-        stream, logits.typed_data(), y, RowsOf(logits), WidthOf(logits),
-        magnitude, anchor_weight, loss->typed_data(), anchor->typed_data(),
-        tuplet->typed_data(), row_state->typed_data()));
+        stream, z, y, RowsOf(logits), WidthOf(logits), magnitude, anchor_weight,
+        loss->typed_data(), anchor->typed_data(), tuplet->typed_data(),
+        row_state->typed_data()));
   });
 }
 
-ffi::Error LossGradOnGpu(void* stream, Floats logits, ffi::AnyBuffer labels,
-                         Floats row_state, Floats loss, Floats anchor,
-                         Floats tuplet, FloatResult gradient, float magnitude,
+ffi::Error LossGradOnGpu(void* stream, ffi::AnyBuffer logits,
+                         ffi::AnyBuffer labels, Floats row_state, Floats loss,
+                         Floats anchor, Floats tuplet,
+                         ffi::Result<ffi::AnyBuffer> gradient, float magnitude,
                          float anchor_weight) {
   if (ffi::Error error =
           CheckGrad(logits, labels, row_state, loss, anchor, tuplet, *gradient);
@@ -236,10 +269,10 @@ ffi::Error LossGradOnGpu(void* stream, Floats logits, ffi::AnyBuffer labels,
   }
   const LossUpstream upstream{loss.typed_data(), anchor.typed_data(),
                               tuplet.typed_data()};
-  return WithLabels(labels, [&](auto* y) {
+  return WithTypes(logits, labels, [&](auto* z, auto* y) {
     return Check(AnchoredCacLossGradOnGpu(
-        stream, logits.typed_data(), y, upstream, RowsOf(logits),
-        WidthOf(logits), magnitude, anchor_weight, gradient->typed_data()));
+        stream, z, y, upstream, RowsOf(logits), WidthOf(logits), magnitude,
+        anchor_weight, DataLike(z, *gradient)));
   });
 }
 #endif  // CAC_TF_CUDA
@@ -249,7 +282,7 @@ template <typename Context>
 auto LossBinding() {
   return ffi::Ffi::Bind()
       .Ctx<Context>()
-      .template Arg<Floats>()          // logits
+      .template Arg<ffi::AnyBuffer>()  // logits
       .template Arg<ffi::AnyBuffer>()  // labels
       .template Ret<Floats>()          // loss
       .template Ret<Floats>()          // anchor
@@ -263,13 +296,13 @@ template <typename Context>
 auto LossGradBinding() {
   return ffi::Ffi::Bind()
       .Ctx<Context>()
-      .template Arg<Floats>()          // logits
+      .template Arg<ffi::AnyBuffer>()  // logits
       .template Arg<ffi::AnyBuffer>()  // labels
       .template Arg<Floats>()          // row_state
       .template Arg<Floats>()          // upstream of loss
       .template Arg<Floats>()          // upstream of anchor
       .template Arg<Floats>()          // upstream of tuplet
-      .template Ret<Floats>()          // gradient
+      .template Ret<ffi::AnyBuffer>()  // gradient
       .template Attr<float>("magnitude")
       .template Attr<float>("anchor_weight");
 }

@@ -30,16 +30,9 @@ struct Dimensions {
 };
 inline Dimensions threadIdx, blockIdx, gridDim, blockDim;
 
-struct float2 {
-  float x, y;
-};
-inline float2 make_float2(float x, float y) { return {x, y}; }
 struct alignas(16) float4 {
   float x, y, z, w;
 };
-inline float4 make_float4(float x, float y, float z, float w) {
-  return {x, y, z, w};
-}
 
 using cudaStream_t = void*;
 enum cudaError_t : int { cudaSuccess };
@@ -105,8 +98,11 @@ inline void RunThread() {
 inline void Launch(unsigned blocks, unsigned block_threads, size_t shared_bytes,
                    const std::function<void()>& body) {
   kernel = body;
-  shared.assign((shared_bytes + 15) / 16, float4{NAN, NAN, NAN, NAN});
+  shared.resize((shared_bytes + 15) / 16);
   shared.shrink_to_fit();
+  // NaN, as numbers of whatever type.
+  std::fill_n(reinterpret_cast<unsigned char*>(shared.data()),
+              shared.size() * sizeof(float4), 0xff);
   gridDim.x = blocks;
   blockDim.x = block_threads;
   for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) {

@@ -38,40 +38,52 @@ void Compare(const std::string& what, const std::vector<float>& actual,
 }
 
 // A copy in memory of exactly that size.
-std::unique_ptr<float[], decltype(&std::free)> Aligned(
-    const std::vector<float>& values, int64_t offset) {
+template <typename Element>
+std::unique_ptr<Element[], decltype(&std::free)> Aligned(
+    const std::vector<Element>& values, int64_t offset) {
   void* place = nullptr;
-  if (posix_memalign(&place, 16, (offset + values.size()) * sizeof(float))) {
+  if (posix_memalign(&place, 16, (offset + values.size()) * sizeof(Element))) {
     std::abort();
   }
-  float* const floats = static_cast<float*>(place);
-  std::copy(values.begin(), values.end(), floats + offset);
-  return {floats, &std::free};
+  Element* const elements = static_cast<Element*>(place);
+  std::copy(values.begin(), values.end(), elements + offset);
+  return {elements, &std::free};
+}
+
+template <typename Element>
+std::vector<float> Wide(const std::vector<Element>& values) {
+  std::vector<float> wide;
+  for (Element value : values) wide.push_back(Widen(value));
+  return wide;
 }
 
 // `offset`: of the logits and the gradient in memory that is aligned.
-template <typename Label>
+template <typename Element, typename Label>
 void CheckLoss(int64_t rows, int64_t classes, float noise, int64_t offset) {
   const std::string name =
-      std::to_string(rows) + "x" + std::to_string(classes) + ", noise " +
-      std::to_string(noise) + ", offset " + std::to_string(offset);
+      std::to_string(sizeof(Element)) + " bytes, " + std::to_string(rows) +
+      "x" + std::to_string(classes) + ", noise " + std::to_string(noise) +
+      ", offset " + std::to_string(offset);
   std::mt19937 random(classes);
   std::normal_distribution<float> normal;
-  std::vector<float> z(rows * classes);
+  std::vector<float> wide(rows * classes);
   std::vector<Label> labels;
-  for (float& value : z) value = noise * normal(random);
+  for (float& value : wide) value = noise * normal(random);
   for (int64_t i = 0; i < rows; ++i) {
     labels.push_back(random() % classes);
-    z[i * classes + (i % 3 ? labels[i] : 0)] += kMagnitude;
+    wide[i * classes + (i % 3 ? labels[i] : 0)] += kMagnitude;
   }
   if (rows > 4) {
     labels[1] = -1;
     labels[2] = classes;
-    z[3 * classes] = NAN;
-    z[4 * classes + classes - 1] = -INFINITY;
+    wide[3 * classes] = NAN;
+    wide[4 * classes + classes - 1] = -INFINITY;
   }
+  std::vector<Element> z;
+  for (float value : wide) z.push_back(Round<Element>(value));
   struct Outputs {
-    std::vector<float> loss, anchor, tuplet, state, gradient;
+    std::vector<float> loss, anchor, tuplet, state;
+    std::vector<Element> gradient;
     Outputs(int64_t rows, int64_t classes)
         : loss(rows),
           anchor(rows),
@@ -102,30 +114,38 @@ void CheckLoss(int64_t rows, int64_t classes, float noise, int64_t offset) {
   Compare(name + ": loss", gpu.loss, cpu.loss, 1, 2e-6);
   Compare(name + ": anchor", gpu.anchor, cpu.anchor, 1, 1e-6);
   if (noise <= 1) Compare(name + ": tuplet", gpu.tuplet, cpu.tuplet, 1, 6e-6);
-  Compare(name + ": gradient", gpu.gradient, cpu.gradient, classes, 2e-6);
+  // What is almost the same may be rounded to neighbors.
+  const double step = std::is_same_v<Element, float>      ? 0
+                      : std::is_same_v<Element, BFloat16> ? 0x1p-7
+                                                          : 0x1p-10;
+  Compare(name + ": gradient", Wide(gpu.gradient), Wide(cpu.gradient), classes,
+          2e-6 + step);
 }
 
+template <typename Element>
 void CheckSizes(float noise) {
   for (int64_t classes : {2, 3, 6, 8, 12, 20, 32}) {
-    CheckLoss<int32_t>(69, classes, noise, 0);
+    CheckLoss<Element, int32_t>(69, classes, noise, 0);
   }
   for (int64_t classes : {33, 34, 100, 102, 200, 257}) {
-    CheckLoss<int64_t>(19, classes, noise, 0);
+    CheckLoss<Element, int64_t>(19, classes, noise, 0);
   }
   for (int64_t classes : {6, 16, 128, 259, 1028}) {
-    CheckLoss<int32_t>(5, classes, noise, 1);
+    CheckLoss<Element, int32_t>(5, classes, noise, 1);
   }
   for (int64_t classes : {400, 1000, 1100, 2304}) {
-    CheckLoss<int64_t>(5, classes, noise, 0);
+    CheckLoss<Element, int64_t>(5, classes, noise, 0);
   }
 }
 
 int Main() {
-  for (float noise : {1.0f, 0.0f, 1e8f}) CheckSizes(noise);
+  for (float noise : {1.0f, 0.0f, 1e8f}) CheckSizes<float>(noise);
+  CheckSizes<BFloat16>(1.0f);
   // Here threads go on from tile to tile, and long rows do not fit.
   device_of_the_test = {1, 9000, 9000};
-  CheckSizes(0.001f);
-  CheckLoss<int32_t>(1, 21000, 0.1f, 0);
+  CheckSizes<float>(0.001f);
+  CheckSizes<Float16>(1.0f);
+  CheckLoss<float, int32_t>(1, 21000, 0.1f, 0);
   std::printf("%d failures\n", failures);
   return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

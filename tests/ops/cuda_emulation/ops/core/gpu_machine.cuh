@@ -9,6 +9,8 @@
 
 #include <random>
 
+#include "ops/core/half_precision.h"
+
 #define CAC_TF_DEVICE inline
 #define CAC_TF_SHARED_MEMORY float4* shared_memory = emulation::shared.data()
 #define CAC_TF_LAUNCH(kernel, blocks, threads, shared, stream, ...) \
