@@ -49,6 +49,10 @@ TOLERANCES = {
     "tuplet": 4e-6,
     "gradient, own class": 1e-6,
     "gradient, another class": 4e-6,
+    "distances": 1e-6,
+    # Of two classes close to an anchor: e^-13 is as exact as its exponent.
+    "gamma": 8e-6,
+    "nearest class": 0.0,
 }
 REPETITIONS = 30
 
@@ -72,8 +76,51 @@ def loss_and_gradient(logits, labels):
     return terms, gradient
 
 
+@jax.jit
+def fused_scores(logits):
+    """Distances, gamma, the smallest one and its class."""
+    return fused_ops.binding().anchored_scores(logits, 10.0)
+
+
+def gamma_of(d):
+    """`oracle.gamma`, in O(B N)."""
+    shares = oracle.softmin(d)
+    # Of all classes but the nearest, one minus a share loses nothing.
+    is_nearest = np.arange(d.shape[1]) == d.argmin(axis=1)[:, None]
+    others = np.where(is_nearest, 0.0, shares).sum(axis=1, keepdims=True)
+    return d * np.where(is_nearest, others, 1.0 - shares)
+
+
+def check_half_precision():
+    """Whether logits of half precision give what they give in float32.
+
+    But for roundings, as a compiler may contract the same sums otherwise.
+    """
+    rng = np.random.default_rng(0)
+    labels = np.arange(64, dtype="int32")
+    for dtype in ("bfloat16", "float16"):
+        for num_classes in (64, 99, 1000, 2000):
+            logits = 5 * rng.standard_normal((64, num_classes))
+            narrow = jnp.asarray(logits, dtype)
+            wide = jnp.asarray(narrow, "float32")
+            terms, gradient = loss_and_gradient(narrow, labels)
+            expected, by_wide = loss_and_gradient(wide, labels)
+            pairs = [
+                *zip(terms, expected, strict=True),
+                *zip(fused_scores(narrow), fused_scores(wide), strict=True),
+            ]
+            errors = [oracle.relative_error(a, b) for a, b in pairs]
+            step = float(jnp.finfo(dtype).eps)
+            if max(errors) > 1e-5 or (
+                gradient.dtype != narrow.dtype
+                or oracle.row_relative_error(gradient, by_wide) > step
+            ):
+                return False
+    return True
+
+
 def check_losses():
-    """Largest errors of the loss, its terms and its gradient."""
+    """Largest errors of loss, terms, gradient and rejection scores."""
     errors = dict.fromkeys(TOLERANCES, 0.0)
 
     def record(name, error):
@@ -87,6 +134,11 @@ def check_losses():
             logits[np.arange(64), near] += 10.0
             logits = logits.astype("float32")
             d = oracle.distances_to_anchors(logits)
+            scores = fused_scores(logits)
+            record("distances", oracle.relative_error(scores.distances, d))
+            record("gamma", oracle.relative_error(scores.gamma, gamma_of(d)))
+            nearest = logits.argmax(axis=1)
+            record("nearest class", np.any(scores.nearest != nearest))
             for kind, shift in (("own class", 0), ("another class", 1)):
                 labels = (near + shift) % num_classes
                 terms, gradient = loss_and_gradient(
@@ -123,6 +175,8 @@ def check_bad_rows():
         np.isnan(terms.loss).tolist() == expected
         and np.isnan(gradient).all(axis=1).tolist() == expected
         and np.isnan(gradient).any(axis=1).tolist() == expected
+        and np.isnan(fused_scores(logits).unknown_score[:4]).tolist()
+        == expected[:4]
         and fused_terms(jnp.zeros((0, 5)), jnp.zeros(0, "int32")).loss.shape
         == (0,)
     )
@@ -144,7 +198,7 @@ def seconds(function, *arguments):
 
 
 def measure(shapes):
-    """Gigabytes per second of the loss, of its gradient and of a copy."""
+    """Gigabytes per second of the operations and of a copy."""
     copy = jax.jit(lambda x: x * 1.0000001)
     loss = jax.jit(lambda z, y: fused_terms(z, y).loss)
     results = {}
@@ -157,18 +211,24 @@ def measure(shapes):
         copied = seconds(copy, logits)
         forward = seconds(loss, logits, labels)
         both = seconds(loss_and_gradient, logits, labels)
-        # The loss reads the logits; the gradient reads and writes as many.
+        scores = seconds(fused_scores, logits)
+        narrow = seconds(loss_and_gradient, logits.astype("bfloat16"), labels)
+        # The loss reads the logits; the gradient reads and writes as many; the
+        # scores write twice as many.
         rates = {
             "copy_gb_per_s": 2 * gigabytes / copied,
             "loss_gb_per_s": gigabytes / forward,
             "gradient_gb_per_s": 2 * gigabytes / (both - forward),
             "both_gb_per_s": 3 * gigabytes / both,
+            "both_of_bfloat16_gb_per_s": 1.5 * gigabytes / narrow,
+            "scores_gb_per_s": 3 * gigabytes / scores,
         }
         rates["both_to_copy"] = rates["both_gb_per_s"] / rates["copy_gb_per_s"]
         results[f"{rows}x{classes}"] = {
             **{name: round(value, 3) for name, value in rates.items()},
             "loss_us": round(1e6 * forward, 1),
             "loss_and_gradient_us": round(1e6 * both, 1),
+            "scores_us": round(1e6 * scores, 1),
         }
     return results
 
@@ -210,6 +270,7 @@ def main(argv):
         name: error <= TOLERANCES[name] for name, error in errors.items()
     }
     is_right["bad rows"] = check_bad_rows()
+    is_right["half precision"] = check_half_precision()
     result = {
         "environment": environment(),
         "hardware": _hardware(),

@@ -11,7 +11,11 @@ import numpy as np
 
 from cac_tf.ops import stock
 
-_HANDLERS = ("CacTfAnchoredCacLoss", "CacTfAnchoredCacLossGrad")
+_HANDLERS = (
+    "CacTfAnchoredCacLoss",
+    "CacTfAnchoredCacLossGrad",
+    "CacTfAnchoredCacScores",
+)
 _library = None
 _row_state_size = None
 
@@ -143,6 +147,51 @@ def _gradient_backward(magnitude, anchor_weight, residuals, upstream):
 
 
 _gradient.defvjp(_gradient_forward, _gradient_backward)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def _scores(logits, magnitude):
+    rows = logits.shape[:-1]
+    outputs = _call(
+        "CacTfAnchoredCacScores",
+        [
+            *[_float32(*logits.shape)] * 2,
+            _float32(*rows),
+            jax.ShapeDtypeStruct(rows, jnp.int32),
+        ],
+        logits,
+        magnitude=magnitude,
+    )
+    return stock.Scores(*outputs)
+
+
+def _scores_forward(logits, magnitude):
+    return _scores(logits, magnitude), logits
+
+
+def _scores_backward(magnitude, logits, upstream):
+    """The gradient of stock operations; a class has no derivative."""
+    _, pull_back = jax.vjp(
+        lambda z: tuple(stock.anchored_scores(z, magnitude)[:-1]), logits
+    )
+    return pull_back(tuple(upstream[:-1]))
+
+
+_scores.defvjp(_scores_forward, _scores_backward)
+
+
+def anchored_scores(logits, magnitude):
+    """`stock.anchored_scores` in one call.
+
+    Args:
+        logits: (B, N) float32, bfloat16 or float16, read as they are.
+        magnitude: length of the anchors, a Python float.
+
+    Returns:
+        `stock.Scores`, float32 and int32; NaN and class 0 where logits are not
+        finite.
+    """
+    return _scores(logits, float(magnitude))
 
 
 def anchored_cac_loss(labels, logits, magnitude, anchor_weight, validate):

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the fused operations compute, in stock operations (equations 2 and 4).
+"""What the fused operations compute, in stock operations (equations 2, 4, 8).
 
-All functions are per example: labels (B,) and distances or logits (B, N) in,
-(B,) out. A label that is not a whole number in 0...N-1 gives NaN in its own
-row, because compiled code cannot raise errors and a plausible number would hide
-the mistake.
+Losses are per example: labels (B,) and distances or logits (B, N) in, (B,) out.
+A label that is not a whole number in 0...N-1 gives NaN in its own row, because
+compiled code cannot raise errors and a plausible number would hide the
+mistake.
 """
+
+import typing
 
 import keras
 import numpy as np
@@ -13,7 +15,9 @@ from keras import ops
 
 from cac_tf.annotations import Tensor
 from cac_tf.layers.anchored_distance import anchored_distances
+from cac_tf.layers.open_set_decision import nearest_class
 from cac_tf.layers.precision import full_precision
+from cac_tf.layers.rejection_score import rejection_scores
 
 
 def label_vector(labels: Tensor, scores: Tensor, name: str) -> Tensor:
@@ -165,3 +169,25 @@ def anchor_and_tuplet_loss(
         ops.where(is_valid, own, np.nan),
         ops.where(is_valid, _tuplet_loss(is_label, margins), np.nan),
     )
+
+
+class Scores(typing.NamedTuple):
+    """Distances to class centers, and what follows from them alone."""
+
+    distances: Tensor  # (B, N)
+    gamma: Tensor  # (B, N), equation 8
+    unknown_score: Tensor  # (B,), the smallest gamma
+    nearest: Tensor  # (B,) int32, the class that has it
+
+
+def scores_of_distances(distances: Tensor) -> Scores:
+    """`Scores` of (B, N) distances."""
+    gamma = rejection_scores(distances)
+    return Scores(
+        distances, gamma, ops.min(gamma, axis=-1), nearest_class(gamma)
+    )
+
+
+def anchored_scores(logits: Tensor, magnitude: float) -> Scores:
+    """`Scores` of (B, N) logits, by their distances to the anchors."""
+    return scores_of_distances(anchored_distances(logits, magnitude))

@@ -68,6 +68,36 @@ def anchored_cac_loss(labels, logits, magnitude, anchor_weight, validate):
     return LossTerms(outputs.loss, outputs.anchor, outputs.tuplet)
 
 
+def anchored_scores(logits, magnitude):
+    """`stock.anchored_scores` in one operation.
+
+    Args:
+        logits: (B, N) float32, bfloat16 or float16, read as they are.
+        magnitude: length of the anchors, a Python float.
+
+    Returns:
+        `stock.Scores`, float32 and int32; NaN and class 0 where logits are not
+        finite.
+    """
+    outputs = _operations.cac_tf_anchored_cac_scores(
+        logits=logits, magnitude=magnitude
+    )
+    return stock.Scores(*outputs)
+
+
+@tf.RegisterGradient("CacTf>AnchoredCacScores")
+def _scores_gradient(operation, *upstream):
+    """That of stock operations."""
+    (logits,) = operation.inputs
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        scores = stock.anchored_scores(logits, operation.get_attr("magnitude"))
+    # (A class has no derivative.)
+    return tape.gradient(
+        scores[:-1], logits, output_gradients=list(upstream[:-1])
+    )
+
+
 @tf.RegisterGradient("CacTf>AnchoredCacLoss")
 def _loss_gradient(operation, loss, anchor, tuplet, _):
     logits, labels = operation.inputs

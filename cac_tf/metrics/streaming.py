@@ -21,7 +21,6 @@ from cac_tf.labels import UNKNOWN
 from cac_tf.layers.anchored_distance import anchored_distances
 from cac_tf.layers.anchored_distance import checked_magnitude
 from cac_tf.layers.open_set_decision import nearest_class
-from cac_tf.layers.rejection_score import rejection_scores
 from cac_tf.losses.cac import OfDistances
 from cac_tf.losses.cac import anchor_loss
 from cac_tf.losses.cac import tuplet_loss
@@ -29,6 +28,7 @@ from cac_tf.losses.cross_entropy import cross_entropy
 from cac_tf.losses.loss import is_known
 from cac_tf.losses.loss import is_label
 from cac_tf.losses.loss import known_labels
+from cac_tf.scores.gamma import scores_of_anchors
 
 
 class _MeanOverKnown(keras.metrics.Mean):
@@ -241,9 +241,12 @@ class OpenSetAUROC(keras.metrics.AUC):
             (name,) = self.READS
             outputs = {name: y_pred}
         if self.score.reads_distances:
-            distances = anchored_distances(outputs["logits"], self.magnitude)
-            gamma = rejection_scores(distances)
-            outputs = {**outputs, "distances": distances, "gamma": gamma}
+            found = scores_of_anchors(outputs["logits"], self.magnitude)
+            outputs = {
+                **outputs,
+                "distances": found.distances,
+                "gamma": found.gamma,
+            }
         score = self.score(*self.score.arguments_of(outputs))
         # Rejected by every threshold, as in a decision.
         score = ops.where(ops.isnan(score), self._HIGHEST, score)

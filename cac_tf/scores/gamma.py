@@ -4,9 +4,36 @@
 import keras
 from keras import ops
 
+from cac_tf import ops as fused_ops
 from cac_tf.annotations import Tensor
+from cac_tf.ops import stock
 from cac_tf.scores.registry import register
 from cac_tf.scores.score import Score
+
+
+def scores_of_anchors(logits: Tensor, magnitude: float) -> stock.Scores:
+    """Distances, gamma, the smallest one and its class, of the anchors.
+
+    In one step where the fused operation can be used (`cac_tf.ops`).
+
+    Args:
+        logits: (B, N), one for each class.
+        magnitude: length of the anchors, > 0.
+
+    Example:
+
+    >>> import numpy as np
+    >>> from cac_tf.scores.gamma import scores_of_anchors
+    >>> scores = scores_of_anchors(np.float32([[0.0, 7.0]]), 10.0)
+    >>> np.round(np.asarray(scores.distances), 4)
+    array([[12.2066,  3.    ]], dtype=float32)
+    >>> float(scores.unknown_score[0]) == float(scores.gamma[0, 1])
+    True
+    """
+    binding = fused_ops.binding_for(logits)
+    if binding is not None:
+        return binding.anchored_scores(logits, magnitude)
+    return stock.anchored_scores(logits, magnitude)
 
 
 @register

@@ -27,6 +27,11 @@ struct RowLoss {
   double tuplet, anchor;
 };
 
+struct RowScores {
+  float unknown_score;
+  int32_t nearest;
+};
+
 namespace baseline {
 #define CAC_TF_LANES 4
 #include "ops/core/row_functions.inc"
@@ -60,6 +65,7 @@ namespace x86_64_v4 {
 struct RowFunctions {
   decltype(&baseline::LossOfRow) loss;
   decltype(&baseline::GradientOfRow) gradient;
+  decltype(&baseline::ScoresOfRow) scores;
   void (*widen_bfloat16)(const BFloat16*, int64_t, float*);
   void (*widen_float16)(const Float16*, int64_t, float*);
   void (*round_bfloat16)(const float*, int64_t, BFloat16*);
@@ -79,10 +85,10 @@ struct RowFunctions {
   }
 };
 
-#define CAC_TF_ROW_FUNCTIONS(level)                                           \
-  RowFunctions {                                                              \
-    level::LossOfRow, level::GradientOfRow, level::WidenRow, level::WidenRow, \
-        level::RoundRow, level::RoundRow                                      \
+#define CAC_TF_ROW_FUNCTIONS(level)                                        \
+  RowFunctions {                                                           \
+    level::LossOfRow, level::GradientOfRow, level::ScoresOfRow,            \
+        level::WidenRow, level::WidenRow, level::RoundRow, level::RoundRow \
   }
 
 const RowFunctions& ForThisMachine() {
@@ -164,6 +170,20 @@ void AnchoredCacLossGrad(const Element* logits, const Label* labels,
   }
 }
 
+template <typename Element>
+void AnchoredCacScores(const Element* logits, int64_t rows, int64_t classes,
+                       float magnitude, const ScoreOutputs& outputs) {
+  WideRow<Element> wide(classes);
+  for (int64_t i = 0; i < rows; ++i) {
+    const ScoreOutputs to = outputs.From(i, classes);
+    const RowScores row =
+        ForThisMachine().scores(wide.Read(logits + i * classes), classes,
+                                magnitude, to.distances, to.gamma);
+    *to.unknown_score = row.unknown_score;
+    *to.nearest = row.nearest;
+  }
+}
+
 #define CAC_TF_INSTANTIATE(Element, Label)                                     \
   template void AnchoredCacLoss(const Element*, const Label*, int64_t,         \
                                 int64_t, float, float, float*, float*, float*, \
@@ -171,9 +191,11 @@ void AnchoredCacLossGrad(const Element* logits, const Label* labels,
   template void AnchoredCacLossGrad(const Element*, const Label*,              \
                                     const float*, const LossUpstream&,         \
                                     int64_t, int64_t, float, float, Element*)
-#define CAC_TF_INSTANTIATE_LABELS(Element) \
-  CAC_TF_INSTANTIATE(Element, int32_t);    \
-  CAC_TF_INSTANTIATE(Element, int64_t)
+#define CAC_TF_INSTANTIATE_LABELS(Element)                                 \
+  CAC_TF_INSTANTIATE(Element, int32_t);                                    \
+  CAC_TF_INSTANTIATE(Element, int64_t);                                    \
+  template void AnchoredCacScores(const Element*, int64_t, int64_t, float, \
+                                  const ScoreOutputs&)
 CAC_TF_INSTANTIATE_LABELS(float);
 CAC_TF_INSTANTIATE_LABELS(BFloat16);
 CAC_TF_INSTANTIATE_LABELS(Float16);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The CAC loss of logits and its gradient, on the CPU: plain C++ that knows no
-// framework. All arrays are row-major; all is computed in float32, which half
-// precision logits are widened to, and the gradient is rounded to their type.
+// The CAC loss of logits and its gradient, and the rejection scores of logits,
+// on the CPU: plain C++ that knows no framework. All arrays are row-major; all
+// is computed in float32, which half precision logits are widened to, and the
+// gradient is rounded to their type.
 //
 // While the centers are anchors (magnitude * I) no center is ever formed:
 //     d_j^2 = sum_{k != j} z_k^2 + (z_j - m)^2
@@ -89,6 +90,27 @@ void AnchoredCacLossGrad(const Element* logits, const Label* labels,
                          const float* row_state, const LossUpstream& upstream,
                          int64_t rows, int64_t classes, float magnitude,
                          float anchor_weight, Element* gradient);
+
+// Where the scores of rows go.
+struct ScoreOutputs {
+  float* distances;      // (rows, classes), d
+  float* gamma;          // (rows, classes), d_j (1 - softmin(d)_j)
+  float* unknown_score;  // (rows), the smallest gamma
+  int32_t* nearest;  // (rows), the class of the largest logit, the first one
+
+  ScoreOutputs From(int64_t row, int64_t classes) const {
+    return {distances + row * classes, gamma + row * classes,
+            unknown_score + row, nearest + row};
+  }
+};
+
+// Rejection scores of `rows` rows of `classes` >= 2 logits (equation 8). The
+// class of the largest logit is that of the nearest anchor and of the smallest
+// gamma. A row whose logits are not finite or too large to be squared gets NaN
+// and class 0.
+template <typename Element>
+void AnchoredCacScores(const Element* logits, int64_t rows, int64_t classes,
+                       float magnitude, const ScoreOutputs& outputs);
 
 }  // namespace cac_tf
 

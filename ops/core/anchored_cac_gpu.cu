@@ -70,8 +70,8 @@ cudaError_t LaunchThreads(const Launcher<Element>& launch, bool is_aligned) {
   const bool is_small = shape.tiles <= 4 * launch.device.processors;
   const int warps = is_small ? 1 : kWarpsOfABlock;
   shape.buffers = is_aligned && !is_small ? 2 : 1;
-  const size_t shared =
-      sizeof(Element) * shape.tile_size * warps * shape.buffers;
+  const size_t shared = sizeof(OutputOf<kMode, Element>) * shape.tile_size *
+                        warps * shape.buffers;
   const int64_t fit = std::min<int64_t>(
       12, launch.device.shared_of_processor / (shared + 1024));
   const auto kernel = n <= 4    ? ThreadKernelOf<4, kMode, Element>(vector)
@@ -112,7 +112,7 @@ cudaError_t LaunchTiles(const Launcher<Element>& launch, bool is_aligned) {
   shape.buffers = is_aligned && !is_small ? 2 : 1;
   const size_t shared =
       shape.tile_size * kWarps *
-      (sizeof(Element) * shape.buffers + sizeof(float) * (kMode == kGradient));
+      (sizeof(Element) * shape.buffers + sizeof(float) * (kMode != kLoss));
   const int64_t fit = std::min<int64_t>(
       12, launch.device.shared_of_processor / (shared + 1024));
   return launch(
@@ -180,6 +180,12 @@ cudaError_t LaunchBlocks(const Launcher<Element>& launch, bool is_aligned) {
       threads, shared, buffers);
 }
 
+// Whether four numbers may be read or written at once; true for a null pointer.
+template <typename Element>
+bool IsForFours(const Element* numbers) {
+  return reinterpret_cast<uintptr_t>(numbers) % (4 * sizeof(Element)) == 0;
+}
+
 template <int kMode, typename Element>
 int Launch(void* stream, const Problem<Element>& problem) {
   if (problem.rows == 0) return cudaSuccess;
@@ -189,10 +195,9 @@ int Launch(void* stream, const Problem<Element>& problem) {
   }
   const Launcher<Element> launch{problem, device,
                                  static_cast<cudaStream_t>(stream)};
-  const bool is_aligned = (reinterpret_cast<uintptr_t>(problem.logits) |
-                           reinterpret_cast<uintptr_t>(problem.gradient)) %
-                              (4 * sizeof(Element)) ==
-                          0;
+  const bool is_aligned =
+      IsForFours(problem.logits) && IsForFours(problem.gradient) &&
+      IsForFours(problem.scores.gamma) && IsForFours(problem.scores.distances);
   const bool in_fours = is_aligned && problem.classes % 4 == 0;
   if (problem.classes <= 32) return LaunchThreads<kMode>(launch, is_aligned);
   if (problem.classes <= 256 && !in_fours) {
@@ -202,6 +207,17 @@ int Launch(void* stream, const Problem<Element>& problem) {
   return LaunchBlocks<kMode>(launch, is_aligned);
 }
 
+template <typename Element>
+Problem<Element> ProblemOf(const Element* logits, int64_t rows, int64_t classes,
+                           float magnitude) {
+  Problem<Element> problem{};
+  problem.logits = logits;
+  problem.rows = rows;
+  problem.classes = static_cast<int>(classes);
+  problem.magnitude = magnitude;
+  return problem;
+}
+
 }  // namespace
 
 template <typename Element, typename Label>
@@ -209,19 +225,13 @@ int AnchoredCacLossOnGpu(void* stream, const Element* logits,
                          const Label* labels, int64_t rows, int64_t classes,
                          float magnitude, float anchor_weight, float* loss,
                          float* anchor, float* tuplet, float* row_state) {
-  return Launch<kLoss, Element>(stream, {logits,
-                                         labels,
-                                         sizeof(Label) == sizeof(int64_t),
-                                         rows,
-                                         static_cast<int>(classes),
-                                         magnitude,
-                                         anchor_weight,
-                                         {},
-                                         loss,
-                                         anchor,
-                                         tuplet,
-                                         row_state,
-                                         nullptr});
+  Problem<Element> problem = ProblemOf(logits, rows, classes, magnitude);
+  problem.SetLabels(labels, anchor_weight);
+  problem.loss = loss;
+  problem.anchor = anchor;
+  problem.tuplet = tuplet;
+  problem.row_state = row_state;
+  return Launch<kLoss>(stream, problem);
 }
 
 template <typename Element, typename Label>
@@ -229,10 +239,20 @@ int AnchoredCacLossGradOnGpu(void* stream, const Element* logits,
                              const Label* labels, const LossUpstream& upstream,
                              int64_t rows, int64_t classes, float magnitude,
                              float anchor_weight, Element* gradient) {
-  return Launch<kGradient, Element>(
-      stream, {logits, labels, sizeof(Label) == sizeof(int64_t), rows,
-               static_cast<int>(classes), magnitude, anchor_weight, upstream,
-               nullptr, nullptr, nullptr, nullptr, gradient});
+  Problem<Element> problem = ProblemOf(logits, rows, classes, magnitude);
+  problem.SetLabels(labels, anchor_weight);
+  problem.upstream = upstream;
+  problem.gradient = gradient;
+  return Launch<kGradient>(stream, problem);
+}
+
+template <typename Element>
+int AnchoredCacScoresOnGpu(void* stream, const Element* logits, int64_t rows,
+                           int64_t classes, float magnitude,
+                           const ScoreOutputs& outputs) {
+  Problem<Element> problem = ProblemOf(logits, rows, classes, magnitude);
+  problem.scores = outputs;
+  return Launch<kScores>(stream, problem);
 }
 
 const char* GpuErrorText(int error) {
@@ -246,9 +266,11 @@ const char* GpuErrorText(int error) {
   template int AnchoredCacLossGradOnGpu(void*, const Element*, const Label*,   \
                                         const LossUpstream&, int64_t, int64_t, \
                                         float, float, Element*)
-#define CAC_TF_INSTANTIATE_LABELS(Element) \
-  CAC_TF_INSTANTIATE(Element, int32_t);    \
-  CAC_TF_INSTANTIATE(Element, int64_t)
+#define CAC_TF_INSTANTIATE_LABELS(Element)                                     \
+  CAC_TF_INSTANTIATE(Element, int32_t);                                        \
+  CAC_TF_INSTANTIATE(Element, int64_t);                                        \
+  template int AnchoredCacScoresOnGpu(void*, const Element*, int64_t, int64_t, \
+                                      float, const ScoreOutputs&)
 CAC_TF_INSTANTIATE_LABELS(float);
 CAC_TF_INSTANTIATE_LABELS(BFloat16);
 CAC_TF_INSTANTIATE_LABELS(Float16);

@@ -26,6 +26,11 @@ int AnchoredCacLossGradOnGpu(void* stream, const Element* logits,
                              int64_t rows, int64_t classes, float magnitude,
                              float anchor_weight, Element* gradient);
 
+template <typename Element>
+int AnchoredCacScoresOnGpu(void* stream, const Element* logits, int64_t rows,
+                           int64_t classes, float magnitude,
+                           const ScoreOutputs& outputs);
+
 const char* GpuErrorText(int error);
 
 }  // namespace cac_tf

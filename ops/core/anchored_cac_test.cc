@@ -94,6 +94,21 @@ Expected Oracle(const float* z, int64_t classes, int64_t own) {
   return out;
 }
 
+// Equation 8, one minus a share as the sum of the others.
+std::vector<double> Gamma(const std::vector<double>& d) {
+  const double shortest = *std::min_element(d.begin(), d.end());
+  std::vector<double> shares, gamma;
+  double total = 0;
+  for (double x : d) shares.push_back(std::exp(shortest - x));
+  for (double share : shares) total += share;
+  for (size_t j = 0; j < d.size(); ++j) {
+    double others = 0;
+    for (size_t k = 0; k < d.size(); ++k) others += k == j ? 0 : shares[k];
+    gamma.push_back(d[j] * (others / total));
+  }
+  return gamma;
+}
+
 double RelativeError(double actual, double expected) {
   const double error = std::fabs(actual - expected);
   if (!(error >= 0)) return INFINITY;
@@ -119,9 +134,40 @@ Row LossAndGradient(const RowFunctions& functions, const float* z,
   return result;
 }
 
+void CheckScores(const RowFunctions& functions, const std::string& name,
+                 const std::vector<float>& z) {
+  const int64_t classes = z.size();
+  const auto row = Exactly(z);
+  const auto d = Exactly(std::vector<float>(classes));
+  const auto gamma = Exactly(std::vector<float>(classes));
+  const RowScores scores =
+      functions.scores(row.get(), classes, kMagnitude, d.get(), gamma.get());
+  Expect(scores.nearest == std::max_element(z.begin(), z.end()) - z.begin(),
+         name + ": the nearest class");
+  Expect(
+      scores.unknown_score == *std::min_element(&gamma[0], &gamma[0] + classes),
+      name + ": the smallest gamma");
+  std::vector<double> expected_d;
+  for (const auto& anchor : Anchors(classes)) {
+    expected_d.push_back(Distance(z.data(), anchor));
+  }
+  const std::vector<double> expected = Gamma(expected_d);
+  for (int64_t j = 0; j < classes; ++j) {
+    // In far places the distances that this oracle subtracts are inexact.
+    const double tolerance = 2e-6 + 4e-16 * expected_d[j];
+    if (RelativeError(d[j], expected_d[j]) <= 1e-6 &&
+        RelativeError(gamma[j], expected[j]) <= tolerance) {
+      continue;
+    }
+    Expect(false, name + ": scores " + std::to_string(j));
+    break;
+  }
+}
+
 void CheckRow(const RowFunctions& functions, const std::string& name,
               const std::vector<float>& z, int64_t own,
               double gradient_tolerance) {
+  CheckScores(functions, name, z);
   const int64_t classes = z.size();
   const Expected expected = Oracle(z.data(), classes, own);
   const Row row = LossAndGradient(functions, z.data(), classes, own);
@@ -193,6 +239,15 @@ void CheckLevel(const std::string& level, const RowFunctions& functions) {
                level + ": an invalid logit");
         for (float g : row.gradient) {
           Expect(std::isnan(g), level + ": the gradient of an invalid logit");
+        }
+        std::vector<float> d(classes), gamma(classes);
+        const RowScores scores = functions.scores(z.data(), classes, kMagnitude,
+                                                  d.data(), gamma.data());
+        Expect(scores.nearest == 0 && std::isnan(scores.unknown_score),
+               level + ": the scores of an invalid logit");
+        for (int64_t j = 0; j < classes; ++j) {
+          Expect(std::isnan(d[j]) && std::isnan(gamma[j]),
+                 level + ": the scores of an invalid logit");
         }
       }
     }

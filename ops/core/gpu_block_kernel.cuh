@@ -20,9 +20,8 @@ template <int kVector, int kMode, bool kIsKept, bool kFits, typename Element>
 __global__ void __launch_bounds__(kIsKept ? kKeptThreads : 1024, 1)
     BlockKernel(const Problem<Element> p, const int buffers) {
   CAC_TF_SHARED_MEMORY;
-  constexpr bool kHasGradient = (kMode & kGradient) != 0;
   constexpr int kChunks = kKept / kVector;
-  __shared__ float scratch[3][3][32];
+  __shared__ float scratch[3][4][32];
   const int classes = p.classes, threads = blockDim.x, lane = threadIdx.x % 32;
   const int warps = threads / 32, warp = threadIdx.x / 32;
   const int mine = threadIdx.x * kVector, stride = threads * kVector;
@@ -41,7 +40,7 @@ __global__ void __launch_bounds__(kIsKept ? kKeptThreads : 1024, 1)
   int buffer = 0;
   if (buffers == 2) copy_in(blockIdx.x, rows);
   for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
-    const int64_t label = LabelOf(p, row);
+    const int64_t label = LabelOf<kMode>(p, row);
     const Element* from = p.logits + row * classes;
     if (kFits) {
       from = rows + buffer * row_size;
@@ -78,45 +77,50 @@ __global__ void __launch_bounds__(kIsKept ? kKeptThreads : 1024, 1)
         }
       }
     };
-    const bool is_label = label >= 0 && label < classes;
-    const int own = is_label ? static_cast<int>(label) : 0;
+    const bool is_label = kMode == kScores || (label >= 0 && label < classes);
+    int own = is_label ? static_cast<int>(label) : 0;
     Sums sums = NoSums();
     for_each([&](const float* x, int j, int) {
 #pragma unroll
-      for (int e = 0; e < kVector; ++e) sums.Add(x[e], j + e == own);
+      for (int e = 0; e < kVector; ++e) {
+        sums.Add<kMode>(x[e], j + e == own, j + e);
+      }
     });
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2) {
-      sums.Add(sums.From(distance));
+      sums.Add<kMode>(sums.From<kMode>(distance));
     }
     if (lane == 0) {
       scratch[0][0][warp] = sums.top;
       scratch[0][1][warp] = sums.rest;
       scratch[0][2][warp] = sums.candidate;
+      scratch[0][3][warp] = sums.place;
     }
     __syncthreads();
-    const float own_value = Widen(from[own]);
+    float own_value = kMode == kScores ? 0.0f : Widen(from[own]);
     sums = NoSums();
     if (lane < warps) {
-      sums = {scratch[0][0][lane], scratch[0][1][lane], scratch[0][2][lane]};
+      sums = {scratch[0][0][lane], scratch[0][1][lane], scratch[0][2][lane],
+              scratch[0][3][lane]};
     }
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2) {
-      sums.Add(sums.From(distance));
+      sums.Add<kMode>(sums.From<kMode>(distance));
+    }
+    if constexpr (kMode == kScores) {
+      own = static_cast<int>(sums.place);
+      own_value = sums.candidate;
     }
     const Row known(sums, p.magnitude, own_value, is_label);
     Shares others{0.0f, 0.0f, 0.0f};
-    float v_kept[kIsKept && kHasGradient ? kKept : 1];
+    float v_kept[kIsKept && kMode != kLoss ? kKept : 1];
     for_each([&](const float* x, int j, int place) {
 #pragma unroll
       for (int e = 0; e < kVector; ++e) {
         const Shares share = known.Of(x[e]);
-        const bool is_own = j + e == own;
-        if (!is_own) others.s += share.s;
-        if constexpr (kHasGradient) {
-          if constexpr (kIsKept) v_kept[place + e] = share.v;
-          if (!is_own) others.v += share.v;
-          if (!is_own) others.tv = fmaf(share.tv, share.v, others.tv);
+        others.AddClass<kMode>(share, j + e == own);
+        if constexpr (kIsKept && kMode != kLoss) {
+          v_kept[place + e] = share.template Kept<kMode>();
         }
       }
     });
@@ -142,10 +146,8 @@ __global__ void __launch_bounds__(kIsKept ? kKeptThreads : 1024, 1)
     const Upstream upstream = Upstream::Of<kMode>(p, row);
     result.Set<kMode>(known, others, p.anchor_weight, upstream.tuplet,
                       upstream.anchor);
-    if constexpr ((kMode & kLoss) != 0) {
-      if (threadIdx.x == 0) WriteLoss(p, row, result);
-    }
-    if constexpr (kHasGradient) {
+    if (threadIdx.x == 0) WriteRow<kMode>(p, row, own, known, result);
+    if constexpr (kMode != kLoss) {
       float k_gradient = 0.0f;
       if (result.k_is_close) {  // The same for all threads of the block.
         float sum = 0.0f;
@@ -168,19 +170,30 @@ __global__ void __launch_bounds__(kIsKept ? kKeptThreads : 1024, 1)
         }
         k_gradient = result.KGradient(sum);
       }
-      Element* const to = p.gradient + row * classes;
+      auto* const to = OutputsOf<kMode>(p) + row * classes;
       for_each([&](const float* x, int j, int place) {
         float g[kVector];
 #pragma unroll
         for (int e = 0; e < kVector; ++e) {
-          const float v = kIsKept ? v_kept[place + e] : known.Of(x[e]).v;
-          g[e] = fmaf(v, result.each, x[e] * result.all);
+          const float kept = kIsKept ? v_kept[place + e]
+                                     : known.Of(x[e]).template Kept<kMode>();
+          g[e] = result.template Output<kMode>(known, x[e], kept);
           if (result.k_is_close && x[e] == known.value) g[e] = k_gradient;
         }
         StoreSome<kVector>(g, to + j);
+        if constexpr (kMode == kScores) {
+#pragma unroll
+          for (int e = 0; e < kVector; ++e) {
+            g[e] = result.Distance(known, x[e]);
+          }
+          StoreSome<kVector>(g, p.scores.distances + row * classes + j);
+        }
       });
       if (own / kVector % threads == static_cast<int>(threadIdx.x)) {
-        to[own] = Round<Element>(result.own);
+        to[own] = Round<OutputOf<kMode, Element>>(result.own);
+        if constexpr (kMode == kScores) {
+          p.scores.distances[row * classes + own] = result.OwnDistance(known);
+        }
       }
     }
     // One buffer: the own class of this row may still be read above only

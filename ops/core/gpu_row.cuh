@@ -13,6 +13,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include "ops/core/anchored_cac.h"
 #include "ops/core/gpu_machine.cuh"
@@ -33,9 +34,31 @@ struct Problem {
   LossUpstream upstream;
   float *loss, *anchor, *tuplet, *row_state;
   Element* gradient;  // (rows, classes)
+  ScoreOutputs scores;
+
+  template <typename Label>
+  void SetLabels(const Label* of_rows, float weight) {
+    labels = of_rows;
+    labels_are_64 = sizeof(Label) == sizeof(int64_t);
+    anchor_weight = weight;
+  }
 };
 
-enum Mode : int { kLoss = 1, kGradient = 2 };
+// The third is for rows without labels: their own class is the nearest one.
+enum Mode : int { kLoss = 1, kGradient = 2, kScores = 4 };
+
+// Of what comes out for every logit: the gradient, or gamma.
+template <int kMode, typename Element>
+using OutputOf = std::conditional_t<kMode == kScores, float, Element>;
+
+template <int kMode, typename Element>
+CAC_TF_DEVICE OutputOf<kMode, Element>* OutputsOf(const Problem<Element>& p) {
+  if constexpr (kMode == kScores) {
+    return p.scores.gamma;
+  } else {
+    return p.gradient;
+  }
+}
 
 constexpr unsigned kAllLanes = 0xffffffffu;
 
@@ -60,35 +83,69 @@ CAC_TF_DEVICE void StoreSome(const float* from, Element* to) {
   *reinterpret_cast<Some<kCount, Element>*>(to) = some;
 }
 
-// T, the largest |z|; R, the sum of all other squares; the largest z but y's.
+// T, the largest |z|; R, the sum of all other squares; the largest z but y's,
+// and for the scores the index of the first such z.
 struct Sums {
-  float top, rest, candidate;
+  float top, rest, candidate, place;
 
-  CAC_TF_DEVICE void Add(float z, bool is_own) {
+  template <int kMode>
+  CAC_TF_DEVICE void Add(float z, bool is_left_out, int j) {
     const float size = fabsf(z), smaller = fminf(top, size);
     top = MaxNan(top, size);
     rest = fmaf(smaller, smaller, rest);
-    if (!is_own) candidate = fmaxf(candidate, z);
+    if constexpr (kMode == kScores) {
+      if (!is_left_out && z > candidate) {
+        candidate = z;
+        place = static_cast<float>(j);  // Exact, see kMaxClasses.
+      }
+    } else {
+      if (!is_left_out) candidate = fmaxf(candidate, z);
+    }
   }
   // Symmetric, so that lanes that exchange theirs get the same bits.
+  template <int kMode>
   CAC_TF_DEVICE void Add(const Sums& b) {
     const float smaller = fminf(top, b.top);
     top = MaxNan(top, b.top);
     rest = fmaf(smaller, smaller, rest + b.rest);
+    if constexpr (kMode == kScores) {
+      const bool is_first = b.candidate == candidate && b.place < place;
+      if (b.candidate > candidate || is_first) place = b.place;
+    }
     candidate = fmaxf(candidate, b.candidate);
   }
+  template <int kMode>
   CAC_TF_DEVICE Sums From(int distance) const {
-    return {__shfl_xor_sync(kAllLanes, top, distance),
-            __shfl_xor_sync(kAllLanes, rest, distance),
-            __shfl_xor_sync(kAllLanes, candidate, distance)};
+    Sums other = *this;
+    other.top = __shfl_xor_sync(kAllLanes, top, distance);
+    other.rest = __shfl_xor_sync(kAllLanes, rest, distance);
+    other.candidate = __shfl_xor_sync(kAllLanes, candidate, distance);
+    if constexpr (kMode == kScores) {
+      other.place = __shfl_xor_sync(kAllLanes, place, distance);
+    }
+    return other;
   }
 };
-CAC_TF_DEVICE Sums NoSums() { return {0.0f, 0.0f, -INFINITY}; }
+CAC_TF_DEVICE Sums NoSums() { return {0.0f, 0.0f, -INFINITY, 0.0f}; }
 
 // Over i != y, with s_i = e^(d_k - d_i), v_i = s_i / d_i, t_i = log2 s_i.
 struct Shares {
   float s, v, tv;
 
+  // Of one class: what its output is made of.
+  template <int kMode>
+  CAC_TF_DEVICE float Kept() const {
+    return kMode == kScores ? s : v;
+  }
+  // One class more, whose tv is t.
+  template <int kMode>
+  CAC_TF_DEVICE void AddClass(const Shares& b, bool is_left_out) {
+    if (!is_left_out) s += b.s;
+    if constexpr (kMode == kGradient) {
+      if (!is_left_out) v += b.v;
+      if (!is_left_out) tv = fmaf(b.tv, b.v, tv);
+    }
+  }
   CAC_TF_DEVICE void Add(const Shares& b) {
     s += b.s;
     v += b.v;
@@ -96,7 +153,7 @@ struct Shares {
   }
   template <int kMode>
   CAC_TF_DEVICE Shares From(int distance) const {
-    if constexpr (kMode == kLoss) {
+    if constexpr (kMode != kGradient) {
       return {__shfl_xor_sync(kAllLanes, s, distance), 0.0f, 0.0f};
     }
     return {__shfl_xor_sync(kAllLanes, s, distance),
@@ -145,6 +202,10 @@ struct Row {
     // (T - |z|) (T + |z|) as a product: T^2 - z^2 would cancel.
     return fmaf(offset, offset, fmaf(top - size, top + size, r));
   }
+  CAC_TF_DEVICE float DistanceOf(float z) const {
+    const float square = Square(z, rest);
+    return square * RsqrtApprox(square);
+  }
   // s, v and t of a class other than y.
   CAC_TF_DEVICE Shares Of(float z) const {
     const float square = Square(z, rest), r = RsqrtApprox(square);
@@ -160,14 +221,21 @@ struct Row {
 struct Result {
   float loss, anchor, tuplet;
   // gradient_j = z_j all + v_j each, for all j but y, and but k where
-  // `k_is_close`.
+  // `k_is_close`; gamma_j = d_j (1 - s_j each) + all.
   float all, each, own;
-  bool k_is_close;
+  bool k_is_close = false;
   float k_rest, k_share;  // see KGradient
 
   template <int kMode>
   CAC_TF_DEVICE void Set(const Row& row, const Shares& others,
                          float anchor_weight, float u_tuplet, float u_anchor) {
+    if constexpr (kMode == kScores) {
+      const float total = 1.0f + others.s, inverse = RcpApprox(total);
+      each = fmaf(inverse, fmaf(-total, inverse, 1.0f), inverse);
+      own = row.is_valid ? row.nearest.high * (others.s * each) : NAN;
+      all = row.is_valid ? 0.0f : NAN;
+      return;
+    }
     const float m = row.magnitude, zy = row.own_value, zk = row.value;
     const Root &y = row.own, &k = row.nearest;
     // M = d_y - d_k = 2 m (z_k - z_y) / (d_y + d_k), in two parts, since an
@@ -224,6 +292,22 @@ struct Result {
       if (!row.is_valid) all = each = own = NAN;
     }
   }
+  // What comes out for a class but y, by what was kept of it.
+  template <int kMode>
+  CAC_TF_DEVICE float Output(const Row& row, float z, float kept) const {
+    if constexpr (kMode == kScores) {
+      const float score = row.DistanceOf(z) * fmaf(-kept, each, 1.0f) + all;
+      return MaxNan(score, own);  // The largest z has the smallest gamma.
+    }
+    return fmaf(kept, each, z * all);
+  }
+  // For the scores.
+  CAC_TF_DEVICE float Distance(const Row& row, float z) const {
+    return row.DistanceOf(z) + all;
+  }
+  CAC_TF_DEVICE float OwnDistance(const Row& row) const {
+    return row.nearest.high + all;
+  }
   // Of k, whose anchor is close: its weight is by far the largest, so the
   // others are summed without it (`v`, over all i but y and k).
   CAC_TF_DEVICE float KGradient(float v) const {
@@ -236,27 +320,34 @@ struct Upstream {
 
   template <int kMode, typename Element>
   CAC_TF_DEVICE static Upstream Of(const Problem<Element>& p, int64_t row) {
-    if constexpr (kMode == kLoss) return {};
+    if constexpr (kMode != kGradient) return {};
     const float loss = p.upstream.loss[row];
     return {loss + p.upstream.tuplet[row],
             fmaf(p.anchor_weight, loss, p.upstream.anchor[row])};
   }
 };
 
-template <typename Element>
+template <int kMode, typename Element>
 CAC_TF_DEVICE int64_t LabelOf(const Problem<Element>& p, int64_t row) {
+  if constexpr (kMode == kScores) return -1;  // See Mode.
   return p.labels_are_64 ? static_cast<const int64_t*>(p.labels)[row]
                          : static_cast<const int32_t*>(p.labels)[row];
 }
 
-template <typename Element>
-CAC_TF_DEVICE void WriteLoss(const Problem<Element>& p, int64_t row,
-                             const Result& result) {
-  p.loss[row] = result.loss;
-  p.anchor[row] = result.anchor;
-  p.tuplet[row] = result.tuplet;
-  // The gradient on a GPU asks nothing; that on a CPU becomes NaN.
-  p.row_state[row * kRowStateSize + kTop] = NAN;
+// What there is of each row once; by one of its threads.
+template <int kMode, typename Element>
+CAC_TF_DEVICE void WriteRow(const Problem<Element>& p, int64_t row, int own,
+                            const Row& known, const Result& result) {
+  if constexpr (kMode == kLoss) {
+    p.loss[row] = result.loss;
+    p.anchor[row] = result.anchor;
+    p.tuplet[row] = result.tuplet;
+    // The gradient on a GPU asks nothing; that on a CPU becomes NaN.
+    p.row_state[row * kRowStateSize + kTop] = NAN;
+  } else if constexpr (kMode == kScores) {
+    p.scores.unknown_score[row] = result.own;
+    p.scores.nearest[row] = known.is_valid ? own : 0;
+  }
 }
 
 }  // namespace

@@ -23,17 +23,17 @@ __global__ void __launch_bounds__(32 * kWarpsOfABlock, kCap <= 8    ? 8
                                                                     : 4)
     ThreadKernel(const Problem<Element> p, const TileShape shape) {
   CAC_TF_SHARED_MEMORY;
-  constexpr bool kHasGradient = (kMode & kGradient) != 0;
+  using Staged = OutputOf<kMode, Element>;  // In shared memory.
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int classes = p.classes, swizzle = kVector == 4 ? shape.swizzle : 0;
-  Element* const buffers = reinterpret_cast<Element*>(shared_memory) +
-                           warp * shape.buffers * shape.tile_size;
+  Staged* const buffers = reinterpret_cast<Staged*>(shared_memory) +
+                          warp * shape.buffers * shape.tile_size;
   // Of a tile: all have 32 rows but the last.
   const auto numbers_of = [&](int64_t tile) {
     return static_cast<int>(p.rows - 32 * tile < 32 ? p.rows - 32 * tile : 32) *
            classes;
   };
-  const auto copy_in = [&](int64_t tile, Element* to) {
+  const auto copy_in = [&](int64_t tile, Staged* to) {
     if (tile < shape.tiles) {
       CopyTileIn(p.logits + 32 * tile * classes, to, numbers_of(tile),
                  shape.is_aligned, swizzle, lane);
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(32 * kWarpsOfABlock, kCap <= 8    ? 8
   int buffer = 0;
   if (shape.buffers == 2) copy_in(tile, buffers);
   for (; tile < shape.tiles; tile += step) {
-    Element* const rows = buffers + buffer * shape.tile_size;
+    Staged* const rows = buffers + buffer * shape.tile_size;
     if (shape.buffers == 2) {
       buffer ^= 1;
       copy_in(tile + step, buffers + buffer * shape.tile_size);
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(32 * kWarpsOfABlock, kCap <= 8    ? 8
     }
     const int64_t row = 32 * tile + lane;
     const bool is_row = row < p.rows;
-    const int64_t label = is_row ? LabelOf(p, row) : 0;
+    const int64_t label = is_row ? LabelOf<kMode>(p, row) : 0;
     const Upstream upstream = Upstream::Of<kMode>(p, is_row ? row : 0);
     if (shape.buffers == 2) {
       WaitForCopies<1>();
@@ -76,38 +76,48 @@ __global__ void __launch_bounds__(32 * kWarpsOfABlock, kCap <= 8    ? 8
       for (int e = 0; e < kVector; ++e) z[j + e] = 0.0f;
       if (j < classes) LoadSome<kVector>(place_of(j), z + j);
     }
-    const bool is_label = label >= 0 && label < classes;
-    const int own = is_label ? static_cast<int>(label) : 0;
-    Element* const own_place =
-        kVector == 4 ? place_of(own / 4 * 4) + own % 4 : place_of(own);
-    const float own_value = Widen(*own_place);
+    const bool is_label = kMode == kScores || (label >= 0 && label < classes);
+    int own = is_label ? static_cast<int>(label) : 0;
     // A bit for y and for each number that is none of the row.
-    const unsigned left_out =
-        (1u << own) | (classes < 32 ? ~0u << classes : 0u);
+    unsigned left_out = classes < 32 ? ~0u << classes : 0u;
+    if constexpr (kMode != kScores) left_out |= 1u << own;
     Sums sums = NoSums();
 #pragma unroll
-    for (int j = 0; j < kCap; ++j) sums.Add(z[j], (left_out >> j & 1u) != 0);
-    const Row known(sums, p.magnitude, own_value, is_label);
+    for (int j = 0; j < kCap; ++j) {
+      sums.Add<kMode>(z[j], (left_out >> j & 1u) != 0, j);
+    }
+    if constexpr (kMode == kScores) {
+      own = static_cast<int>(sums.place);
+      left_out |= 1u << own;
+    }
+    Staged* const own_place =
+        kVector == 4 ? place_of(own / 4 * 4) + own % 4 : place_of(own);
+    const Row known(sums, p.magnitude, Widen(*own_place), is_label);
     Shares others{0.0f, 0.0f, 0.0f};
-    float v[kHasGradient ? kCap : 1];
+    float v[kMode == kLoss ? 1 : kCap];
 #pragma unroll
     for (int j = 0; j < kCap; ++j) {
       const Shares share = known.Of(z[j]);
-      const bool is_left_out = (left_out >> j & 1u) != 0;
-      if (!is_left_out) others.s += share.s;
-      if constexpr (kHasGradient) {
-        v[j] = share.v;
-        if (!is_left_out) others.v += share.v;
-        if (!is_left_out) others.tv = fmaf(share.tv, share.v, others.tv);
-      }
+      others.AddClass<kMode>(share, (left_out >> j & 1u) != 0);
+      if constexpr (kMode != kLoss) v[j] = share.template Kept<kMode>();
     }
     Result result;
     result.template Set<kMode>(known, others, p.anchor_weight, upstream.tuplet,
                                upstream.anchor);
-    if constexpr ((kMode & kLoss) != 0) {
-      if (is_row) WriteLoss(p, row, result);
-    }
-    if constexpr (kHasGradient) {
+    if (is_row) WriteRow<kMode>(p, row, own, known, result);
+    // The output of all classes, `v` and `of_own`, takes the place of the
+    // logits, and goes out from there.
+    const auto put_out = [&](float of_own, auto* to) {
+#pragma unroll
+      for (int j = 0; j < kCap; j += kVector) {
+        if (j < classes) StoreSome<kVector>(v + j, place_of(j));
+      }
+      *own_place = Round<Staged>(of_own);
+      __syncwarp();
+      CopyTileOut(rows, to + 32 * tile * classes, numbers_of(tile),
+                  shape.is_aligned, swizzle, lane);
+    };
+    if constexpr (kMode != kLoss) {
       float k_gradient = 0.0f;
       if (result.k_is_close) {
         float sum = 0.0f;
@@ -119,21 +129,20 @@ __global__ void __launch_bounds__(32 * kWarpsOfABlock, kCap <= 8    ? 8
       }
 #pragma unroll
       for (int j = 0; j < kCap; ++j) {
-        v[j] = fmaf(v[j], result.each, z[j] * result.all);
+        v[j] = result.template Output<kMode>(known, z[j], v[j]);
       }
       if (result.k_is_close) {
 #pragma unroll
         for (int j = 0; j < kCap; ++j)
           if (z[j] == known.value) v[j] = k_gradient;
       }
+      put_out(result.own, OutputsOf<kMode>(p));
+    }
+    if constexpr (kMode == kScores) {
 #pragma unroll
-      for (int j = 0; j < kCap; j += kVector) {
-        if (j < classes) StoreSome<kVector>(v + j, place_of(j));
-      }
-      *own_place = Round<Element>(result.own);
+      for (int j = 0; j < kCap; ++j) v[j] = result.Distance(known, z[j]);
       __syncwarp();
-      CopyTileOut(rows, p.gradient + 32 * tile * classes, numbers_of(tile),
-                  shape.is_aligned, swizzle, lane);
+      put_out(result.OwnDistance(known), p.scores.distances);
     }
     // The buffer that the next copy fills has been read by all lanes.
     __syncwarp();

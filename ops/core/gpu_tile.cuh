@@ -25,16 +25,26 @@ CAC_TF_DEVICE int Swizzled(int i, int swizzle) {
   return i ^ ((i >> 3) & swizzle);
 }
 
-template <typename Element>
-CAC_TF_DEVICE void CopyTileIn(const Element* from, Element* to, int count,
+// Asynchronously if there is nothing to be converted.
+template <typename From, typename To>
+CAC_TF_DEVICE void CopyTileIn(const From* from, To* to, int count,
                               bool is_aligned, int swizzle, int lane) {
   const int fours = is_aligned ? count / 4 : 0;
 #pragma unroll 2
   for (int i = lane; i < fours; i += 32) {
-    CopyAsync<4 * sizeof(Element)>(to + 4 * Swizzled(i, swizzle), from + 4 * i);
+    To* const place = to + 4 * Swizzled(i, swizzle);
+    if constexpr (std::is_same_v<From, To>) {
+      CopyAsync<4 * sizeof(To)>(place, from + 4 * i);
+    } else {
+      float x[4];
+      LoadSome<4>(from + 4 * i, x);
+      StoreSome<4>(x, place);
+    }
   }
 #pragma unroll 1
-  for (int i = 4 * fours + lane; i < count; i += 32) to[i] = from[i];
+  for (int i = 4 * fours + lane; i < count; i += 32) {
+    to[i] = Round<To>(Widen(from[i]));
+  }
 }
 
 template <typename From, typename To>

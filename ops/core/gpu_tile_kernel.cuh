@@ -25,14 +25,14 @@ __global__ void __launch_bounds__(kTileThreads)
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int lanes = shape.lanes, rank = lane % lanes, classes = p.classes;
   const int rows_of_tile = 32 / lanes, vectors = classes / kVector;
-  constexpr bool kHasGradient = (kMode & kGradient) != 0;
+  constexpr bool kHasOutputs = kMode != kLoss;
   // Of a warp: what it puts out, always float32, and then its logits.
-  const int bytes = shape.tile_size * (sizeof(float) * kHasGradient +
+  const int bytes = shape.tile_size * (sizeof(float) * kHasOutputs +
                                        sizeof(Element) * shape.buffers);
   float* const outputs = reinterpret_cast<float*>(
       reinterpret_cast<char*>(shared_memory) + warp * bytes);
   Element* const buffers =
-      reinterpret_cast<Element*>(outputs + kHasGradient * shape.tile_size);
+      reinterpret_cast<Element*>(outputs + kHasOutputs * shape.tile_size);
   const int row_in_tile = lane / lanes;
   const int row_offset = row_in_tile * classes;
   const int64_t step = static_cast<int64_t>(gridDim.x) * (kTileThreads / 32);
@@ -61,9 +61,9 @@ __global__ void __launch_bounds__(kTileThreads)
     }
     const int64_t row = tile * rows_of_tile + row_in_tile;
     const bool is_row = row < p.rows;
-    const int64_t label = is_row ? LabelOf(p, row) : 0;
-    const bool is_label = label >= 0 && label < classes;
-    const int own = is_label ? static_cast<int>(label) : 0;
+    const int64_t label = is_row ? LabelOf<kMode>(p, row) : 0;
+    const bool is_label = kMode == kScores || (label >= 0 && label < classes);
+    int own = is_label ? static_cast<int>(label) : 0;
     if (shape.buffers == 2) {
       WaitForCopies<1>();
     } else {
@@ -79,11 +79,15 @@ __global__ void __launch_bounds__(kTileThreads)
       float x[kVector];
       LoadSome<kVector>(z + i * kVector, x);
 #pragma unroll
-      for (int j = 0; j < kVector; ++j) sums.Add(x[j], i * kVector + j == own);
+      for (int j = 0; j < kVector; ++j) {
+        const int place = i * kVector + j;
+        sums.Add<kMode>(x[j], place == own, place);
+      }
     }
     for (int distance = 1; distance < lanes; distance *= 2) {
-      sums.Add(sums.From(distance));
+      sums.Add<kMode>(sums.From<kMode>(distance));
     }
+    if constexpr (kMode == kScores) own = static_cast<int>(sums.place);
     const Row known(sums, p.magnitude, Widen(z[own]), is_label);
     Shares others{0.0f, 0.0f, 0.0f};
 #pragma unroll 2
@@ -93,15 +97,10 @@ __global__ void __launch_bounds__(kTileThreads)
 #pragma unroll
       for (int j = 0; j < kVector; ++j) {
         const Shares share = known.Of(x[j]);
-        const bool is_own = i * kVector + j == own;
-        if (!is_own) others.s += share.s;
-        if constexpr (kHasGradient) {
-          v[j] = share.v;
-          if (!is_own) others.v += share.v;
-          if (!is_own) others.tv = fmaf(share.tv, share.v, others.tv);
-        }
+        others.AddClass<kMode>(share, i * kVector + j == own);
+        v[j] = share.template Kept<kMode>();
       }
-      if constexpr (kHasGradient) StoreSome<kVector>(v, out + i * kVector);
+      if constexpr (kHasOutputs) StoreSome<kVector>(v, out + i * kVector);
     }
     for (int distance = 1; distance < lanes; distance *= 2) {
       others.Add(others.template From<kMode>(distance));
@@ -110,10 +109,19 @@ __global__ void __launch_bounds__(kTileThreads)
     const Upstream upstream = Upstream::Of<kMode>(p, is_row ? row : 0);
     result.Set<kMode>(known, others, p.anchor_weight, upstream.tuplet,
                       upstream.anchor);
-    if constexpr ((kMode & kLoss) != 0) {
-      if (is_row && rank == 0) WriteLoss(p, row, result);
-    }
-    if constexpr (kHasGradient) {
+    if (is_row && rank == 0) WriteRow<kMode>(p, row, own, known, result);
+    // With the output of the own class; all others lie in `out` already.
+    const auto put_out = [&](float of_own, auto* to) {
+      __syncwarp();
+      if (rank == 0) out[own] = of_own;
+      __syncwarp();
+      const int64_t first = tile * rows_of_tile;
+      const int rows = static_cast<int>(
+          p.rows - first < rows_of_tile ? p.rows - first : rows_of_tile);
+      CopyTileOut(outputs, to + first * classes, rows * classes,
+                  shape.is_aligned, 0, lane);
+    };
+    if constexpr (kHasOutputs) {
       // Rows close to the anchor of another class; few, once there is a model.
       const bool some_are_close =
           __any_sync(kAllLanes, result.k_is_close && is_row);
@@ -137,7 +145,7 @@ __global__ void __launch_bounds__(kTileThreads)
         LoadSome<kVector>(out + i * kVector, v);
 #pragma unroll
         for (int j = 0; j < kVector; ++j) {
-          v[j] = fmaf(v[j], result.each, x[j] * result.all);
+          v[j] = result.template Output<kMode>(known, x[j], v[j]);
         }
         StoreSome<kVector>(v, out + i * kVector);
       }
@@ -148,14 +156,14 @@ __global__ void __launch_bounds__(kTileThreads)
           }
         }
       }
+      put_out(result.own, OutputsOf<kMode>(p));
+    }
+    if constexpr (kMode == kScores) {
       __syncwarp();
-      if (rank == 0) out[own] = result.own;
-      __syncwarp();
-      const int64_t first = tile * rows_of_tile;
-      const int rows = static_cast<int>(
-          p.rows - first < rows_of_tile ? p.rows - first : rows_of_tile);
-      CopyTileOut(outputs, p.gradient + first * classes, rows * classes,
-                  shape.is_aligned, 0, lane);
+      for (int j = rank; j < classes; j += lanes) {
+        out[j] = result.Distance(known, Widen(z[j]));
+      }
+      put_out(result.OwnDistance(known), p.scores.distances);
     }
     // The buffer that the next copy fills has been read by all lanes.
     __syncwarp();

@@ -38,18 +38,23 @@ absl::Status CheckClassCount(int64_t classes) {
   return absl::OkStatus();
 }
 
-// Shapes of logits (input 0) and labels (input 1).
-absl::Status LossInputShapes(InferenceContext* c, DimensionHandle* batch,
-                             ShapeHandle* logits) {
+// Shape of logits (input 0).
+absl::Status LogitsShape(InferenceContext* c, ShapeHandle* logits) {
   TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 2, logits));
-  ShapeHandle labels;
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &labels));
-  TF_RETURN_IF_ERROR(c->Merge(c->Dim(*logits, 0), c->Dim(labels, 0), batch));
   const DimensionHandle classes = c->Dim(*logits, 1);
   if (c->ValueKnown(classes)) {
     TF_RETURN_IF_ERROR(CheckClassCount(c->Value(classes)));
   }
   return absl::OkStatus();
+}
+
+// Shapes of logits (input 0) and labels (input 1).
+absl::Status LossInputShapes(InferenceContext* c, DimensionHandle* batch,
+                             ShapeHandle* logits) {
+  TF_RETURN_IF_ERROR(LogitsShape(c, logits));
+  ShapeHandle labels;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &labels));
+  return c->Merge(c->Dim(*logits, 0), c->Dim(labels, 0), batch);
 }
 
 REGISTER_OP("CacTf>AnchoredCacLoss")
@@ -107,18 +112,44 @@ REGISTER_OP("CacTf>AnchoredCacLossGrad")
     })
     .Doc("The gradient of CacTf>AnchoredCacLoss by the logits.");
 
+REGISTER_OP("CacTf>AnchoredCacScores")
+    .Input("logits: T")
+    .Output("distances: float")
+    .Output("gamma: float")
+    .Output("unknown_score: float")
+    .Output("nearest: int32")
+    .Attr("magnitude: float")
+    .Attr("T: {float, bfloat16, half} = DT_FLOAT")
+    .SetShapeFn([](InferenceContext* c) {
+      ShapeHandle logits;
+      TF_RETURN_IF_ERROR(LogitsShape(c, &logits));
+      for (int i = 0; i < 2; ++i) c->set_output(i, logits);
+      for (int i = 2; i < 4; ++i)
+        c->set_output(i, c->Vector(c->Dim(logits, 0)));
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+Distances, rejection scores, the smallest one and its class, of every row of
+logits while the centers are anchors. An invalid row is NaN, and of class 0.
+)doc");
+
 // ---- checks at run time: shapes need not have been known before -----------
 
-absl::Status CheckLossInputs(const Tensor& logits, const Tensor& labels) {
+absl::Status CheckLogits(const Tensor& logits) {
   if (logits.dims() != 2) {
     return InvalidArgument("logits must have shape (batch, classes); got ",
                            logits.shape().DebugString());
   }
+  return CheckClassCount(logits.dim_size(1));
+}
+
+absl::Status CheckLossInputs(const Tensor& logits, const Tensor& labels) {
+  TF_RETURN_IF_ERROR(CheckLogits(logits));
   if (labels.dims() != 1 || labels.dim_size(0) != logits.dim_size(0)) {
     return InvalidArgument("labels must have shape (", logits.dim_size(0),
                            ",); got ", labels.shape().DebugString());
   }
-  return CheckClassCount(logits.dim_size(1));
+  return absl::OkStatus();
 }
 
 absl::Status CheckShape(const char* name, const Tensor& tensor,
@@ -276,6 +307,47 @@ class AnchoredCacLossGradOp : public tf::OpKernel {
   float magnitude_, anchor_weight_;
 };
 
+template <typename Element, bool kOnGpu>
+class AnchoredCacScoresOp : public tf::OpKernel {
+ public:
+  explicit AnchoredCacScoresOp(tf::OpKernelConstruction* context)
+      : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("magnitude", &magnitude_));
+  }
+
+  void Compute(tf::OpKernelContext* context) override {
+    const Tensor& logits = context->input(0);
+    OP_REQUIRES_OK(context, CheckLogits(logits));
+    const int64_t rows = logits.dim_size(0), classes = logits.dim_size(1);
+    Tensor* outputs[4];
+    for (int i = 0; i < 4; ++i) {
+      const TensorShape shape = i < 2 ? logits.shape() : TensorShape({rows});
+      OP_REQUIRES_OK(context, context->allocate_output(i, shape, &outputs[i]));
+    }
+    if (rows == 0) return;
+    const auto* z = static_cast<const Element*>(logits.data());
+    const ScoreOutputs all{
+        outputs[0]->flat<float>().data(), outputs[1]->flat<float>().data(),
+        outputs[2]->flat<float>().data(), outputs[3]->flat<int32_t>().data()};
+    if constexpr (kOnGpu) {
+#ifdef CAC_TF_CUDA
+      OP_REQUIRES_OK(
+          context, GpuStatus(AnchoredCacScoresOnGpu(StreamOf(context), z, rows,
+                                                    classes, magnitude_, all)));
+#endif
+    } else {
+      ShardRows(context, rows, kLossCost * classes,
+                [&](int64_t begin, int64_t end) {
+                  AnchoredCacScores(z + begin * classes, end - begin, classes,
+                                    magnitude_, all.From(begin, classes));
+                });
+    }
+  }
+
+ private:
+  float magnitude_;
+};
+
 #define CAC_TF_REGISTER_ONE(Logit, Element, Label, DEVICE, on_gpu)    \
   REGISTER_KERNEL_BUILDER(Name("CacTf>AnchoredCacLoss")               \
                               .Device(tf::DEVICE)                     \
@@ -287,13 +359,17 @@ class AnchoredCacLossGradOp : public tf::OpKernel {
                               .TypeConstraint<Logit>("T")             \
                               .TypeConstraint<Label>("Tlabels"),      \
                           AnchoredCacLossGradOp<Element, Label, on_gpu>)
-#define CAC_TF_REGISTER_LABELS(Logit, Element, DEVICE, on_gpu)  \
-  CAC_TF_REGISTER_ONE(Logit, Element, int32_t, DEVICE, on_gpu); \
+#define CAC_TF_REGISTER_LOGITS(Logit, Element, DEVICE, on_gpu)   \
+  REGISTER_KERNEL_BUILDER(Name("CacTf>AnchoredCacScores")        \
+                              .Device(tf::DEVICE)                \
+                              .TypeConstraint<Logit>("T"),       \
+                          AnchoredCacScoresOp<Element, on_gpu>); \
+  CAC_TF_REGISTER_ONE(Logit, Element, int32_t, DEVICE, on_gpu);  \
   CAC_TF_REGISTER_ONE(Logit, Element, int64_t, DEVICE, on_gpu)
 #define CAC_TF_REGISTER(DEVICE, on_gpu)                           \
-  CAC_TF_REGISTER_LABELS(float, float, DEVICE, on_gpu);           \
-  CAC_TF_REGISTER_LABELS(tf::bfloat16, BFloat16, DEVICE, on_gpu); \
-  CAC_TF_REGISTER_LABELS(Eigen::half, Float16, DEVICE, on_gpu)
+  CAC_TF_REGISTER_LOGITS(float, float, DEVICE, on_gpu);           \
+  CAC_TF_REGISTER_LOGITS(tf::bfloat16, BFloat16, DEVICE, on_gpu); \
+  CAC_TF_REGISTER_LOGITS(Eigen::half, Float16, DEVICE, on_gpu)
 
 CAC_TF_REGISTER(DEVICE_CPU, false);
 #ifdef CAC_TF_CUDA

@@ -113,13 +113,29 @@ class AnchoredCacLossGradXlaOp : public CustomCallOp {
   }
 };
 
+class AnchoredCacScoresXlaOp : public CustomCallOp {
+ public:
+  explicit AnchoredCacScoresXlaOp(tf::OpKernelConstruction* context)
+      : CustomCallOp(context, "CacTfAnchoredCacScores", {"magnitude"}) {}
+
+  void Compile(tf::XlaOpKernelContext* context) override {
+    const tf::TensorShape logits = context->InputShape(0);
+    const int64_t rows = logits.dim_size(0), classes = logits.dim_size(1);
+    Call(context,
+         {Floats({rows, classes}), Floats({rows, classes}), Floats({rows}),
+          xla::ShapeUtil::MakeShape(xla::S32, {rows})});
+  }
+};
+
 // Not by REGISTER_XLA_OP: its registry is read once, when TensorFlow makes its
 // first device, and this library is loaded later than that.
 #define CAC_TF_REGISTER(device)                                             \
   REGISTER_KERNEL_BUILDER(Name("CacTf>AnchoredCacLoss").Device(device),     \
                           AnchoredCacLossXlaOp);                            \
   REGISTER_KERNEL_BUILDER(Name("CacTf>AnchoredCacLossGrad").Device(device), \
-                          AnchoredCacLossGradXlaOp)
+                          AnchoredCacLossGradXlaOp);                        \
+  REGISTER_KERNEL_BUILDER(Name("CacTf>AnchoredCacScores").Device(device),   \
+                          AnchoredCacScoresXlaOp)
 
 CAC_TF_REGISTER(tf::DEVICE_CPU_XLA_JIT);
 #ifdef CAC_TF_CUDA

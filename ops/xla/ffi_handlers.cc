@@ -28,6 +28,7 @@ namespace {
 
 namespace ffi = xla::ffi;
 using Floats = ffi::Buffer<ffi::F32>;
+using Integers = ffi::Buffer<ffi::S32>;
 using FloatResult = ffi::Result<ffi::Buffer<ffi::F32>>;
 
 // About 20 microseconds of work; less is not worth another thread.
@@ -93,23 +94,28 @@ int64_t WidthOf(const ffi::AnyBuffer& logits) {
   return logits.dimensions().back();
 }
 
-ffi::Error CheckInputs(const ffi::AnyBuffer& logits,
-                       const ffi::AnyBuffer& labels) {
+ffi::Error CheckLogits(const ffi::AnyBuffer& logits) {
   if (logits.dimensions().size() < 2 || WidthOf(logits) < 2 ||
       WidthOf(logits) > kMaxClasses) {
     return ffi::Error::InvalidArgument(
         "logits must have shape (batch, classes) with at least two classes");
   }
+  const ffi::DataType type = logits.element_type();
+  if (type != ffi::F32 && type != ffi::BF16 && type != ffi::F16) {
+    return ffi::Error::InvalidArgument(
+        "logits must be float32, bfloat16 or float16");
+  }
+  return ffi::Error::Success();
+}
+
+ffi::Error CheckInputs(const ffi::AnyBuffer& logits,
+                       const ffi::AnyBuffer& labels) {
+  if (ffi::Error error = CheckLogits(logits); error.failure()) return error;
   if (static_cast<int64_t>(labels.element_count()) != RowsOf(logits)) {
     return ffi::Error::InvalidArgument("one label for each row of logits");
   }
   if (labels.element_type() != ffi::S32 && labels.element_type() != ffi::S64) {
     return ffi::Error::InvalidArgument("labels must be int32 or int64");
-  }
-  const ffi::DataType type = logits.element_type();
-  if (type != ffi::F32 && type != ffi::BF16 && type != ffi::F16) {
-    return ffi::Error::InvalidArgument(
-        "logits must be float32, bfloat16 or float16");
   }
   return ffi::Error::Success();
 }
@@ -157,25 +163,30 @@ ffi::Error CheckGrad(const ffi::AnyBuffer& logits, const ffi::AnyBuffer& labels,
   return CheckSizes({{gradient.element_count(), logits.element_count()}});
 }
 
-// Calls function(logits, labels) with pointers of their own types.
+// Calls function(logits) with a pointer of their own type.
+template <typename Function>
+ffi::Error WithLogits(const ffi::AnyBuffer& logits, const Function& function) {
+  const void* z = logits.untyped_data();
+  switch (logits.element_type()) {
+    case ffi::BF16:
+      return function(static_cast<const BFloat16*>(z));
+    case ffi::F16:
+      return function(static_cast<const Float16*>(z));
+    default:
+      return function(static_cast<const float*>(z));
+  }
+}
+
+// Calls function(logits, labels).
 template <typename Function>
 ffi::Error WithTypes(const ffi::AnyBuffer& logits, const ffi::AnyBuffer& labels,
                      const Function& function) {
-  const auto with_labels = [&](auto* z) {
+  return WithLogits(logits, [&](auto* z) {
     const void* y = labels.untyped_data();
     return labels.element_type() == ffi::S64
                ? function(z, static_cast<const int64_t*>(y))
                : function(z, static_cast<const int32_t*>(y));
-  };
-  const void* z = logits.untyped_data();
-  switch (logits.element_type()) {
-    case ffi::BF16:
-      return with_labels(static_cast<const BFloat16*>(z));
-    case ffi::F16:
-      return with_labels(static_cast<const Float16*>(z));
-    default:
-      return with_labels(static_cast<const float*>(z));
-  }
+  });
 }
 
 // The data of a buffer whose numbers are of the type of `like`.
@@ -234,6 +245,38 @@ ffi::Error LossGrad(ffi::ThreadPool pool, ffi::AnyBuffer logits,
   });
 }
 
+ffi::Error CheckScores(const ffi::AnyBuffer& logits, const Floats& distances,
+                       const Floats& gamma, const Floats& unknown_score,
+                       const Integers& nearest) {
+  if (ffi::Error error = CheckLogits(logits); error.failure()) return error;
+  const int64_t rows = RowsOf(logits);
+  return CheckSizes({{distances.element_count(), logits.element_count()},
+                     {gamma.element_count(), logits.element_count()},
+                     {unknown_score.element_count(), rows},
+                     {nearest.element_count(), rows}});
+}
+
+ffi::Error Scores(ffi::ThreadPool pool, ffi::AnyBuffer logits,
+                  FloatResult distances, FloatResult gamma,
+                  FloatResult unknown_score, ffi::Result<Integers> nearest,
+                  float magnitude) {
+  if (ffi::Error error =
+          CheckScores(logits, *distances, *gamma, *unknown_score, *nearest);
+      error.failure()) {
+    return error;
+  }
+  const int64_t classes = WidthOf(logits);
+  const ScoreOutputs all{distances->typed_data(), gamma->typed_data(),
+                         unknown_score->typed_data(), nearest->typed_data()};
+  return WithLogits(logits, [&](auto* z) {
+    ForRows(pool, RowsOf(logits), classes, [=](int64_t begin, int64_t end) {
+      AnchoredCacScores(z + begin * classes, end - begin, classes, magnitude,
+                        all.From(begin, classes));
+    });
+    return ffi::Error::Success();
+  });
+}
+
 #ifdef CAC_TF_CUDA
 ffi::Error Check(int gpu_error) {
   return gpu_error == 0 ? ffi::Error::Success()
@@ -275,6 +318,23 @@ ffi::Error LossGradOnGpu(void* stream, ffi::AnyBuffer logits,
         anchor_weight, DataLike(z, *gradient)));
   });
 }
+
+ffi::Error ScoresOnGpu(void* stream, ffi::AnyBuffer logits,
+                       FloatResult distances, FloatResult gamma,
+                       FloatResult unknown_score, ffi::Result<Integers> nearest,
+                       float magnitude) {
+  if (ffi::Error error =
+          CheckScores(logits, *distances, *gamma, *unknown_score, *nearest);
+      error.failure()) {
+    return error;
+  }
+  const ScoreOutputs all{distances->typed_data(), gamma->typed_data(),
+                         unknown_score->typed_data(), nearest->typed_data()};
+  return WithLogits(logits, [&](auto* z) {
+    return Check(AnchoredCacScoresOnGpu(stream, z, RowsOf(logits),
+                                        WidthOf(logits), magnitude, all));
+  });
+}
 #endif  // CAC_TF_CUDA
 
 // What a handler takes and gives, by the kind of context that it runs in.
@@ -307,6 +367,18 @@ auto LossGradBinding() {
       .template Attr<float>("anchor_weight");
 }
 
+template <typename Context>
+auto ScoresBinding() {
+  return ffi::Ffi::Bind()
+      .Ctx<Context>()
+      .template Arg<ffi::AnyBuffer>()  // logits
+      .template Ret<Floats>()          // distances
+      .template Ret<Floats>()          // gamma
+      .template Ret<Floats>()          // unknown_score
+      .template Ret<Integers>()        // nearest
+      .template Attr<float>("magnitude");
+}
+
 using OnCpu = ffi::ThreadPool;
 using OnGpu = ffi::PlatformStream<void*>;
 
@@ -317,6 +389,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(CacTfAnchoredCacLoss, cac_tf::Loss,
                               cac_tf::LossBinding<cac_tf::OnCpu>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(CacTfAnchoredCacLossGrad, cac_tf::LossGrad,
                               cac_tf::LossGradBinding<cac_tf::OnCpu>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(CacTfAnchoredCacScores, cac_tf::Scores,
+                              cac_tf::ScoresBinding<cac_tf::OnCpu>());
 #ifdef CAC_TF_CUDA
 // They only launch, so they may become part of a CUDA graph.
 XLA_FFI_DEFINE_HANDLER_SYMBOL(CacTfAnchoredCacLossOnGpu, cac_tf::LossOnGpu,
@@ -325,6 +399,9 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(CacTfAnchoredCacLossOnGpu, cac_tf::LossOnGpu,
 XLA_FFI_DEFINE_HANDLER_SYMBOL(CacTfAnchoredCacLossGradOnGpu,
                               cac_tf::LossGradOnGpu,
                               cac_tf::LossGradBinding<cac_tf::OnGpu>(),
+                              {xla::ffi::Traits::kCmdBufferCompatible});
+XLA_FFI_DEFINE_HANDLER_SYMBOL(CacTfAnchoredCacScoresOnGpu, cac_tf::ScoresOnGpu,
+                              cac_tf::ScoresBinding<cac_tf::OnGpu>(),
                               {xla::ffi::Traits::kCmdBufferCompatible});
 #endif
 
@@ -342,10 +419,14 @@ XLA_FFI_REGISTER_HANDLER(XLA_FFI_GetApi(), "CacTfAnchoredCacLoss", "Host",
                          CacTfAnchoredCacLoss);
 XLA_FFI_REGISTER_HANDLER(XLA_FFI_GetApi(), "CacTfAnchoredCacLossGrad", "Host",
                          CacTfAnchoredCacLossGrad);
+XLA_FFI_REGISTER_HANDLER(XLA_FFI_GetApi(), "CacTfAnchoredCacScores", "Host",
+                         CacTfAnchoredCacScores);
 #ifdef CAC_TF_CUDA
 XLA_FFI_REGISTER_HANDLER(XLA_FFI_GetApi(), "CacTfAnchoredCacLoss", "CUDA",
                          CacTfAnchoredCacLossOnGpu);
 XLA_FFI_REGISTER_HANDLER(XLA_FFI_GetApi(), "CacTfAnchoredCacLossGrad", "CUDA",
                          CacTfAnchoredCacLossGradOnGpu);
+XLA_FFI_REGISTER_HANDLER(XLA_FFI_GetApi(), "CacTfAnchoredCacScores", "CUDA",
+                         CacTfAnchoredCacScoresOnGpu);
 #endif
 #endif  // CAC_TF_IN_TENSORFLOW

@@ -57,6 +57,39 @@ std::vector<float> Wide(const std::vector<Element>& values) {
   return wide;
 }
 
+// `z` once more, where the kernels find it.
+template <typename Element>
+void CheckScores(const std::string& name, const std::vector<Element>& z,
+                 const Element* on_gpu, int64_t rows, int64_t classes,
+                 int64_t offset) {
+  struct Outputs {
+    std::vector<float> unknown_score, distances, gamma;
+    std::vector<int32_t> nearest;
+    Outputs(int64_t rows, int64_t numbers)
+        : unknown_score(rows),
+          distances(numbers),
+          gamma(numbers),
+          nearest(rows) {}
+  } cpu(rows, rows * classes), gpu(rows, rows * classes);
+  AnchoredCacScores(z.data(), rows, classes, kMagnitude,
+                    {cpu.distances.data(), cpu.gamma.data(),
+                     cpu.unknown_score.data(), cpu.nearest.data()});
+  const auto distances = Aligned(gpu.distances, offset);
+  const auto gamma = Aligned(gpu.gamma, offset);
+  AnchoredCacScoresOnGpu(nullptr, on_gpu, rows, classes, kMagnitude,
+                         {distances.get() + offset, gamma.get() + offset,
+                          gpu.unknown_score.data(), gpu.nearest.data()});
+  std::copy_n(distances.get() + offset, rows * classes, gpu.distances.data());
+  std::copy_n(gamma.get() + offset, rows * classes, gpu.gamma.data());
+  Compare(name + ": distances", gpu.distances, cpu.distances, 1, 1e-6);
+  Compare(name + ": gamma", gpu.gamma, cpu.gamma, 1, 8e-6);
+  Compare(name + ": unknown score", gpu.unknown_score, cpu.unknown_score, 1,
+          8e-6);
+  if (gpu.nearest == cpu.nearest) return;
+  std::fprintf(stderr, "FAILED: %s: nearest\n", name.c_str());
+  ++failures;
+}
+
 // `offset`: of the logits and the gradient in memory that is aligned.
 template <typename Element, typename Label>
 void CheckLoss(int64_t rows, int64_t classes, float noise, int64_t offset) {
@@ -114,6 +147,7 @@ void CheckLoss(int64_t rows, int64_t classes, float noise, int64_t offset) {
   Compare(name + ": loss", gpu.loss, cpu.loss, 1, 2e-6);
   Compare(name + ": anchor", gpu.anchor, cpu.anchor, 1, 1e-6);
   if (noise <= 1) Compare(name + ": tuplet", gpu.tuplet, cpu.tuplet, 1, 6e-6);
+  CheckScores(name, z, place.get() + offset, rows, classes, offset);
   // What is almost the same may be rounded to neighbors.
   const double step = std::is_same_v<Element, float>      ? 0
                       : std::is_same_v<Element, BFloat16> ? 0x1p-7
