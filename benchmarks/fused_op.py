@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fused CAC loss, stock operations and PyTorch: time and memory.
+"""The fused operations, stock operations and PyTorch: time and memory.
 
 python benchmarks/fused_op.py
 
 Times the loss and its gradient with respect to the logits on one thread. All
 variants run in one process and in turns: every round calls each of them once,
-in random order; first the fast ones, then the slow ones. Then times the bare
-C++ core against a memcpy of as many bytes, with one thread and two, and
+in random order; first the fast ones, then the slow ones. Then the same of
+bfloat16 logits and of the rejection scores, fused and stock. Then times the
+bare C++ core against a memcpy of as many bytes, with one thread and two, and
 measures the memory that a call takes. Takes about ten minutes; needs PyTorch
 and g++. Writes results/fused_op.json, from which benchmarks/tables.py makes
 its tables. Without AVX-512 vectors are half as wide: the file's name then ends
@@ -29,8 +30,11 @@ ROOT = pathlib.Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 SHAPES = ((128, 6), (128, 20), (256, 200), (1024, 1000), (256, 10000))
 SECONDS_OF_A_SHAPE = 30.0
+# For the variants that exist as fused and as stock operations only.
+SECONDS_OF_PAIRS = 10.0
 ROUNDS = (15, 400)
 MEMORY_SHAPE = (1024, 10000)
+PAIRS = ("bfloat16 logits", "rejection scores")
 FUSED = ("fused, tf.function", "fused, XLA")
 # The forms that people write, where they do not take too long.
 LARGEST_CLASS_COUNT = {
@@ -107,6 +111,44 @@ def tensorflow_variants(logits, labels):
     }
 
 
+def pairs_of_variants(logits, labels):
+    """Bfloat16 logits, and rejection scores: fused and stock operations."""
+    import tensorflow as tf
+
+    from cac_tf.losses import cac_loss_from_logits
+    from cac_tf.scores.gamma import scores_of_anchors
+
+    z, y = tf.constant(logits), tf.constant(labels)
+    half = tf.cast(z, tf.bfloat16)
+
+    def loss_and_gradient(z):
+        with tf.GradientTape() as tape:
+            tape.watch(z)
+            mean = tf.reduce_mean(cac_loss_from_logits(y, z))
+        return tape.gradient(mean, z), mean
+
+    def scores(z):
+        return tuple(scores_of_anchors(z, 10.0))
+
+    def call(function, x):
+        def run():
+            result = function(x)
+            return result[-1].numpy(), result[0]
+
+        return run
+
+    return {
+        f"{what}, {kind}, {'XLA' if jit_compile else 'tf.function'}": call(
+            tf.function(function, jit_compile=jit_compile), x
+        )
+        for what, function, x in zip(
+            PAIRS, (loss_and_gradient, scores), (half, z), strict=True
+        )
+        for kind in ("fused", "stock")
+        for jit_compile in (False, True)
+    }
+
+
 def torch_variants(logits, labels):
     """The same of PyTorch; `run()` gives (mean loss, gradient)."""
     import torch
@@ -155,8 +197,6 @@ def torch_variants(logits, labels):
 
 def measure(rows, classes):
     """Microseconds of every variant, by name: median and 10th percentile."""
-    from cac_tf import ops as fused_ops
-
     logits, labels = batch(rows, classes)
     variants = {
         **tensorflow_variants(logits, labels),
@@ -167,19 +207,13 @@ def measure(rows, classes):
         for name, run in variants.items()
         if classes <= LARGEST_CLASS_COUNT.get(name, classes)
     }
-    reference = variants["fused, tf.function"]()[0]
-    for name, run in variants.items():
-        is_stock = "stock" in name
-        with (
-            fused_ops.stock_operations()
-            if is_stock
-            else contextlib.nullcontext()
-        ):
-            result = run()  # Traced here, once for all.
-        run()
+    results = _traced(variants)
+    for name, result in results.items():
         if "empty" not in name:
             # Other forms are less exact there: docs/benchmarks_speed.md.
-            np.testing.assert_allclose(result[0], reference, rtol=1e-4)
+            np.testing.assert_allclose(
+                result[0], results[FUSED[0]][0], rtol=1e-4
+            )
     copy = np.empty_like(logits)
     variants["memcpy"] = lambda: np.copyto(copy, logits)
     seconds = {}
@@ -188,6 +222,36 @@ def measure(rows, classes):
     for group in (variants.keys() - slow, slow | {FUSED[0]}):
         times = _in_turns({name: variants[name] for name in sorted(group)})
         seconds = {**times, **seconds}
+    return _in_microseconds(seconds)
+
+
+def measure_pairs(rows, classes):
+    """The same for `pairs_of_variants`."""
+    variants = pairs_of_variants(*batch(rows, classes))
+    results = _traced(variants)
+    for name, result in results.items():
+        stock = results[name.replace("fused", "stock")]
+        np.testing.assert_allclose(result[0], stock[0], rtol=1e-4)
+    return _in_microseconds(_in_turns(variants, SECONDS_OF_PAIRS))
+
+
+def _traced(variants):
+    """The first results, by name; everything is compiled here, once for all."""
+    from cac_tf import ops as fused_ops
+
+    results = {}
+    for name, run in variants.items():
+        with (
+            fused_ops.stock_operations()
+            if "stock" in name
+            else contextlib.nullcontext()
+        ):
+            results[name] = run()
+        run()
+    return results
+
+
+def _in_microseconds(seconds):
     return {
         name: {
             "median_us": round(1e6 * float(np.median(values)), 1),
@@ -198,15 +262,13 @@ def measure(rows, classes):
     }
 
 
-def _in_turns(variants):
+def _in_turns(variants, at_least=SECONDS_OF_A_SHAPE):
     """Seconds of every variant, each called once per round in random order."""
     order = np.random.default_rng(0)
     seconds = {name: [] for name in variants}
     started = time.perf_counter()
     for done in range(ROUNDS[1]):
-        if done >= ROUNDS[0] and (
-            time.perf_counter() - started > SECONDS_OF_A_SHAPE
-        ):
+        if done >= ROUNDS[0] and (time.perf_counter() - started > at_least):
             break
         for name in order.permutation(list(variants)):
             begin = time.perf_counter()
@@ -242,10 +304,11 @@ def measure_core(folder):
             times = np.array(
                 [line.split() for line in output.splitlines()], float
             )
-            loss, gradient, copy = np.median(times, axis=0) / 1e3
+            loss, gradient, scores, copy = np.median(times, axis=0) / 1e3
             results[f"{rows}x{classes}"][f"threads_{threads}"] = {
                 "loss_us": round(loss, 1),
                 "gradient_us": round(gradient, 1),
+                "scores_us": round(scores, 1),
                 "memcpy_us": round(copy, 1),
             }
     return results
@@ -319,7 +382,7 @@ def summary(shapes):
         stock = {
             key: value["median_us"]
             for key, value in variants.items()
-            if "stock" in key
+            if "stock" in key and not key.startswith(PAIRS)
         }
         best = min(stock, key=stock.get)
         ratios[name] = {
@@ -348,7 +411,7 @@ def main():
     shapes = {}
     for rows, classes in SHAPES:
         name = f"{rows}x{classes}"
-        shapes[name] = measure(rows, classes)
+        shapes[name] = measure(rows, classes) | measure_pairs(rows, classes)
         print(name, json.dumps(shapes[name], indent=1), flush=True)
     with tempfile.TemporaryDirectory() as folder:
         core = measure_core(folder)

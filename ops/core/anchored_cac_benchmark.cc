@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Times the bare core, loss and then gradient, beside a memcpy of the logits
+// Times the bare core, loss, gradient and scores, beside a memcpy of the logits
 // to the gradient, in turns: benchmarks/fused_op.py builds and runs it.
 //
 // Arguments: rows, classes, threads, repetitions. Prints one line for every
-// repetition: nanoseconds of the loss, of the gradient, of the memcpy.
+// repetition: nanoseconds of the loss, of the gradient, of the scores, of the
+// memcpy.
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -83,7 +84,11 @@ int main(int count, char** arguments) {
     z[i * classes + labels[i]] += 10;
   }
   std::vector<float> loss(rows), anchor(rows), tuplet(rows), one(rows, 1.0f),
-      zero(rows, 0.0f), state(rows * cac_tf::kRowStateSize);
+      zero(rows, 0.0f), state(rows * cac_tf::kRowStateSize),
+      distances(z.size()), gamma(z.size());
+  std::vector<int32_t> nearest(rows);
+  const cac_tf::ScoreOutputs scores{distances.data(), gamma.data(), loss.data(),
+                                    nearest.data()};
   const cac_tf::LossUpstream upstream{one.data(), zero.data(), zero.data()};
   Workers workers(num_threads);
   // work(begin, end) for an equal share of the rows in every thread.
@@ -111,11 +116,18 @@ int main(int count, char** arguments) {
             gradient.data() + begin * classes);
       });
     });
+    const int64_t inference = Nanoseconds([&] {
+      for_rows([&](int64_t begin, int64_t end) {
+        cac_tf::AnchoredCacScores(z.data() + begin * classes, end - begin,
+                                  classes, 10.0f, scores.From(begin, classes));
+      });
+    });
     const int64_t copy = Nanoseconds([&] {
       std::memcpy(gradient.data(), z.data(), z.size() * sizeof(float));
     });
-    std::printf("%ld %ld %ld\n", static_cast<long>(forward),
-                static_cast<long>(backward), static_cast<long>(copy));
+    std::printf("%ld %ld %ld %ld\n", static_cast<long>(forward),
+                static_cast<long>(backward), static_cast<long>(inference),
+                static_cast<long>(copy));
   }
   return EXIT_SUCCESS;
 }
