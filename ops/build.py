@@ -208,7 +208,9 @@ def _compile_kernels(cxx, nvcc, objects):
     compiler = [part for part in cxx if not part.startswith("-")][-1]
     step = [
         *(nvcc, "-ccbin", compiler, "-c", kernels, "-O3", "-std=c++17"),
-        *("-Xcompiler", "-fPIC", *_INCLUDES, *cuda_architectures()),
+        # All architectures at once.
+        *("--threads=0", "-Xcompiler", "-fPIC"),
+        *(*_INCLUDES, *cuda_architectures()),
     ]
     folder = _cuda_library_folder(nvcc)
     _run_all({target: step})

@@ -259,6 +259,7 @@ class ScoredClassifier(keras.Model):
             "distances": of_centers.distances,
             "gamma": of_centers.gamma,
         }
+        # (A subclass may have another rule.)
         if type(self.score) is Gamma:
             outputs["unknown_score"] = of_centers.unknown_score
             outputs["predicted_class_id"] = of_centers.nearest
