@@ -5,8 +5,10 @@ KERAS_BACKEND=jax python benchmarks/fused_op_device.py --output=result.json
 
 Needs JAX, Keras and a compiler (`nvcc` for a GPU), but no TensorFlow. It builds
 the library if there is none. Every output is compared with the equations in
-float64 (tests/oracle.py); then the time of loss and gradient is compared with
-that of a copy on the same device. Exit status 0: all is within tolerance.
+float64 (tests/oracle.py); then the bandwidth of the operations is compared with
+that of a copy on the same device. Exit status 0: all is within tolerance. To
+look for races between threads: `compute-sanitizer --tool racecheck python
+benchmarks/fused_op_device.py --checks_only`.
 Without a GPU it does the same on the CPU, with smaller arrays.
 """
 
@@ -36,11 +38,20 @@ from tests import oracle
 _OUTPUT = flags.DEFINE_string(
     "output", None, "Where the result goes, as JSON; by default nowhere."
 )
+_CHECKS_ONLY = flags.DEFINE_bool(
+    "checks_only", False, "Measure nothing: for `compute-sanitizer`."
+)
 
 CLASS_COUNTS = (2, 6, 20, 200, 257, 1000, 1001, 10000)
 NOISES = (1.0, 0.1, 0.01, 0.001)
-# (rows, classes); about 2**25 logits, as many as a GPU needs to be busy.
-GPU_SHAPES = ((4194304, 8), (131072, 256), (32768, 1024), (3356, 10000))
+# (rows, classes); 2**26 logits, more than caches hold, and small batches.
+GPU_SHAPES = (
+    *(
+        (2**26 // classes, classes)
+        for classes in (6, 8, 20, 100, 256, 1000, 1024, 4096, 10000)
+    ),
+    *((128, 6), (128, 20)),
+)
 CPU_SHAPES = ((4096, 8), (1024, 256), (256, 1024), (32, 10000))
 # The largest errors that are right, by output.
 TOLERANCES = {
@@ -198,8 +209,8 @@ def seconds(function, *arguments):
 
 
 def measure(shapes):
-    """Gigabytes per second of the operations and of a copy."""
-    copy = jax.jit(lambda x: x * 1.0000001)
+    """Microseconds of the operations, and their bandwidth beside a copy's."""
+    copy = jax.jit(jnp.copy)
     loss = jax.jit(lambda z, y: fused_terms(z, y).loss)
     results = {}
     for rows, classes in shapes:
@@ -207,28 +218,40 @@ def measure(shapes):
         logits = jax.random.normal(key, (rows, classes))
         labels = jnp.arange(rows, dtype="int32") % classes
         logits = logits.at[jnp.arange(rows), labels].add(10.0)
-        gigabytes = 4e-9 * rows * classes
-        copied = seconds(copy, logits)
-        forward = seconds(loss, logits, labels)
-        both = seconds(loss_and_gradient, logits, labels)
-        scores = seconds(fused_scores, logits)
-        narrow = seconds(loss_and_gradient, logits.astype("bfloat16"), labels)
-        # The loss reads the logits; the gradient reads and writes as many; the
-        # scores write twice as many.
-        rates = {
-            "copy_gb_per_s": 2 * gigabytes / copied,
-            "loss_gb_per_s": gigabytes / forward,
-            "gradient_gb_per_s": 2 * gigabytes / (both - forward),
-            "both_gb_per_s": 3 * gigabytes / both,
-            "both_of_bfloat16_gb_per_s": 1.5 * gigabytes / narrow,
-            "scores_gb_per_s": 3 * gigabytes / scores,
+        half = logits.astype("bfloat16")
+        times = {
+            "copy": seconds(copy, logits),
+            "loss": seconds(loss, logits, labels),
+            "both": seconds(loss_and_gradient, logits, labels),
+            "both_of_bfloat16": seconds(loss_and_gradient, half, labels),
+            "scores": seconds(fused_scores, logits),
         }
-        rates["both_to_copy"] = rates["both_gb_per_s"] / rates["copy_gb_per_s"]
+        times["gradient"] = times["both"] - times["loss"]
+        # What an operation reads and writes of a row: logits and what is as
+        # wide; labels, losses, and their upstream gradients.
+        sizes = {
+            "copy": 8 * classes,
+            "loss": 4 * classes + 20,
+            "gradient": 8 * classes + 16,
+            "both": 12 * classes + 36,
+            "both_of_bfloat16": 6 * classes + 36,
+            "scores": 12 * classes + 8,
+        }
+        rates = {
+            name: 1e-9 * rows * size / times[name]
+            for name, size in sizes.items()
+        }
         results[f"{rows}x{classes}"] = {
-            **{name: round(value, 3) for name, value in rates.items()},
-            "loss_us": round(1e6 * forward, 1),
-            "loss_and_gradient_us": round(1e6 * both, 1),
-            "scores_us": round(1e6 * scores, 1),
+            **{f"{name}_gb_per_s": round(r, 3) for name, r in rates.items()},
+            **{
+                f"{name}_to_copy": round(rate / rates["copy"], 3)
+                for name, rate in rates.items()
+                if name != "copy"
+            },
+            "copy_us": round(1e6 * times["copy"], 1),
+            "loss_us": round(1e6 * times["loss"], 1),
+            "loss_and_gradient_us": round(1e6 * times["both"], 1),
+            "scores_us": round(1e6 * times["scores"], 1),
         }
     return results
 
@@ -280,6 +303,9 @@ def main(argv):
     # Results so far are kept, whatever happens in the measurement.
     if _OUTPUT.value:
         atomic_files.write_json(_OUTPUT.value, result)
+    if _CHECKS_ONLY.value:
+        print(json.dumps(result, indent=1))
+        sys.exit(None if all(is_right.values()) else "Not all is right.")
     on_gpu = jax.devices()[0].platform == "gpu"
     result["bandwidth"] = measure(GPU_SHAPES if on_gpu else CPU_SHAPES)
     if _OUTPUT.value:
