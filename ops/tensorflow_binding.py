@@ -37,10 +37,11 @@ def load(path, has_cuda):
 
 
 def run_once():
-    """Runs the operation on the default device; raises whatever it raises."""
+    """Runs operations on the default device; raises whatever they raise."""
     with tf.init_scope():
         labels, logits = tf.constant([0]), tf.constant([[1.0, 2.0]])
         anchored_cac_loss(labels, logits, 10.0, 0.1, validate=False)[0].numpy()
+        anchored_scores(logits, 10.0).gamma.numpy()
 
 
 def anchored_cac_loss(labels, logits, magnitude, anchor_weight, validate):
