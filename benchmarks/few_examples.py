@@ -7,15 +7,17 @@ many known inputs are accepted as was asked.
 DATA is an .npz file with x_train, y_train, x_test and y_test, vectors and their
 classes; or a folder with banking77.csv (split, label, text) and
 banking77_minilm.npy, the sentence vectors of its rows. (The photos are 500
-training and 400 test images of each class of CIFAR10, --name=cifar10, by
-`training.computed_features` with an EfficientNet-Lite0 at 192 pixels.) Half of
-the classes are known, and of these 5, 20 or 100 training examples are there,
-all drawn anew five times. Heads by CAC and cross-entropy, with the recipe of
-vectors; the threshold for 95 % comes from what `cac-train` takes: of fewer than
-20 examples a class from five more trainings, each without a fifth of the
-examples, else from a fifth that is set apart. Writes
-benchmarks/results/few_examples.json, by the name; what is there already is not
-measured again. (JAX repeats small trainings at half the cost of TensorFlow.)
+training and 400 test images of each class of CIFAR10, by
+`training.computed_features` with an EfficientNet-Lite0 at 192 pixels:
+--name=cifar10 --linear.) Half of the classes are known, and of these 5, 20 or
+100 training examples are there, all drawn anew five times. Heads by CAC and
+cross-entropy, with the recipe of vectors; the threshold for 95 % comes from
+what `cac-train` takes: of fewer than 20 examples a class from five more
+trainings, each without a fifth of the examples, else from a fifth that is set
+apart.
+Writes benchmarks/results/few_examples.json, by the name; what is there already
+is not measured again. (JAX repeats small trainings at half the cost of
+TensorFlow.)
 """
 
 import argparse
@@ -101,10 +103,10 @@ class Trained:
     Args:
         dataset: gives the classes.
         train: `Examples`.
-        loss, seed: of the training.
+        loss, seed, hidden: of the training.
     """
 
-    def __init__(self, dataset, train, loss, seed):
+    def __init__(self, dataset, train, loss, seed, hidden):
         x = np.float32(train.images)
         self._mean, self._std = x.mean(axis=0), x.std(axis=0) + 1e-6
         self.head, recipe = head_of_vectors(
@@ -112,7 +114,7 @@ class Trained:
             train.labels,
             len(dataset.class_names),
             loss=loss,
-            hidden=HIDDEN,
+            hidden=hidden,
             seed=seed,
         )
         outputs = outputs_of(self.head, self._normalized(x))
@@ -151,7 +153,7 @@ class Trained:
         return found, outputs["predicted_class_id"]
 
 
-def calibration_scores(dataset, trained, loss, draw):
+def calibration_scores(dataset, trained, loss, draw, hidden):
     """Unknown scores of known examples that were not trained on, by score."""
     if dataset.validation.size:
         return trained.scores_of(dataset.validation.images)[0]
@@ -159,17 +161,17 @@ def calibration_scores(dataset, trained, loss, draw):
     found = {name: np.empty(train.size, "float32") for name in SCORES}
     for fold in range(FOLDS):
         rest = train.take(np.flatnonzero(folds != fold))
-        without = Trained(dataset, rest, loss, draw)
+        without = Trained(dataset, rest, loss, draw, hidden)
         held, _ = without.scores_of(train.images[folds == fold])
         for name, values in held.items():
             found[name][folds == fold] = values
     return found
 
 
-def measure(dataset, loss, draw):
+def measure(dataset, loss, draw, hidden):
     """All measures of one draw, by score."""
-    trained = Trained(dataset, dataset.train, loss, draw)
-    calibration = calibration_scores(dataset, trained, loss, draw)
+    trained = Trained(dataset, dataset.train, loss, draw, hidden)
+    calibration = calibration_scores(dataset, trained, loss, draw, hidden)
     truth = np.r_[
         dataset.known_test.labels, np.full(dataset.unknown_test.size, -1)
     ]
@@ -224,7 +226,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=pathlib.Path)
     parser.add_argument("--name", default="banking77")
+    parser.add_argument(
+        "--linear",
+        action="store_true",
+        help="no hidden layer, as cac-train behind a network of images",
+    )
     given = parser.parse_args()
+    hidden = None if given.linear else HIDDEN
     # Of few examples.
     warnings.simplefilter("ignore", UserWarning)
     parts = parts_of(given.data)
@@ -241,7 +249,7 @@ def main():
                 key = f"{loss}, {of_a_class} a class, draw {draw}"
                 if key in runs:
                     continue
-                runs[key] = measure(dataset, loss, draw)
+                runs[key] = measure(dataset, loss, draw, hidden)
                 own["mean and standard deviation"] = means_of(runs)
                 found["environment"] = environment()
                 atomic_files.write_json(RESULT, found)

@@ -6,8 +6,8 @@
 MAGNITUDE, ANCHOR_WEIGHT = 10.0, 0.1
 
 # The unknown score where none is named, by the table of docs/choose.md: of a
-# head on vectors or on a frozen network; of any classifier; of one without
-# features.
+# head on vectors or texts; of any classifier, also behind a frozen network; of
+# one without features.
 SCORE_OF_VECTORS = "knn"
 SCORE_OF_FEATURES, SCORE_OF_LOGITS = "vim", "min_distance"
 

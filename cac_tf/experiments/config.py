@@ -90,7 +90,10 @@ class ExperimentConfig(Options):
         "cac", "The method: how the model is trained.", choices=methods.names
     )
     recipe: dict = dataclasses.field(default_factory=dict)
-    score: str | None = _score("the method's own; knn for vectors")
+    score: str | None = _score(
+        "the method's own; vim with a pretrained network of images, knn for "
+        "vectors and texts"
+    )
     tta: str | None = _tta("none")
     scores: str | tuple | None = _scores()
     seed: int = field(
@@ -145,7 +148,11 @@ class ExperimentConfig(Options):
             object.__setattr__(self, "data", self._data_for_pretrained())
         score = self.score
         if score is None and self.vectors is not None:
-            score = method.score_of_vectors
+            score = (
+                method.score_of_frozen_images
+                if self.takes_images
+                else method.score_of_vectors
+            )
         object.__setattr__(self, "score", score or method.scores[0])
         object.__setattr__(self, "tta", plain_tta(self.tta))
         if self.is_pretrained and not recipe.fine_tune and self.tta == "flip":

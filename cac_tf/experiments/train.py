@@ -170,7 +170,7 @@ def _train_in(folder, config, runtime, dataset, pretrained, tensorboard, tell):
     trained_on = dataset
     if pretrained is not None:
         trained_on = pretrained.features(dataset, folder.path, tell)
-        recipe = recipe.of_head
+        recipe = recipe.of_head(dataset.holds_images)
     run = TrainingRun(
         runtime,
         folder.checkpoints,

@@ -6,6 +6,7 @@ import dataclasses
 from cac_tf import lazy
 from cac_tf import metrics
 from cac_tf.hyperparameters import MAGNITUDE
+from cac_tf.hyperparameters import SCORE_OF_FEATURES
 from cac_tf.hyperparameters import SCORE_OF_VECTORS
 from cac_tf.methods import recipe as recipes
 from cac_tf.methods.supervised import SupervisedMethod
@@ -33,6 +34,7 @@ class AroundCentersMethod(SupervisedMethod):
     recipe = Recipe
     scores = ("gamma", "min_distance", "max_logit")
     score_of_vectors = SCORE_OF_VECTORS
+    score_of_frozen_images = SCORE_OF_FEATURES
     # Whether training moves the centers away from the anchors.
     has_learnt_centers = False
     # Whether that is a part of the loss; on validation data it decides then.

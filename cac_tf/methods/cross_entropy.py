@@ -6,6 +6,7 @@ trained for 30 epochs without augmentation, and are weaker for it.
 """
 
 from cac_tf import losses
+from cac_tf.hyperparameters import SCORE_OF_FEATURES
 from cac_tf.hyperparameters import SCORE_OF_VECTORS
 from cac_tf.methods.method import register
 from cac_tf.methods.supervised import SupervisedMethod
@@ -22,6 +23,7 @@ class SoftmaxCrossEntropy(SupervisedMethod):
         "openmax_log_sum_exp",
     )
     score_of_vectors = SCORE_OF_VECTORS
+    score_of_frozen_images = SCORE_OF_FEATURES
 
     def loss(self, recipe):
         return losses.CrossEntropyLoss()

@@ -88,8 +88,10 @@ class Method:
     # Names of `cac_tf.scores` that an evaluation compares by default; the
     # first is the method's own.
     scores: tuple[str, ...] = ("gamma",)
-    # The score for vectors where none is named; None: the method's own.
+    # The score where none is named: for vectors and texts, and behind a
+    # pretrained network of images; None: the method's own.
     score_of_vectors: str | None = None
+    score_of_frozen_images: str | None = None
     # Values of its own fields for scikit-learn's digits.
     digits: Mapping[str, Any] = {}
     # Whether its losses and networks are those of the whole batch where

@@ -133,8 +133,9 @@ def resnet18():
     return {**cifar10(), "network": "resnet18", "dropout": 0.0}
 
 
-# The network for inputs that are no images.
-OF_VECTORS = "mlp"
+# The network for inputs that are no images, and the one behind a frozen network
+# of images.
+OF_VECTORS, OF_FROZEN_IMAGES = "mlp", "linear"
 # So many examples are trained on, in a number of passes between these.
 _VECTORS_SEEN, _FEWEST_PASSES, _MOST_PASSES = 800_000, 20, 100
 

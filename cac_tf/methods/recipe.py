@@ -107,10 +107,11 @@ class Recipe(BaseRecipe):
     network: str = field(
         "openset_cnn",
         "Backbone: openset_cnn or resnet18, for images; mlp, the default for "
-        "vectors; or one of another package. Or a pretrained network: "
+        "vectors; linear; or one of another package. Or a pretrained network: "
         f"{networks.PRETRAINED}, any Keras model of images of 0...255, cut "
         "before its last dense layer. It is frozen, computes each image or "
-        "text once, and an mlp is trained on what it makes of them.",
+        "text once, and a head is trained on what it makes of them: linear "
+        "for images, mlp for texts.",
         group="network",
     )
     weights: str = field(
@@ -235,10 +236,16 @@ class Recipe(BaseRecipe):
         """Whether the network is one that somebody has trained."""
         return networks.is_pretrained(self.network)
 
-    @property
-    def of_head(self) -> Self:
-        """The recipe of what is trained on a frozen network."""
-        return dataclasses.replace(self, network=presets.OF_VECTORS)
+    def of_head(self, holds_images: bool) -> Self:
+        """The recipe of what is trained on a frozen network.
+
+        Args:
+            holds_images: whether this network takes images.
+        """
+        network = (
+            presets.OF_FROZEN_IMAGES if holds_images else presets.OF_VECTORS
+        )
+        return dataclasses.replace(self, network=network)
 
     @property
     def of_fine_tuning(self) -> Self:

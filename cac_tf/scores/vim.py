@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """ViM: a virtual logit for the residual of the features (Wang et al., 2022)."""
 
-import warnings
 from typing import Any
 
 import keras
@@ -57,7 +56,7 @@ class ViM(Score):
             for 768 or more, else half of the features; but no fewer than
             there are classes, as far as nine tenths of the features. With
             fewer than two examples a dimension, as many as there are classes
-            or half as many as examples, with a warning: the examples lie in
+            or half as many as examples: the examples lie in
             the directions that are found from them alone, so that their
             residual says little of others'.
         **kwargs: `name` of the score.
@@ -152,11 +151,6 @@ class ViM(Score):
             principal = max(principal, min(num_classes, width * 9 // 10))
             if principal > count // 2:
                 principal = max(1, min(num_classes, count // 2))
-                warnings.warn(
-                    f"ViM was fitted to {count} examples of {width} features: "
-                    f"it uses only {principal} principal dimensions.",
-                    stacklevel=2,
-                )
         if principal >= width:
             raise ValueError(
                 f"ViM needs a direction for the residual, but {principal} "

@@ -91,7 +91,8 @@ def test_choices_and_defaults_are_said_alike():
         "One of: cosine, two_stage. Default: the preset's. --",
         "One of: float32, mixed_bfloat16, mixed_float16. Default: float32. --",
         "two_heads, unknown_class, unknown_class_openmax, vim. Default: the "
-        "method's own; knn for vectors. --",
+        "method's own; vim with a pretrained network of images, knn for "
+        "vectors and texts. --",
         "--seed=N Seed of everything random; the same seed gives the same "
         "weights, with the same number of threads. Default: 0. --",
         "--[no]overwrite Delete what an earlier run left in --output_dir and "
