@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cac-demo: a page on which a trained model is tried.
+"""cac-demo: a web page to try a trained model on.
 
 Example: cac-demo --model=runs/digits, then open http://127.0.0.1:7860
 

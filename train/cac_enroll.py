@@ -4,10 +4,10 @@
 Example: cac-enroll --model=runs/photos --add=lynx:photos/lynx --output_dir=v2
 
 An input is what cac-predict takes: a folder of photos, a file of many inputs, a
-pattern. What the new model decides otherwise about the known inputs of the run
-is said first; then model.keras is written into --output_dir. The model in
---model stays as it is: both can be served side by side. --remove, --merge and
---rename change classes that were enrolled before.
+pattern. First it says which decisions about the known inputs of the run change;
+then it writes model.keras into --output_dir. The model in --model stays as it
+is: both can be served side by side. --remove, --merge and --rename change
+classes that were enrolled before.
 """
 
 from cac_tf import batch
@@ -58,7 +58,7 @@ def define_flags(values):
         values,
         "image_column",
         None,
-        "As of cac-predict: column, field or feature with the inputs.",
+        "As for cac-predict: column, field or feature with the inputs.",
     )
     flag_kinds.define_switch(
         values,

@@ -21,14 +21,14 @@ def define_flags(values):
         values,
         "compare",
         None,
-        "Folder of the first run; those of the others follow.",
+        "Folder of the first run; the others follow on the command line.",
         required=True,
     )
     flag_kinds.define_text(
         values,
         "output",
         "comparison.html",
-        "The page that is written.",
+        "File for the page.",
     )
 
 

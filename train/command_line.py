@@ -2,6 +2,7 @@
 """What all binaries share: how they start, how they fail, their flags."""
 
 import dataclasses
+import functools
 import itertools
 import os
 import re
@@ -210,8 +211,6 @@ def define_options(values, cls, group, **texts):
         text = texts.get(one.name, one.metadata["help"])
         default = None if one.default is dataclasses.MISSING else one.default
         kind, choices = one.metadata["kind"], options.choices_of(one)
-        if kind is tuple and choices is None:
-            text += ' By commas; "a, b",c are two names.'
         own_group = one.metadata.get("group", group)
         _define(values, one.name, kind, default, choices, text, own_group)
 
@@ -223,7 +222,7 @@ _DEFINE = {
     float: flag_kinds.define_any_number,
     str: flag_kinds.define_any_text,
     os.PathLike: flag_kinds.define_any_text,
-    tuple: flag_kinds.define_texts,
+    tuple: functools.partial(flag_kinds.define_texts, are_names=True),
 }
 
 

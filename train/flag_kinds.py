@@ -75,18 +75,19 @@ def define_switch(values, name, default, help, group=RUN):
     )
 
 
-def define_texts(values, name, default, help, group=RUN):
-    """A flag for some texts, by commas."""
+def define_texts(values, name, default, help, group=RUN, are_names=False):
+    """A flag for some texts, by commas, which may be in a name as well."""
     shown = None if default is None else ",".join(default)
-    flags.DEFINE_list(
-        name, default, _help(help, shown), values, module_name=group
-    )
+    form = 'By commas; "a, b",c are two names.' if are_names else ""
+    help = _help(help, shown, form)
+    flags.DEFINE_list(name, default, help, values, module_name=group)
 
 
 def define_repeated(values, name, help, group=RUN):
     """A flag for a text that may be given several times; a list."""
-    help = f"{help} May be repeated."
     flags.DEFINE_multi_string(name, [], help, values, module_name=group)
+    # absl adds an ending of its own.
+    values[name].help = f"{help} May be repeated."
 
 
 def define_choice(values, name, default, choices, help, group=RUN):

@@ -146,14 +146,14 @@ def with_flags(text, names):
 
     Example:
 
-    >>> with_flags("See data_dir; seed=3 is a seed.", {"data_dir", "seed"})
-    'See --data_dir; --seed=3 is a seed.'
+    >>> with_flags("seed=3 is a seed. See data_dir.", {"data_dir", "seed"})
+    '--seed=3 is a seed. See --data_dir.'
     """
 
     def flag(match):
         return f"--{match[0]}" if match[0] in names else match[0]
 
-    several_words = r"[a-z]+(?:_[a-z]+)+(?![\w./])"
+    several_words = r"[a-z]+(?:_[a-z]+)+(?!\w|[./]\w)"
     with_value = r"[a-z]+(?==)"
     return re.sub(rf"(?<![\w./-])(?:{several_words}|{with_value})", flag, text)
 

@@ -98,7 +98,7 @@ class ExperimentConfig(Options):
     scores: str | tuple | None = _scores()
     seed: int = field(
         0,
-        "Seed of everything random; the same seed gives the same weights, "
+        "Seed for everything random; the same seed gives the same weights, "
         "with the same number of threads.",
         at_least=0,
         at_most=2**32 - 1,
@@ -106,8 +106,8 @@ class ExperimentConfig(Options):
     evaluate_every: int = field(
         0,
         "Evaluate on the test data every N epochs, around anchors, for "
-        "a learning curve in history.json and the report; nothing is chosen "
-        "by this. 0: only at the end.",
+        "a learning curve in history.json and the report; no choice depends "
+        "on it. 0: only at the end.",
         at_least=0,
         at_most=10**6,
     )

@@ -97,11 +97,10 @@ class Recipe(BaseRecipe):
         "Where the other values come from. fair, the default: the data set's "
         "recipe, the same for all methods; for the benchmark, that of the CAC "
         "paper. fast: one cosine of fewer epochs, for data sets of the "
-        "benchmark. paper: as by the code behind the published figures of "
-        "g_openmax and osrci, as far as it is known, with its optimizers and "
-        "numbers of epochs, and without augmentation; c2ae, crosr and gfror, "
-        "of which no code is known, have that and learning rates of "
-        "re-implementations; for other methods, the same as fair.",
+        "benchmark. paper: the settings behind the published figures of "
+        "g_openmax and osrci, as far as they are known, without augmentation; "
+        "for c2ae, crosr and gfror, whose code is not known, the same with "
+        "learning rates of re-implementations; for other methods, fair.",
         choices=presets.NAMES,
     )
     network: str = field(

@@ -93,12 +93,13 @@ def test_choices_and_defaults_are_said_alike():
         "two_heads, unknown_class, unknown_class_openmax, vim. Default: the "
         "method's own; vim with a pretrained network of images, knn for "
         "vectors and texts. --",
-        "--seed=N Seed of everything random; the same seed gives the same "
+        "--seed=N Seed for everything random; the same seed gives the same "
         "weights, with the same number of threads. Default: 0. --",
         "--[no]overwrite Delete what an earlier run left in --output_dir and "
         "start again. Method (",
     ):
         assert entry in text
+    assert "two names. Default: the benchmark" in text
     # The options of the library are the flags of the page.
     assert "folder (of images, see --data_dir)" in text
     assert "with --until_converged, an upper limit" in text
