@@ -102,7 +102,8 @@ def test_a_run_leaves_everything(finished):
     assert config["environment"]["backend"] == "tensorflow"
     assert config["environment"]["versions"]["cac_tf"] == cac_tf.__version__
     page = (finished / "report.html").read_text()
-    assert "digits: 6 known classes, trial 0 of neal" in page
+    title = "digits: openset_cnn trained by cac; 6 known classes, 4 unknown"
+    assert f"<h1>{title} (neal, trial 0)</h1>" in page
     assert "http" not in page.replace("http://www.w3.org", "")
     scores = np.load(finished / "scores.npz")
     known = scores["labels"] >= 0
@@ -397,7 +398,8 @@ def test_export(finished, tmp_path, capsys):
         run(cac_export, *arguments)
     assert not (tmp_path / "digits").exists() and not none.exists()
     run(cac_export, *arguments, "--allow_uncalibrated")
-    assert "not calibrated" in (tmp_path / "digits" / "README.md").read_text()
+    readme = (tmp_path / "digits" / "README.md").read_text()
+    assert "has not been calibrated" in readme
 
 
 def weights(folder):
@@ -437,7 +439,7 @@ def test_ctrl_c(tmp_path):
             time.sleep(0.2)
             process.send_signal(signal.SIGINT)
     assert process.wait() == 130
-    assert "The same command goes on" in "".join(said)
+    assert "The same command continues" in "".join(said)
     assert "Traceback" not in "".join(said)
     assert "s left" in "".join(said)
 
