@@ -31,7 +31,7 @@ def compare_runs(folders: Sequence[Path], path: Path) -> None:
 
     >>> compare_runs(["runs/cac"], "comparison.html")
     Traceback (most recent call last):
-    ValueError: At least two runs can be compared; got 1.
+    ValueError: Name at least two runs to compare; got 1.
     """
     whole = [os.path.realpath(folder) for folder in folders]
     if len(folders) < 2:

@@ -153,7 +153,7 @@ def test_a_model_is_calibrated_with_known_and_unknown_inputs(
     [
         ({}, "exactly one of"),
         ({"maximize": "macro_f1", "true_positive_rate": 0.9}, "exactly one of"),
-        ({"true_positive_rate": 0.9, "unknown_share": 0.1}, "goes with"),
+        ({"true_positive_rate": 0.9, "unknown_share": 0.1}, "needs maximize"),
         ({"maximize": "macro_f1", "by_class": True}, "leave by_class out"),
         ({"maximize": "macro_f1"}, "maximize needs labels"),
     ],

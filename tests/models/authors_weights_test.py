@@ -164,10 +164,10 @@ def test_files_that_are_no_checkpoints(tmp_path):
     with pytest.raises(ValueError, match="no file"):
         import_authors_weights(tmp_path / "none.pth", *options)
     torch.save({"net": {"weight": torch.zeros(3)}}, tmp_path / "other.pth")
-    with pytest.raises(ValueError, match="no checkpoint of the paper's"):
+    with pytest.raises(ValueError, match="not a checkpoint of the paper's"):
         import_authors_weights(tmp_path / "other.pth", *options)
     torch.save([1, 2], tmp_path / "list.pth")
-    with pytest.raises(ValueError, match="no checkpoint of the paper's"):
+    with pytest.raises(ValueError, match="not a checkpoint of the paper's"):
         import_authors_weights(tmp_path / "list.pth", *options)
     (tmp_path / "text.pth").write_text("no weights")
     with pytest.raises(ValueError, match="text.pth"):
