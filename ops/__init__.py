@@ -5,8 +5,8 @@ Nothing depends on them. Where their library was built (`make ops`, or
 `python -m cac_tf.ops.build` beside an installed package),
 `losses.cac_loss_from_logits`, and with it the training step of an
 `OpenSetClassifier`, uses them automatically, on TensorFlow and JAX; so does the
-prediction of one whose centers are the anchors. Everywhere
-else it computes the same from stock operations. Exported models hold only
+metric `OpenSetAUROC`. Predictions never do: where gamma vanishes, they must
+decide as the exported model. Everywhere else it computes the same from stock operations. Exported models hold only
 stock operations. On JAX, the fused operations have reverse-mode derivatives of
 first and second order, but no forward-mode ones (`jax.jvp`, `jax.hessian`):
 those need stock operations.

@@ -22,6 +22,7 @@ from cac_tf.hyperparameters import MAGNITUDE
 from cac_tf.labels import UNKNOWN_NAME
 from cac_tf.layers import anchored_distance
 from cac_tf.layers.precision import full_precision
+from cac_tf.layers.rejection_score import rejection_scores
 from cac_tf.models import input_checks
 from cac_tf.models import making
 from cac_tf.models import prediction
@@ -29,10 +30,7 @@ from cac_tf.models.backbone_checks import check_class_names
 from cac_tf.models.copying import fingerprint
 from cac_tf.models.network import Network
 from cac_tf.models.raw_inputs import InputKind
-from cac_tf.ops import stock
-from cac_tf.scores import Gamma
 from cac_tf.scores import Score
-from cac_tf.scores.gamma import scores_of_anchors
 from cac_tf.scores.score import OF_CENTERS
 from cac_tf.scores.score import Context
 
@@ -243,27 +241,17 @@ class ScoredClassifier(keras.Model):
     ) -> dict[str, Tensor]:
         """Outputs of the network with distances, gamma, score and class.
 
-        In stock operations, so that it may be saved.
-
         Args:
             outputs: dict of tensors: `logits` and whatever the score reads.
             distances: (B, N); None: those of the logits.
         """
         if distances is None:
             distances = self.distances_of(outputs["logits"])
-        return self._decided(outputs, stock.scores_of_distances(distances))
-
-    def _decided(self, outputs, of_centers):
         outputs = {
             **outputs,
-            "distances": of_centers.distances,
-            "gamma": of_centers.gamma,
+            "distances": distances,
+            "gamma": rejection_scores(distances),
         }
-        # (A subclass may have another rule.)
-        if type(self.score) is Gamma:
-            outputs["unknown_score"] = of_centers.unknown_score
-            outputs["predicted_class_id"] = of_centers.nearest
-            return outputs
         values = self.score.arguments_of(outputs)
         statistics = self._statistics()
         outputs["unknown_score"] = self.score(*values, **statistics)
@@ -273,15 +261,8 @@ class ScoredClassifier(keras.Model):
         return outputs
 
     def completed(self, outputs: Outputs) -> Outputs:
-        """Outputs of the network that exist already, as those of a call.
-
-        With the fused operation where it can be used: nobody saves this.
-        """
-        if not self.has_anchors or self.network.width > len(self.class_names):
-            return self.with_decision(outputs)
-        return self._decided(
-            outputs, scores_of_anchors(outputs["logits"], self.magnitude)
-        )
+        """Outputs of the network that exist already, as those of a call."""
+        return self.with_decision(outputs)
 
     def outputs_of(
         self, inputs: Tensor, names: Iterable[str], *, single_view: bool = False
@@ -294,7 +275,7 @@ class ScoredClassifier(keras.Model):
             single_view: whether to take the images as they are, ignoring
                 `tta`.
         """
-        outputs = self.completed(self.network.call(inputs, single_view))
+        outputs = self.with_decision(self.network.call(inputs, single_view))
         return {name: outputs[name] for name in names}
 
     # ---- for data ---------------------------------------------------------
