@@ -106,11 +106,11 @@ class Recipe(BaseRecipe):
     network: str = field(
         "openset_cnn",
         "Backbone: openset_cnn or resnet18, for images; mlp, the default for "
-        "vectors, or linear; or one of another package. Or a pretrained network: "
-        f"{networks.PRETRAINED}, any Keras model of images of 0...255, cut "
-        "before its last dense layer. It is frozen, computes each image or "
-        "text once, and a head is trained on what it makes of them: linear "
-        "for images, mlp for texts.",
+        "vectors, or linear; or one of another package. Or a pretrained "
+        f"network: {networks.PRETRAINED}, any Keras model of images of "
+        "0...255, cut before its last dense layer. It is frozen, computes each "
+        "image or text once, and a head is trained on what it makes of them: "
+        "linear for images, mlp for texts.",
         group="network",
     )
     weights: str = field(
