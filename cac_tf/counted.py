@@ -17,3 +17,14 @@ def counted(number: int, noun: str) -> str:
     if number == 1:
         return f"1 {noun}"
     return f"{number:,} {noun}{'es' if noun.endswith('s') else 's'}"
+
+
+def were(number: int) -> str:
+    """The verb for so many things.
+
+    Example:
+
+    >>> were(1), were(2), were(0)
+    ('was', 'were', 'were')
+    """
+    return "was" if number == 1 else "were"

@@ -10,6 +10,7 @@ import tqdm
 
 from cac_tf.cores import map_ahead
 from cac_tf.counted import counted
+from cac_tf.counted import were
 from cac_tf.data.image_file import CONVERSIONS
 from cac_tf.data.image_file import read_image
 from cac_tf.data.regular_file import opened
@@ -71,13 +72,9 @@ def conversion_notes(conversions, image_size):
     """
     for kind, count in sorted(conversions.items()):
         yield (
-            f"{counted(count, 'image')} {kind} {_were(count)} converted to "
+            f"{counted(count, 'image')} {kind} {were(count)} converted to "
             f"RGB, {image_size}x{image_size}"
         )
-
-
-def _were(number):
-    return "was" if number == 1 else "were"
 
 
 def content_of(source):
@@ -127,7 +124,7 @@ def skipped_notes(problems):
         rest = len(names) - _NAMES_SHOWN
         more = f" and {rest} more" if rest > 0 else ""
         yield (
-            f"{counted(len(names), 'file')} {_were(len(names))} skipped "
+            f"{counted(len(names), 'file')} {were(len(names))} skipped "
             f"({problem}): "
             f"{', '.join(names[:_NAMES_SHOWN])}{more}"
         )

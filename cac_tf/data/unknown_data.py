@@ -9,6 +9,7 @@ import numpy as np
 
 from cac_tf.annotations import Path
 from cac_tf.counted import counted
+from cac_tf.counted import were
 from cac_tf.data import tfds_images
 from cac_tf.data.image_facts import skipped_notes
 from cac_tf.data.image_file import as_pixels
@@ -113,8 +114,7 @@ def load_unknown_images(
             " ".join([f"There is no image in {name}.", *skipped_notes(skipped)])
         )
     conversions = (
-        f"{counted(count, 'image')} {what} {'was' if count == 1 else 'were'} "
-        "converted"
+        f"{counted(count, 'image')} {what} {were(count)} converted"
         for what, count in sorted(found.items())
     )
     return images, (*notes, *conversions, *skipped_notes(skipped))

@@ -14,6 +14,7 @@ import numpy as np
 from cac_tf import atomic_files
 from cac_tf.annotations import Path
 from cac_tf.counted import counted
+from cac_tf.counted import were
 from cac_tf.reporting import page
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def summary_of(grouping: Grouping) -> str:
     left = int((grouping.group < 0).sum())
     if not count:
         return "No input was rejected, so there are no groups."
-    rejected = f"{counted(count, 'input')} {'was' if count == 1 else 'were'}"
+    rejected = f"{counted(count, 'input')} {were(count)}"
     if not number:
         return f"{rejected} rejected; no group of similar ones was found."
     rest = f"; {left:,} in no group" if left else ""

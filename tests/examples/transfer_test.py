@@ -50,8 +50,6 @@ def weights(tmp_path):
 
 
 @pytest.mark.slow
-# Of few examples.
-@pytest.mark.filterwarnings("ignore:ViM was fitted to")
 def test_freezes_tunes_and_rejects(
     example, photos, weights, tmp_path, monkeypatch
 ):

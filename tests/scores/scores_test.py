@@ -624,7 +624,6 @@ def test_openmax_bad_input(rng):
         ),
     ],
 )
-@pytest.mark.filterwarnings("ignore:ViM was fitted to 3 examples")
 def test_examples_that_a_score_cannot_be_fitted_to(rule, outputs, message):
     rule = rule()
     with pytest.raises(ValueError, match=message):

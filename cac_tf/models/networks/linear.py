@@ -2,7 +2,6 @@
 """A network without a hidden layer, for vectors and tables of numbers."""
 
 import keras
-from keras import layers
 
 from cac_tf.models.networks import network_parts
 from cac_tf.models.networks.registry import register
@@ -42,11 +41,6 @@ def linear(
     >>> [tuple(w.shape) for w in linear(6, (1280,)).trainable_weights]
     [(1280, 6), (6,)]
     """
-    penalty = network_parts.l2_penalty(weight_decay)
-    seeds = network_parts.seed_sequence(seed)
-    inputs = keras.Input(input_shape, name="inputs")
-    x = layers.Flatten(name="flatten")(inputs) if input_shape[1:] else inputs
-    if dropout:
-        x = layers.Dropout(dropout, seed=next(seeds), name="dropout")(x)
-    logits = network_parts.logits_layer(num_classes, penalty, next(seeds))(x)
-    return keras.Model(inputs, logits, name=name)
+    return network_parts.network_of_vectors(
+        num_classes, input_shape, None, dropout, weight_decay, seed, name
+    )

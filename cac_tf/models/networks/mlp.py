@@ -4,7 +4,6 @@
 import math
 
 import keras
-from keras import layers
 
 from cac_tf.models.networks import network_parts
 from cac_tf.models.networks.registry import register
@@ -47,21 +46,13 @@ def mlp(
     >>> [tuple(w.shape) for w in net.trainable_weights]
     [(384, 256), (256,), (256, 6), (6,)]
     """
-    penalty = network_parts.l2_penalty(weight_decay)
-    seeds = network_parts.seed_sequence(seed)
     is_wide = math.prod(input_shape) > _MOST_OF_NARROW
-
-    inputs = keras.Input(input_shape, name="inputs")
-    x = layers.Flatten(name="flatten")(inputs) if input_shape[1:] else inputs
-    x = layers.Dense(
+    return network_parts.network_of_vectors(
+        num_classes,
+        input_shape,
         _WIDE if is_wide else _NARROW,
-        activation="relu",
-        kernel_initializer=keras.initializers.GlorotUniform(next(seeds)),
-        kernel_regularizer=penalty,
-        bias_regularizer=penalty,
-        name="features",
-    )(x)
-    if dropout:
-        x = layers.Dropout(dropout, seed=next(seeds), name="dropout")(x)
-    logits = network_parts.logits_layer(num_classes, penalty, next(seeds))(x)
-    return keras.Model(inputs, logits, name=name)
+        dropout,
+        weight_decay,
+        seed,
+        name,
+    )

@@ -23,6 +23,34 @@ def seed_sequence(seed):
         yield int(keras.ops.convert_to_numpy(number))
 
 
+def network_of_vectors(
+    num_classes, input_shape, hidden, dropout, weight_decay, seed, name
+):
+    """A dense layer of logits, behind a hidden layer of ReLUs or none.
+
+    Args:
+        hidden: width of the hidden layer; None: there is none.
+        (The others are those of `mlp` and `linear`.)
+    """
+    penalty = l2_penalty(weight_decay)
+    seeds = seed_sequence(seed)
+    inputs = keras.Input(input_shape, name="inputs")
+    x = layers.Flatten(name="flatten")(inputs) if input_shape[1:] else inputs
+    if hidden is not None:
+        x = layers.Dense(
+            hidden,
+            activation="relu",
+            kernel_initializer=keras.initializers.GlorotUniform(next(seeds)),
+            kernel_regularizer=penalty,
+            bias_regularizer=penalty,
+            name="features",
+        )(x)
+    if dropout:
+        x = layers.Dropout(dropout, seed=next(seeds), name="dropout")(x)
+    logits = logits_layer(num_classes, penalty, next(seeds))(x)
+    return keras.Model(inputs, logits, name=name)
+
+
 def l2_penalty(weight_decay):
     """Regularizer with the gradient `weight_decay * w`, or None for 0."""
     # Keras' L2(l) has the gradient 2 l w.
