@@ -135,7 +135,9 @@ def test_a_port_in_use(saved, trained_pictures):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(ValueError, match=rf"--port={port} cannot be"):
+        with pytest.raises(
+            ValueError, match=rf"--port={port}: the port is in use"
+        ):
             cac_demo.main(parsed(f"--model={folder}", f"--port={port}"))
 
 
