@@ -36,6 +36,8 @@ ROUNDS = (15, 400)
 MEMORY_SHAPE = (1024, 10000)
 PAIRS = ("bfloat16 logits", "rejection scores")
 FUSED = ("fused, tf.function", "fused, XLA")
+# The shortest code. Its squares cancel near an anchor and far from all anchors.
+INEXACT = "inexact O(B N), XLA"
 # The forms that people write, where they do not take too long.
 LARGEST_CLASS_COUNT = {
     "direct differences, stock, tf.function": 200,
@@ -77,6 +79,13 @@ def tensorflow_variants(logits, labels):
         )
         return cac_loss(y, tf.sqrt(tf.maximum(squared, 0.0)))
 
+    def short(z, y):
+        squared = tf.reduce_sum(z * z, axis=1, keepdims=True) - 20.0 * z + 100.0
+        distances = tf.sqrt(tf.maximum(squared, 0.0))
+        own = tf.gather(distances, y, batch_dims=1)
+        ratios = tf.exp(own[:, None] - distances)
+        return tf.math.log(tf.reduce_sum(ratios, axis=1)) + 0.1 * own
+
     def anchored(z, y):
         return cac_loss_from_logits(y, z)
 
@@ -103,6 +112,7 @@ def tensorflow_variants(logits, labels):
         "fused, XLA": step(anchored, jit_compile=True),
         "O(B N), stock, tf.function": step(anchored, jit_compile=False),
         "O(B N), stock, XLA": step(anchored, jit_compile=True),
+        INEXACT: step(short, jit_compile=True),
         "matrix product, stock, XLA": step(matrix_product, jit_compile=True),
         "direct differences, stock, tf.function": step(
             direct, jit_compile=False
@@ -375,7 +385,7 @@ def measure_memory():
 
 
 def summary(shapes):
-    """The ratios that matter: to the best stock form, and to one thread."""
+    """The ratios that matter: to the best stock form and to an inexact one."""
     ratios = {}
     for name, variants in shapes.items():
         best_fused = min(variants[key]["median_us"] for key in FUSED)
@@ -390,6 +400,9 @@ def summary(shapes):
             "speed_up": round(stock[best] / best_fused, 2),
             "speed_up_tf_function": round(
                 stock[best] / variants["fused, tf.function"]["median_us"], 2
+            ),
+            "speed_up_over_inexact": round(
+                variants[INEXACT]["median_us"] / best_fused, 2
             ),
         }
     return ratios

@@ -315,6 +315,7 @@ FUSED_OP_ROWS = (
     "fused, XLA",
     "O(B N), stock, tf.function",
     "O(B N), stock, XLA",
+    "inexact O(B N), XLA",
     "matrix product, stock, XLA",
     "direct differences, stock, tf.function",
     "PyTorch cdist",
@@ -351,6 +352,14 @@ def fused_op_table(name="fused_op"):
     speed_ups = [f"{r['speed_up']:.2f}" for r in result["ratios"].values()]
     title = "**speed-up over the best stock form**"
     lines.append(f"| {title} | {' | '.join(speed_ups)} |")
+    over_inexact = [
+        f"{r['speed_up_over_inexact']:.2f}"
+        for r in result["ratios"].values()
+        if "speed_up_over_inexact" in r
+    ]
+    if over_inexact:
+        title = "**speed-up over the inexact form**"
+        lines.append(f"| {title} | {' | '.join(over_inexact)} |")
     return "\n".join(lines)
 
 
@@ -371,6 +380,9 @@ def fused_core_table(name="fused_op"):
             for values in core.values()
         ]
         lines.append(f"| loss + gradient, {text} | {' | '.join(cells)} |")
+        if all("scores_us" in values[threads] for values in core.values()):
+            cells = [f"{v[threads]['scores_us']:,.0f}" for v in core.values()]
+            lines.append(f"| rejection scores, {text} | {' | '.join(cells)} |")
     cells = [f"{v['threads_1']['memcpy_us']:,.1f}" for v in core.values()]
     lines.append(f"| memcpy, in cache | {' | '.join(cells)} |")
     return "\n".join(lines)
