@@ -93,22 +93,20 @@ def cuda_architectures():
     return [*flags_, f"-gencode=arch=compute_{last},code=compute_{last}"]
 
 
-def _cuda_library_folder(nvcc):
-    """Where the CUDA runtime is, as the compiler reports it."""
+def _cuda_library_options(nvcc):
+    """Where the linker finds the CUDA runtime, as the compiler would tell it.
+
+    Where a Linux distribution packages CUDA, it is among the linker's own
+    folders, and there is nothing to tell.
+    """
     result = subprocess.run(
-        [nvcc, "-dryrun", "-c", "-x", "cu", os.devnull],
+        [nvcc, "-dryrun", "any.o", "-o", "any"],
         capture_output=True,
         text=True,
         check=False,
     )
-    for line in result.stderr.splitlines():
-        name, _, value = line.removeprefix("#$ ").partition("=")
-        if name == "TOP":
-            top = pathlib.Path(value)
-            for folder in ("targets/x86_64-linux/lib", "lib64", "lib"):
-                if (top / folder / "libcudart_static.a").exists():
-                    return top / folder
-    raise BuildError(f"{nvcc} does not say where its runtime library is.")
+    *_, linking = [""], *map(shlex.split, result.stderr.splitlines())
+    return [option for option in linking if option.startswith("-L")]
 
 
 def _tensorflow_steps(cxx, objects, defines):
@@ -212,9 +210,11 @@ def _compile_kernels(cxx, nvcc, objects):
         *("--threads=0", "-Xcompiler", "-fPIC"),
         *(*_INCLUDES, *cuda_architectures()),
     ]
-    folder = _cuda_library_folder(nvcc)
     _run_all({target: step})
-    return [target, f"-L{folder}", *_CUDA_LIBRARIES]
+    linked = [target, *_cuda_library_options(nvcc), *_CUDA_LIBRARIES]
+    # Without the runtime, there are still the kernels for CPUs.
+    _run([*cxx, "-shared", "-o", objects / "gpu.so", *linked])
+    return linked
 
 
 def _build_library(name, cxx, shared, with_cuda, objects):
