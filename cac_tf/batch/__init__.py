@@ -3,5 +3,5 @@
 
 import lazy_loader
 
-__all__ = ["Classifier", "answers_of", "blocks_of", "paths_of", "rows_file"]
+__all__ = ["Classifier", "classify_files", "rows_file"]
 __getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)

@@ -5,6 +5,7 @@ from .answers import FORMATS as FORMATS
 from .answers import Counts as Counts
 from .answers import answers_of as answers_of
 from .answers import check_ending as check_ending
+from .answers import classify_files as classify_files
 from .answers import copy_by_answer as copy_by_answer
 from .answers import csv_rows as csv_rows
 from .answers import rows_file as rows_file

@@ -11,6 +11,7 @@ import re
 import shutil
 import typing
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from typing import Any
 from typing import TextIO
@@ -19,7 +20,9 @@ from cac_tf import atomic_files
 from cac_tf import lazy
 from cac_tf.batch.classifier import Answer
 from cac_tf.batch.classifier import Classifier
+from cac_tf.batch.inputs import blocks_of
 from cac_tf.batch.inputs import said_of
+from cac_tf.batch.paths import paths_of
 from cac_tf.batch.rejected import RejectedSoFar
 from cac_tf.counted import counted
 from cac_tf.plain_text import for_spreadsheet
@@ -64,6 +67,48 @@ class Counts(typing.NamedTuple):
             f"{counted(sum(self), 'input')}: {self.accepted} of known classes, "
             f"{self.rejected} unknown, {self.failed} unreadable."
         )
+
+
+def classify_files(
+    classifier: Classifier,
+    inputs: Iterable[str],
+    threshold: float | None = None,
+) -> Iterator[tuple[str, Answer]]:
+    """Reads and classifies files, some at a time, as `cac-predict` does.
+
+    Args:
+        classifier: `Classifier`.
+        inputs: paths, folders and patterns: of photos, or of files of many
+            inputs that end in .npz, .npy, .csv, .parquet, .tfrecord, .jsonl
+            or .txt (texts).
+        threshold: a number in place of the model's own.
+
+    Yields:
+        Pairs of a key and its `Answer`, in the order of the inputs. A photo's
+        key is its path; in a file of many inputs, each has its own. What
+        cannot be read has an answer with an error.
+
+    Raises:
+        ValueError: a folder without a file, or a pattern that fits none.
+
+    Example:
+
+    >>> import os, tempfile, keras, numpy as np, cac_tf
+    >>> path = os.path.join(tempfile.mkdtemp(), "rows.npy")
+    >>> np.save(path, np.float32([[0, 9], [9, 0], [np.nan, 0]]))
+    >>> network = keras.Sequential([keras.Input([2]), keras.layers.ReLU()])
+    >>> model = cac_tf.OpenSetClassifier(network, ["left", "right"])
+    >>> model.set_threshold(1e6)
+    >>> model.save(path.replace("rows.npy", "model.keras"))
+    >>> classifier = Classifier.load(os.path.dirname(path))
+    >>> for _, answer in classify_files(classifier, [path]):
+    ...     print(answer.label or answer.error)
+    right
+    left
+    it holds NaN or infinity; inputs must be finite
+    """
+    for block in blocks_of(paths_of(inputs)):
+        yield from answers_of(classifier, block, threshold)
 
 
 def answers_of(

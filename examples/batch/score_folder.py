@@ -36,16 +36,16 @@ def score(model, inputs, output, num_close=5):
     classifier = batch.Classifier.load(model)
     counts, close = collections.Counter(), []
     with batch.rows_file(output) as write_row:
-        for block in batch.blocks_of(batch.paths_of(inputs)):
-            for path, answer in batch.answers_of(classifier, block):
-                write_row(path, answer)
-                counts[answer.error or answer.label] += 1
-                if not answer.error and not answer.is_unknown:
-                    margin = answer.threshold - answer.unknown_score
-                    close.append((path, margin))
-            # Of any number of images, only these are kept.
-            close = heapq.nsmallest(num_close, close, key=lambda one: one[1])
-    return counts, close
+        for path, answer in batch.classify_files(classifier, inputs):
+            write_row(path, answer)
+            counts[answer.error or answer.label] += 1
+            if not answer.error and not answer.is_unknown:
+                margin = answer.threshold - answer.unknown_score
+                # Of any number of images, only the closest are kept.
+                heapq.heappush(close, (-margin, path))
+                if len(close) > num_close:
+                    heapq.heappop(close)
+    return counts, [(path, -less) for less, path in sorted(close)[::-1]]
 
 
 def main(arguments=None):

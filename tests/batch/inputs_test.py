@@ -323,11 +323,7 @@ def test_a_reader_that_fails_in_any_way(images, tmp_path, monkeypatch):
 
     monkeypatch.setattr(inputs_module.parquet, "ParquetFile", fail)
     paths = [str(tmp_path / name) for name in ("a.parquet", "b.png")]
-    (_, table), (_, photo) = [
-        pair
-        for block in batch.blocks_of(paths)
-        for pair in batch.answers_of(classifier, block)
-    ]
+    (_, table), (_, photo) = batch.classify_files(classifier, paths)
     assert table == Answer(error="NotImplementedError: Unsupported kind")
     assert_same([photo], expected[:1])
 

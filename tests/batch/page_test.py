@@ -32,11 +32,10 @@ def here(trained_pictures, tmp_path, monkeypatch):
     run = tmp_path / "runs" / "photos"
     trained_pictures[0].export(run)
     monkeypatch.chdir(tmp_path)
-    (block,) = batch.blocks_of(batch.paths_of(["photos/"]))
     classifier = batch.Classifier.load(run)
     return {
         key.rpartition("/")[2]: answer.error or answer.label
-        for key, answer in batch.answers_of(classifier, block)
+        for key, answer in batch.classify_files(classifier, ["photos/"])
     }
 
 
@@ -47,7 +46,7 @@ def printed(capsys):
 
 
 def test_plain(here, capsys):
-    exec(block_with("batch.blocks_of"), {})
+    exec(block_with("batch.classify_files"), {})
     assert printed(capsys) == here
 
 

@@ -154,9 +154,7 @@ def test_files_get_the_same_answers_here_and_served(run, photos):
     paths = [os.path.join(photos, key) for key in expected]
     for path in (run.folder.path, run.folder.serving):
         classifier = batch.Classifier.load(path)
-        found = {}
-        for block in batch.blocks_of(paths):
-            found.update(batch.answers_of(classifier, block))
+        found = dict(batch.classify_files(classifier, paths))
         same = [
             found[os.path.join(photos, key)].label == label
             for key, label in expected.items()
@@ -284,8 +282,7 @@ def test_a_table_of_paths_is_trained_on_as_the_folder(
         assert expected == {r["key"]: r["label"] for r in csv.DictReader(file)}
     # The column is found, and rows are called as their files.
     classifier = batch.Classifier.load(done.folder.path)
-    (block,) = batch.blocks_of([str(table)])
-    answers = dict(batch.answers_of(classifier, block))
+    answers = dict(batch.classify_files(classifier, [str(table)]))
     assert [*answers] == names
     same = [answers[key].label == label for key, label in expected.items()]
     assert np.mean(same) > 0.98

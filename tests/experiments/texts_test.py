@@ -143,8 +143,7 @@ def test_the_served_model_gives_the_same_answers(run, table):
     for path in (run.folder.path, os.path.join(run.folder.serving, "1")):
         classifier = batch.Classifier.load(path)
         assert classifier.input_columns == ("text",)
-        (block,) = batch.blocks_of([table])
-        answers = dict(batch.answers_of(classifier, block))
+        answers = dict(batch.classify_files(classifier, [table]))
         assert {key: answers[key].label for key in expected} == expected
 
 

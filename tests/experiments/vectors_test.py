@@ -160,8 +160,7 @@ def test_the_served_model_gives_the_same_answers(run, table):
     for path in (run.folder.path, run.folder.serving):
         classifier = batch.Classifier.load(path)
         assert classifier.input_columns == ("x",)
-        (block,) = batch.blocks_of([table])
-        answers = dict(batch.answers_of(classifier, block))
+        answers = dict(batch.classify_files(classifier, [table]))
         assert {key: answers[key].label for key in expected} == expected
 
 
