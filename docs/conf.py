@@ -15,6 +15,7 @@ import sys
 import cac_tf
 from cac_tf import methods
 from cac_tf import reporting
+from cac_tf import scores
 
 ROOT = pathlib.Path(__file__).parent.parent
 # Written at each build, and not kept.
@@ -106,6 +107,18 @@ suppress_warnings = [
     "misc.highlighting_failure",  # What programs print is no Python.
 ]
 
+
+def _chosen_by_name():
+    """The classes behind `score="she"` and `--method=cac`; none is typed."""
+    found = [scores.find(name) for name in scores.names()]
+    found += [type(methods.get(name)) for name in methods.names()]
+    return [
+        f"{one.__module__}.{one.__name__}".removeprefix("cac_tf.")
+        for one in found
+        if one.__name__ not in scores.__all__
+    ]
+
+
 # The public names by what they are for. "layers.*" are those of a package that
 # do not stand elsewhere by name.
 _PURPOSES = {
@@ -115,24 +128,19 @@ _PURPOSES = {
     ),
     "Train a classifier with Keras": (
         *("losses.CACLoss", "losses.cac_loss_from_logits", "layers.*"),
-        *("losses.*", "models.*", "ops.*"),
+        *("losses.*", "models.*", "training.dataset_of_features", "ops.*"),
     ),
     "Choose a score and a threshold": ("scores.*", "decision.*"),
     "Measure": ("experiments.evaluate", "metrics.*", "reporting.*"),
     "Load data": ("data.*",),
-    "Train runs, as the command line does": (
-        *("experiments.*", "training.*", "methods.*"),
-    ),
-    "Predict many inputs, try, export": (
-        *("batch.*", "batch.beam.*", "demo.*", "export.*"),
-    ),
+    "Train runs, as the command line does": ("experiments.*",),
+    "Predict many inputs, export": ("batch.*", "batch.beam.*", "export.*"),
     "After the rejection": ("open_world.*",),
     "Extend": (
         *("scores.Score", "scores.register", "losses.Loss", "losses.register"),
-        *("methods.Method", "methods.BaseRecipe", "methods.field"),
-        *("methods.register", "models.networks.*", "data.sources.*"),
-        "training.ClassifierTraining",
+        *("methods.*", "training.*", "models.networks.*", "data.sources.*"),
     ),
+    "Scores and methods that are chosen by name": _chosen_by_name(),
 }
 _BINARIES = (
     *("cac-train", "cac-evaluate", "cac-predict", "cac-export", "cac-report"),
@@ -155,9 +163,6 @@ def _public(room):
         for name in package.__all__
         if not inspect.ismodule(getattr(package, name))
     }
-    if package is methods:
-        classes = [type(methods.get(name)) for name in methods.names()]
-        names |= {one.__name__: one.__module__ for one in classes}
     return [f"{module}.{name}" for name, module in sorted(names.items())]
 
 

@@ -22,4 +22,4 @@ from cac_tf.ops.loader import binding_for
 from cac_tf.ops.loader import set_enabled
 from cac_tf.ops.loader import stock_operations
 
-__all__ = ["binding", "binding_for", "set_enabled", "stock_operations"]
+__all__ = ["set_enabled", "stock_operations"]

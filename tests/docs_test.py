@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """README and docs/: links lead somewhere, and the README's code runs."""
 
+import ast
 import importlib.util
+import inspect
 import itertools
+import pkgutil
 import re
 import shlex
 
@@ -24,6 +27,7 @@ PAGES = [
         if page.name != "index.md" and page.parent.name != "generated"
     ),
 ]
+EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 # Of the README, code included; of the prose of a page, and of all pages.
 MOST_WORDS, MOST_WORDS_A_PAGE, MOST_WORDS_OF_ALL = 600, 1_200, 13_000
 
@@ -88,7 +92,7 @@ def test_every_page_can_be_reached():
 
 def test_every_example_is_listed():
     page = (ROOT / "docs" / "examples.md").read_text("utf-8")
-    for path in (ROOT / "examples").rglob("*.py"):
+    for path in EXAMPLES:
         assert f"](../{path.relative_to(ROOT)})" in page, path
 
 
@@ -131,6 +135,43 @@ def test_python_blocks_compile(page):
     for kind, code in _FENCED.findall(page.read_text("utf-8")):
         if kind == "python":
             compile(code, page.name, "exec")
+
+
+def names_typed(code):
+    """The names of our packages that Python code imports or reads."""
+    # (A notebook's own commands are no Python.)
+    tree = ast.parse(re.sub(r"^[%:!].*$", "", code, flags=re.MULTILINE))
+    packages = {"cac_tf": "cac_tf"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            for one in node.names:
+                packages[one.asname or one.name] = f"{node.module}.{one.name}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            text = ast.unparse(node)
+            first, _, rest = text.partition(".")
+            if first in packages and re.fullmatch(r"[\w.]+", rest):
+                packages[text] = f"{packages[first]}.{rest}"
+    return {name for name in packages.values() if name.startswith("cac_tf.")}
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, *EXAMPLES], ids=lambda page: page.name
+)
+def test_what_a_user_types_is_public(page):
+    blocks = [("python", page.read_text("utf-8"))]
+    if page.suffix == ".md":
+        blocks = _FENCED.findall(blocks[0][1])
+    for kind, code in blocks:
+        if "python" not in kind or ":tags: [hide-input]" in code:
+            continue
+        for name in names_typed(code):
+            room, _, own = name.rpartition(".")
+            if room != "cac_tf.batch.beam":  # Needs a package.
+                room = pkgutil.resolve_name(room)
+                # Of an object, anything may be read.
+                is_public = own in getattr(room, "__all__", ())
+                assert is_public or not inspect.ismodule(room), name
 
 
 def _is_for_us(word):

@@ -7,7 +7,6 @@ __all__ = [
     "DataOptions",
     "Examples",
     "OpenSetDataset",
-    "class_split",
     "load_open_set_dataset",
     "sources",
 ]

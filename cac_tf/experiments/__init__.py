@@ -3,5 +3,5 @@
 
 import lazy_loader
 
-__all__ = ["ExperimentConfig", "evaluate", "run_benchmark", "train"]
+__all__ = ["ExperimentConfig", "evaluate", "train"]
 __getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)

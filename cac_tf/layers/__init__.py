@@ -6,11 +6,9 @@ import lazy_loader
 __all__ = [
     "AffineAugmentation",
     "AnchoredDistance",
-    "ChannelNormalization",
     "ClassDistances",
     "ImagePreprocessing",
     "OpenSetDecision",
-    "RandomSymmetry",
     "RejectionScore",
 ]
 __getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)

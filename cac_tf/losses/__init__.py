@@ -4,15 +4,9 @@
 import lazy_loader
 
 __all__ = [
-    "AnchorLoss",
     "CACLoss",
-    "CenterLoss",
-    "CrossEntropyLoss",
     "EntropicOpenSetLoss",
     "Loss",
-    "ObjectosphereLoss",
-    "OneVsAllLoss",
-    "TupletLoss",
     "UnknownClassLoss",
     "cac_loss_from_logits",
     "register",

@@ -4,12 +4,6 @@
 A file in this folder that registers a `Method` adds a method, and so does
 another package that registers one (`methods.register`); no other file has to
 change.
-
->>> from cac_tf import methods
->>> methods.names()[:4]
-('anchor', 'c2ae', 'cac', 'cac_learnt')
->>> methods.get("cross_entropy").scores
-('max_softmax', 'max_logit', 'openmax', 'openmax_log_sum_exp')
 """
 
 import lazy_loader
@@ -17,9 +11,8 @@ import lazy_loader
 __all__ = [
     "BaseRecipe",
     "Method",
+    "Recipe",
     "field",
-    "get",
-    "names",
     "register",
 ]
 __getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)

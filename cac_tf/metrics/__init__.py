@@ -4,19 +4,12 @@
 import lazy_loader
 
 __all__ = [
-    "AnchorLoss",
-    "CrossEntropy",
     "KnownAccuracy",
     "OpenSetAUROC",
-    "TupletLoss",
-    "accuracy",
     "aupr",
     "auroc",
-    "bhattacharyya",
     "bootstrap_intervals",
-    "by_class",
     "ccr_at_fpr",
-    "confusion_matrix",
     "fpr_at_tpr",
     "macro_f1",
     "openness",

@@ -5,7 +5,6 @@ import lazy_loader
 
 __all__ = [
     "OpenSetPrediction",
-    "import_authors_weights",
     "networks",
     "openset_cnn",
     "pretrained_backbone",

@@ -173,8 +173,8 @@ def _sentences(error):
     if "`Lambda`" in text:
         return (
             "it has a Lambda layer, and code from a file is not run. Make the "
-            "classifier of other layers: those of keras.layers (Rescaling) and "
-            "cac_tf.layers (ImagePreprocessing, ChannelNormalization), or a "
+            "classifier of other layers: those of keras.layers (Rescaling, "
+            "Normalization) and cac_tf.layers (ImagePreprocessing), or a "
             "class of your own that load_model gets as custom_objects. For a "
             "file that you trust, first call "
             "keras.config.enable_unsafe_deserialization()."

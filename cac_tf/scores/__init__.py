@@ -9,14 +9,10 @@ its class an attribute of this package: `scores.KNN(neighbours=5)`.
 import lazy_loader
 
 __all__ = [
-    "GEN",
     "KNN",
     "Energy",
-    "LatentOpenMax",
     "Mahalanobis",
-    "NNGuide",
     "OpenMax",
-    "OpenMaxLogSumExp",
     "RelativeMahalanobis",
     "Score",
     "ViM",

@@ -5,7 +5,7 @@ import lazy_loader
 
 __all__ = [
     "ClassifierTraining",
-    "Processes",
     "Stage",
+    "dataset_of_features",
 ]
 __getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)

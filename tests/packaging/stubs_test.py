@@ -3,6 +3,7 @@
 
 import ast
 import importlib
+import inspect
 import types
 
 import pytest
@@ -39,15 +40,16 @@ def test_stubs_name_what_there_is(stub):
 
 
 def test_few_names_are_public():
+    """About 60 to use, and 15 for plug-ins: what versions must keep."""
     names = set()
-    for stub in STUBS:
-        name = ".".join(stub.parent.relative_to(ROOT).parts)
-        package = importlib.import_module(name)
+    packages = [cac_tf, cac_tf.ops, cac_tf.data.sources, cac_tf.models.networks]
+    packages += [getattr(cac_tf, name) for name in cac_tf.__all__]
+    for package in filter(inspect.ismodule, packages):
         for own in package.__all__:
             value = getattr(package, own)
             if own != "__version__" and not isinstance(value, types.ModuleType):
                 names.add(id(value))
-    assert len(names) <= 92
+    assert len(names) <= 69
 
 
 def test_a_score_with_settings_is_an_attribute():

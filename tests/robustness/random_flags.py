@@ -61,7 +61,7 @@ def prepare(folder):
         cac_tf.export,
         cac_tf.experiments,
     ):
-        for name in package.__all__:
+        for name in dir(package):
             getattr(package, name)
     importlib.import_module("cac_tf.experiments.benchmark")
     with contextlib.redirect_stdout(io.StringIO()):
