@@ -105,8 +105,8 @@ def _cuda_library_options(nvcc):
         text=True,
         check=False,
     )
-    *_, linking = [""], *map(shlex.split, result.stderr.splitlines())
-    return [option for option in linking if option.startswith("-L")]
+    _, _, linking = result.stderr.rstrip().rpartition("\n")
+    return [part for part in shlex.split(linking) if part.startswith("-L")]
 
 
 def _tensorflow_steps(cxx, objects, defines):
