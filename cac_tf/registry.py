@@ -47,13 +47,13 @@ circle.
         self._entries = {}
 
     def register(self, thing, name=None):
-        """Adds `thing`, under its own `name` or `NAME` unless one is given.
+        """Registers `thing` by its own `name` or `NAME` unless one is given.
 
         Returns:
-            `thing`, so that this can be a decorator.
+            `thing`, so this also works as a decorator.
 
         Raises:
-            ValueError: the name belongs to another thing, or no name is given.
+            ValueError: the name is taken, or no name is given.
         """
         name = name or getattr(thing, "NAME", None) or thing.name
         file = f"{self._package}.{name}"
@@ -73,7 +73,7 @@ circle.
         return tuple(self._entries.values())
 
     def names(self):
-        """Their names, sorted."""
+        """The registered names, sorted."""
         load_plugins()
         if self._named_by_files:
             return tuple(sorted({*self._entries, *self._files}))

@@ -119,14 +119,14 @@ def answers_of(
 ) -> Iterator[tuple[str, Answer]]:
     """Reads and classifies a block of inputs, a chunk at a time.
 
-    An input that cannot be read has an answer with an error. Where the rest of
-    a file cannot be read, that is one such answer, whose key is its path.
+    An input that cannot be read gets an answer with an error. If the rest of a
+    file cannot be read, it gets one such answer, whose key is the file's path.
 
     Args:
         classifier: `Classifier`.
-        block: of `blocks_of`.
+        block: one of `blocks_of`.
         threshold: as in `Classifier.classify`.
-        rejected: collects those of the block.
+        rejected: collects the block's rejected inputs.
 
     Yields:
         Pairs of a key and its `Answer`, in the order of the inputs.

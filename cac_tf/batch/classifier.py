@@ -61,15 +61,15 @@ class Classifier:
     """Classifies files of images, texts or rows of an array, many at a time.
 
     Args:
-        signature: from the name of a signature of the SavedModel to its
-            function, or None where the model has no such signature.
-        description: what `assets/model.json` says: `class_names` and, of an
-            input without the axis of rows, `input_shape`, `input_dtype`,
+        signature: function from the name of a signature to that signature of
+            the SavedModel, or None if there is no such signature.
+        description: the contents of `assets/model.json`: `class_names` and, for
+            one input without the batch axis, `input_shape`, `input_dtype`,
             `inputs_are_pixels` and `input_ids`, see `InputKind`.
-        path: of the model.
-        input_columns: columns of a table that it was trained on, if they are
-            known.
-        embeddings: functions of `embedding_graphs`, for `features`.
+        path: the model's path.
+        input_columns: columns of the table that the model was trained on, if
+            they are known.
+        embeddings: functions from `embedding_graphs`, for `features`.
 
     Example:
 
@@ -103,19 +103,19 @@ class Classifier:
 
     @classmethod
     def load(cls, path: str, with_features: bool = False) -> Self:
-        """The classifier of a file or folder.
+        """Loads a classifier from a file or folder.
 
         Args:
-            path: a `.keras` file, the folder of a run, a SavedModel, or a
-                model folder of TensorFlow Serving, whose newest version is
-                taken.
-            with_features: whether `features` will be asked for.
+            path: a `.keras` file, a run's folder, a SavedModel, or a TensorFlow
+                Serving model folder, whose newest version is used.
+            with_features: whether `features` will be called.
 
         Raises:
-            ValueError: something else, a model without a threshold, or features
-                of a SavedModel or of a network that has none.
-            RuntimeError: a `.keras` file, and Keras runs on another backend
-                than TensorFlow.
+            ValueError: the path holds something else, the model has no
+                threshold, or features were requested from a SavedModel or a
+                network that has none.
+            RuntimeError: the path is a `.keras` file and Keras is not running
+                on TensorFlow.
         """
         path = find_model(path)
         is_file = os.path.basename(path).endswith(".keras")
@@ -135,7 +135,7 @@ class Classifier:
     def taking_inputs_of(
         cls, kind: InputKind, class_names: Sequence[str], path: Path
     ) -> Self:
-        """What files are read for, for a model of this process.
+        """A stand-in that knows only how files are read for a model.
 
         It answers nothing.
 
@@ -183,15 +183,15 @@ class Classifier:
         return digest.hexdigest()
 
     def rows(self, values: ArrayLike, what: str) -> np.ndarray:
-        """An array in the shape that the model takes.
+        """Brings an array to the shape that the model takes.
 
         Args:
             values: (B, ...) array; an axis of one channel may be left out.
-            what: the array, for messages.
+            what: name of the array, for messages.
 
         Raises:
-            ValueError: another shape than the model's, or no numbers where
-                it takes numbers, no texts where it takes texts.
+            ValueError: the shape does not match the model's, or the values are
+                not numbers, or not texts, as the model requires.
         """
         values, shape = values_of(values, self._kind, what), self.input_shape
         if shape[-1:] == (1,) and values.ndim == len(shape):
@@ -212,21 +212,21 @@ class Classifier:
         values: list[bytes] | np.ndarray,
         threshold: float | None = None,
     ) -> list[Answer]:
-        """Answers for inputs.
+        """Classifies inputs.
 
         Args:
-            values: list of the contents of files, bytes; or an array of rows,
-                see `rows`.
+            values: list of file contents, as bytes; or an array of rows, see
+                `rows`.
             threshold: a number in place of the model's own.
 
         Returns:
-            List of `Answer`. What is no image, what `predict_open_set` would
-            refuse, and what the network cannot compute has an error; the
-            others do not notice.
+            List of `Answer`. Inputs that are not images, that
+            `predict_open_set` would refuse or that the network fails on have an
+            error; the others are not affected.
 
         Raises:
-            ValueError: files, and the model takes no images of 1 or 3
-                channels.
+            ValueError: files are given, but the model does not take images of 1
+                or 3 channels.
         """
         if isinstance(values, list):
             if values and not self.takes_files:
@@ -294,11 +294,11 @@ class Classifier:
         return self._signature(_ANY)(tf.constant(values))
 
     def features(self, values: list[bytes] | np.ndarray) -> np.ndarray:
-        """(B, E) float32: what groups of inputs are made of.
+        """(B, E) float32 features, by which inputs are grouped.
 
         Args:
-            values: as of `classify`, inputs that have an answer; B >= 1. The
-                classifier was loaded `with_features`.
+            values: as for `classify`, only inputs without an error; B >= 1. The
+                classifier must have been loaded `with_features`.
         """
         import tensorflow as tf
 
@@ -310,14 +310,14 @@ class Classifier:
     def nearest(
         self, answer: Answer, count: int = 3
     ) -> list[tuple[str, float]]:
-        """The likeliest classes of an input.
+        """The most likely classes of an input.
 
         Args:
             answer: `Answer` without an error.
             count: how many at most.
 
         Returns:
-            Pairs of a class name and its probability, the likeliest first.
+            Pairs of a class name and its probability, the most likely first.
         """
         ranked = sorted(
             zip(self.class_names, answer.probabilities, strict=True),

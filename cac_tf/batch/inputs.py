@@ -515,15 +515,14 @@ def blocks_of(
 ) -> list[Block]:
     """Groups inputs into blocks, in their order.
 
-    Files ending in .npz (or .npz:NAME for one of several arrays), .npy, .csv,
-    .txt, .jsonl, .tfrecord and .parquet are a block each. All others are
-    photos.
+    Each file ending in .npz (or .npz:NAME for one of several arrays), .npy,
+    .csv, .txt, .jsonl, .tfrecord or .parquet is a block. All others are photos.
 
     Args:
-        paths: iterable of texts.
+        paths: iterable of strings.
         block_size: largest number of photos in a block.
-        image, key: feature, column or field of the inputs and of their keys,
-            see `TFRecords`, `ParquetRows` and `JsonLines`.
+        image, key: feature, column or field that holds the inputs and their
+            keys, see `TFRecords`, `ParquetRows` and `JsonLines`.
 
     Returns:
         List of blocks.

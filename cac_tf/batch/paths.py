@@ -14,17 +14,17 @@ def paths_of(inputs: Iterable[str], lines: Iterable[str] = ()) -> Iterator[str]:
     """Paths of files, in the order of the inputs.
 
     Args:
-        inputs: texts. A folder stands for its files at any depth, sorted, but
-            for hidden ones; a pattern such as "photos/*.jpg" for the files
-            that it fits, sorted ("**" for folders at any depth); "-" for
-            `lines`. Every other text is a path, whether it exists or not.
+        inputs: strings. A folder stands for its files at any depth, sorted,
+            except hidden ones; a pattern such as "photos/*.jpg" for the files
+            that match it, sorted ("**" for folders at any depth); "-" for
+            `lines`. Every other string is a path, whether it exists or not.
         lines: paths, one per line, e.g. standard input.
 
     Yields:
-        Paths as texts.
+        Paths as strings.
 
     Raises:
-        ValueError: a folder without a file, or a pattern that fits none.
+        ValueError: a folder without files, or a pattern that matches none.
 
     Example:
 

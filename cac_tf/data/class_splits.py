@@ -87,8 +87,8 @@ def class_split(
         `ClassSplit` of class ids.
 
     Raises:
-        ValueError: no such data set, family or trial; the message lists what
-            there is.
+        ValueError: no such data set, family or trial; the message lists the
+            available ones.
 
     Example:
 

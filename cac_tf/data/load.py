@@ -30,25 +30,23 @@ def load_open_set_dataset(
             "cifar10", "cifar+10", "cifar+50", "tinyimagenet",
             "cifar10_vs_svhn", "cifar10_vs_cifar100"), its images resampled to
             32x32 (TinyImageNet 64x64) and counted; "folder"; a path that ends
-            in ".npz", ".npy", ".csv" or ".parquet" (of numbers, vectors, texts
-            or paths of image files); what a `DataSource` of
-            another package takes; or the name of any other TFDS data set of
-            images, texts, vectors or numbers with a label.
-            Or a `DataOptions`, which has the name in it.
-        as_vectors: whether images become vectors by a frozen network before
-            they are trained on: of few, none are then set apart for
+            in ".npz", ".npy", ".csv" or ".parquet" (with numbers, vectors,
+            texts or image paths); a name that another package's `DataSource`
+            takes; the name of any other labeled TFDS data set of images, texts,
+            vectors or numbers; or a `DataOptions`, which contains the name.
+        as_vectors: whether a frozen network will turn images into vectors
+            before training; if there are few, none are then held out for
             validation.
-        **options: fields of `DataOptions`, which says what they do.
+        **options: fields of `DataOptions`, which describes them.
 
     Returns:
-        `OpenSetDataset`; pixels have values 0...255. Arrays of another scale
-        are brought to it, and `notes` say so. Vectors stay as they are.
+        `OpenSetDataset`; pixels have values 0...255. Arrays on another scale
+        are converted, and `notes` says so. Vectors stay as they are.
 
     Raises:
-        ValueError: an option that is out of range or that this source does
-            not use, a class that is used for two purposes, values that cannot
-            be pixels, or whatever the source finds wrong; the message says
-            what is allowed.
+        ValueError: an option that is out of range or that this source does not
+            use, a class given two roles, values that cannot be pixels, or any
+            other fault that the source finds; the message says what is allowed.
 
     Example:
 

@@ -55,14 +55,13 @@ class Examples(_ImagesAndLabels):
     """Inputs with their labels: a pair, as `fit` takes it.
 
     Args:
-        images: the inputs, whatever they are. Images are (n, H, W, C), values
+        images: the inputs, of any kind. Images are (n, H, W, C), values
             0...255: an array, or `StreamedImages`. Inputs of any other shape,
-            such as vectors, (n, D), are finite numbers; texts are an array
-            of objects, (n,).
+            such as vectors, (n, D), are finite numbers; texts are an object
+            array, (n,).
         labels: (n,) int64.
-        names: (n,) texts by which a user finds each input, such as the path
-            of its file in the data set's folder; None where the source has
-            none.
+        names: (n,) strings by which a user finds each input, such as the path
+            of its file in the data set's folder; None if the source has none.
 
     Example:
 
@@ -80,15 +79,15 @@ class Examples(_ImagesAndLabels):
         return self
 
     def take(self, rows: Any) -> Examples:
-        """The examples of these rows."""
+        """The examples in these rows."""
         choose = getattr(self.images, "subset", self.images.__getitem__)
         names = None if self.names is None else self.names[rows]
         return Examples(choose(rows), self.labels[rows], names)
 
     def evenly_spaced(self, count: int) -> Examples:
-        """At most so many examples, from all over: of all classes, if sorted.
+        """At most so many examples, evenly spaced: of all classes, if sorted.
 
-        Images that are streamed are read.
+        Streamed images are read into memory.
 
         Example:
 
@@ -108,7 +107,7 @@ class Examples(_ImagesAndLabels):
     def joined(self, other: Examples) -> Examples:
         """These examples, followed by others of the same kind.
 
-        Arrays are copied. Where these images are streamed, so is the result.
+        Arrays are copied. If these images are streamed, so is the result.
         """
         join = getattr(self.images, "joined", None)
         images = (
@@ -133,7 +132,7 @@ class OpenSetDataset:
     Labels of `train`, `validation` and `known_test` are positions in
     `class_names`; labels of `unknown_test` are positions in
     `unknown_class_names`. Unknown classes appear only in `unknown_test`.
-    `negatives` are images of further classes, which a method may train on as
+    `negatives` are images of additional classes, on which a method may train as
     unknown; their label is -1. Most experiments have none.
     """
 
@@ -169,12 +168,12 @@ class OpenSetDataset:
 
     @property
     def image_shape(self) -> tuple[int, ...]:
-        """Shape of an input: of an image, (height, width, channels)."""
+        """Shape of one input; for images, (height, width, channels)."""
         return tuple(self.train.images.shape[1:])
 
     @property
     def holds_images(self) -> bool:
-        """Whether inputs are images, by their three axes."""
+        """Whether inputs are images, which have three axes."""
         return len(self.image_shape) == 3
 
     @property
@@ -185,10 +184,11 @@ class OpenSetDataset:
         return "texts" if are_texts(self.train.images) else "vectors"
 
     def with_inputs(self, function: Callable[[Any], Any]) -> OpenSetDataset:
-        """The same examples, with what a function makes of their inputs.
+        """The same examples, with a function applied to their inputs.
 
         Args:
-            function: from the inputs of a part to as many others.
+            function: from the inputs of one part to an equal number of new
+                inputs.
         """
         changed = {
             one.name: part._replace(images=function(part.images))
@@ -225,12 +225,13 @@ class OpenSetDataset:
     def without_classes(self, left_out: ArrayLike) -> OpenSetDataset:
         """A smaller experiment in which some known classes are unknown.
 
-        It is made of training and validation data alone: `known_test` is its
-        validation data, `unknown_test` all examples of the classes that are
-        left out.
+        It uses only training and validation data: its `known_test` is the
+        validation data, its `unknown_test` all examples of the classes left
+        out.
 
         Args:
-            left_out: labels; at least two classes must stay.
+            left_out: labels of the classes to leave out; at least two must
+                stay.
 
         Raises:
             ValueError: fewer than two classes stay.

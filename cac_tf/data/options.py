@@ -27,8 +27,8 @@ FEW_OF_A_CLASS = 20
 class DataOptions(Options):
     """The data of an experiment, and how their classes and parts are chosen.
 
-    All but `dataset` are given by name. `load_open_set_dataset` refuses those
-    that have no effect with this data set.
+    Pass everything except `dataset` by name. `load_open_set_dataset` raises an
+    error for options that have no effect with the data set.
 
     Raises:
         ValueError: a value that is not allowed.
@@ -210,15 +210,15 @@ class DataOptions(Options):
 
     @classmethod
     def of(cls, options: Mapping[str, Any] | DataOptions) -> DataOptions:
-        """The options that a dict holds, as `config.json` does.
+        """Makes options from a dict, as stored in `config.json`.
 
         Args:
-            options: dict from the names of fields to values; or an object of
-                this class, which is returned.
+            options: dict from field names to values; or an object of this
+                class, which is returned.
 
         Raises:
-            ValueError: a name that is no option, a value that is not allowed,
-                or no `dataset`.
+            ValueError: an unknown option, a value that is not allowed, or no
+                `dataset`.
         """
         if isinstance(options, DataOptions):
             return options
@@ -236,7 +236,7 @@ class DataOptions(Options):
 
     @property
     def in_force(self) -> dict[str, Any]:
-        """The options that change something, as `config.json` keeps them."""
+        """The options that have an effect, as `config.json` stores them."""
         return {
             one.name: list(value) if isinstance(value, tuple) else value
             for one in dataclasses.fields(self)
@@ -245,12 +245,12 @@ class DataOptions(Options):
         }
 
     def value_of(self, name: str) -> Any:
-        """An option; if it is left out, what that means for any data set."""
+        """An option's value; if it is left out, the value that this means."""
         value = getattr(self, name)
         return _fields()[name].metadata.get("means") if value is None else value
 
     def is_given(self, name: str) -> bool:
-        """Whether an option has another value than if it were left out."""
+        """Whether an option differs from its value when left out."""
         return getattr(self, name) != _fields()[name].default
 
 

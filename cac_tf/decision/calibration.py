@@ -80,17 +80,17 @@ def _beyond(scores, rank, resolution):
 def threshold_for_true_positive_rate(
     known_scores: ArrayLike, rate: float, resolution: float = 0.0
 ) -> float:
-    """The threshold that accepts the share `rate` of known inputs.
+    """The threshold that accepts a share `rate` of known inputs.
 
     Midway between the ceil((n+1) * rate)-th smallest of n scores and the next
-    larger one that differs by more than rounding. With fewer examples than
-    that rank the threshold lies above all of them, and a warning says so.
+    larger one that differs by more than rounding. If there are fewer examples
+    than that rank, the threshold lies above all of them, with a warning.
 
     Args:
         known_scores: (n,) unknown scores of known inputs, finite.
-        rate: wanted true-positive rate, in (0, 1).
-        resolution: differences between scores up to this one are rounding
-            (`Score.RESOLUTION`), as are a few units in their last place.
+        rate: desired true-positive rate, in (0, 1).
+        resolution: differences between scores up to this size count as rounding
+            (`Score.RESOLUTION`), as do a few units in the last place.
 
     Returns:
         The threshold, a Python float with a float32 value.
@@ -124,17 +124,17 @@ def threshold_for_true_positive_rate(
 def threshold_for_false_positive_rate(
     unknown_scores: ArrayLike, rate: float, resolution: float = 0.0
 ) -> float:
-    """The largest threshold that accepts at most the share `rate` of unknowns.
+    """The largest threshold that accepts at most a share `rate` of unknowns.
 
     Midway between the floor((n+1) * rate)-th smallest of n scores, which is
-    rejected, and the next smaller one that differs by more than rounding. With
-    fewer examples than give rank 1 the threshold lies below all of them, and a
-    warning says so.
+    rejected, and the next smaller one that differs by more than rounding. If
+    there are too few examples for rank 1, the threshold lies below all of them,
+    with a warning.
 
     Args:
         unknown_scores: (n,) unknown scores of unknown inputs, finite.
-        rate: wanted false-positive rate, in (0, 1).
-        resolution: as of `threshold_for_true_positive_rate`.
+        rate: desired false-positive rate, in (0, 1).
+        resolution: as for `threshold_for_true_positive_rate`.
 
     Returns:
         The threshold, a Python float with a float32 value.

@@ -50,21 +50,21 @@ def run_benchmark(
     scores: Sequence[str] | None = None,
     tell: Callable[..., None] | None = None,
 ) -> State:
-    """Does what is not finished, and writes `results.csv` after every run.
+    """Runs whatever is not finished, and writes `results.csv` after every run.
 
-    Each run uses its own process, so one that fails does not end the others.
-    Called again with the same configurations, it goes on where it was.
+    Each run uses its own process, so a failing run does not end the others.
+    Called again with the same configurations, it continues where it stopped.
 
     Args:
-        configs: dict from `BenchmarkRun` to `ExperimentConfig`, of `plan` and
-            `configurations`.
+        configs: dict from `BenchmarkRun` to `ExperimentConfig`, made by `plan`
+            and `configurations`.
         output_dir: folder of all runs.
-        scores: names of scores by which finished runs are compared, without
-            training them again; None: those they were run with.
-        tell: as in `train`, and "begins" (place of the run, its folder),
-            "ended" (place, seconds or None if it was finished before, what
-            went wrong or None). A function of a module, because it goes to
-            other processes.
+        scores: names of scores to compare on finished runs, without retraining;
+            None: those they were run with.
+        tell: as in `train`, and also called with "begins" (index of the run,
+            its folder) and "ended" (index, seconds or None if it was already
+            finished, the error or None). It must be a module-level function,
+            because it is sent to other processes.
 
     Returns:
         `State`; no run is waiting.

@@ -68,13 +68,12 @@ def _tta(otherwise):
 class ExperimentConfig(Options):
     """Everything that decides the result of a training run.
 
-    `data` is a `data.DataOptions` or a dict of its fields; `recipe` has the
-    values of the method's recipe that replace those of the data set's preset;
-    `scores` may be "all".
+    `data` is a `data.DataOptions` or a dict of its fields; `recipe` is a dict
+    of recipe values that override the data set's preset; `scores` may be "all".
 
     Raises:
-        ValueError: a value that is not allowed, or that has no effect with
-            the others.
+        ValueError: a value that is not allowed, or that has no effect in
+            combination with the others.
 
     Example:
 
@@ -192,12 +191,12 @@ class ExperimentConfig(Options):
 
     @property
     def dataset_name(self) -> str:
-        """Name of the data set; for dumped arrays, of the original one."""
+        """Name of the data set; for dumped arrays, of the original data set."""
         return origin_of(self.data.dataset) or self.data.dataset
 
     @property
     def is_pretrained(self) -> bool:
-        """Whether the network is one that somebody has trained."""
+        """Whether the network is a pretrained one."""
         return networks.is_pretrained(self.recipe.get("network", ""))
 
     # A file is looked at for these.
@@ -274,7 +273,7 @@ class ExperimentConfig(Options):
         return self._recipe(methods.get(self.method))
 
     def settings(self) -> dict[str, Any]:
-        """What `config.json` keeps: every value in force, by name.
+        """What `config.json` stores: every value in force, by name.
 
         Two runs with the same settings, data and environment give the same
         result.

@@ -107,29 +107,29 @@ def evaluate(
 
     One pass over the test data serves all scores, and one over the training
     data serves those that learn from it. Without unknown test data the
-    evaluation is closed-set, and measures that need such data are None.
+    evaluation is closed-set, and metrics that need such data are None.
 
     Args:
         model: `OpenSetClassifier` whose classes are those of the data set.
         dataset: `OpenSetDataset`.
-        method: name of the method, for the record; None if not known.
-        scores: further scores to compare the model's own with: names, or
-            `scores.Score` objects, which are fitted to the known data; or what
-            `fitted_scores` gave. One that cannot be used with this model or
+        method: name of the method, to be recorded; None if not known.
+        scores: scores to compare with the model's own: names, or `scores.Score`
+            objects, which are fitted to the known data; or the result of
+            `fitted_scores`. A score that cannot be used with this model or
             fitted to these data is left out with a warning.
         batch_size: batch size of the predictions.
-        unknown_data: dict from a name to further unknown images. Each set is
-            measured by itself against the known test data, as
+        unknown_data: dict from a name to additional unknown images. Each set is
+            measured separately against the known test data, in
             `metrics["unknown_data"]`.
-        asked: the true-positive rate that the model was calibrated for, for
-            the record; None if not known.
+        asked: the true-positive rate that the model was calibrated for, to be
+            recorded; None if not known.
 
     Returns:
         `Evaluation`.
 
     Raises:
-        ValueError: class names or image shape of the model are not those of
-            the data set; two scores have the same name.
+        ValueError: the model's class names or image shape do not match the data
+            set's; two scores have the same name.
     """
     if tuple(model.class_names) != tuple(dataset.class_names):
         raise ValueError(

@@ -67,19 +67,20 @@ def train(
 
     Args:
         config: `ExperimentConfig`.
-        output_dir: folder of the run; made if it does not exist.
-        overwrite: whether what an earlier run left there is deleted.
-        tensorboard: whether logs for TensorBoard are written, into
-            `tensorboard/` of the folder. Needs that package, and TensorFlow.
+        output_dir: folder of the run; created if it does not exist.
+        overwrite: whether an earlier run's files there are deleted.
+        tensorboard: whether to write TensorBoard logs to `tensorboard/` in the
+            folder. Needs that package, and TensorFlow.
         devices: number of devices that each batch is divided among; see
-            `training.Runtime`. A run may go on with another number.
+            `training.Runtime`. A run may resume with a different number.
         processes: `training.Processes` that train together. Each calls this
-            function; only the first writes into `output_dir`. None: this one
-            alone.
+            function; only the first writes to `output_dir`. None: only this
+            process.
         tell: called with a `kind` and its values as things happen: "note"
-            (about the data), "computed" (images of a part by a frozen network,
-            so many of how many), "rates" (that maximize a measure), "callbacks"
-            (may return more of them). None: nothing is called.
+            (about the data), "computed" (how many images of a part a frozen
+            network has computed, of how many), "rates" (that maximize a
+            measure), "callbacks" (may return additional callbacks). None:
+            nothing is called.
 
     Returns:
         `Done`.
@@ -87,10 +88,10 @@ def train(
     Raises:
         RunFolderError: the folder holds something else; see `RunFolder`.
         ValueError: data or a configuration that cannot be trained on, fewer
-            devices than wanted, or a process that was started with other
-            settings or data.
+            devices than requested, or processes started with different settings
+            or data.
         ImportError: a package that an extra installs is missing.
-        ProcessLostError: another process has failed or was stopped.
+        ProcessLostError: another process failed or was stopped.
 
     Example:
 

@@ -46,65 +46,64 @@ def write_model_folder(
 ) -> str:
     """Exports a calibrated model as one version of a TF Serving model.
 
-    The folder is all that a server needs: `<version>/` with the SavedModel,
-    `assets/labels.txt` and warm-up requests; `models.config` and
-    `batching.config`, which are left as they are if they exist; and, for the
+    The folder holds everything a server needs: `<version>/` with the
+    SavedModel, `assets/labels.txt` and warm-up requests; `models.config` and
+    `batching.config`, which are left unchanged if they exist; and, for the
     highest version, a `README.md` with the command that starts the server and
-    ready requests in `requests/`.
+    sample requests in `requests/`.
 
-    A version is written under a temporary name and renamed, so a polling
-    server never sees half a model (it looks only at folders whose name is a
-    number). An existing version is never overwritten. One process at a time
-    exports into a folder; others wait, and what a killed one left is removed.
+    A version is written under a temporary name and renamed, so a polling server
+    never sees half a model (it looks only at folders whose name is a number).
+    An existing version is never overwritten. One process at a time exports into
+    a folder; others wait, and the remains of a killed process are removed.
 
-    Every signature takes a batch of rows and answers, for each row,
-    `class_id` (-1: unknown), `label` ("unknown" when rejected), `is_unknown`,
-    `unknown_score`, `predicted_class_id`, `gamma`, `distances`,
-    `probabilities` (softmin), `threshold`, `model_version` and `is_valid`:
+    Every signature takes a batch of rows and returns, for each row, `class_id`
+    (-1: unknown), `label` ("unknown" when rejected), `is_unknown`,
+    `unknown_score`, `predicted_class_id`, `gamma`, `distances`, `probabilities`
+    (softmin), `threshold`, `model_version` and `is_valid`:
 
     * `serving_default`: `images`, (B, H, W, C) float32 pixels in 0...255; or
-      `inputs`, the raw inputs of a model that does not take images, as
-      float32, the whole numbers that it takes, or (B,) texts in UTF-8;
+      `inputs`, the raw inputs of a model that does not take images, as float32,
+      the integers that it takes, or (B,) texts in UTF-8;
     * `uint8_images`: the same as uint8;
     * `encoded_images`: (B,) JPEG, PNG, WebP or BMP files of any size;
     * `with_threshold`: `images` or `inputs`, and `threshold`, (B,) float32;
     * `classify`: `inputs`, (B,) tf.Examples with the feature `image/encoded`
-      (or `text` or `features`, if inputs are no images); it answers with
-      `classes` and `scores` as TF Serving's Classify API does.
+      (or `text` or `features`, if inputs are not images); it returns `classes`
+      and `scores` as TF Serving's Classify API does.
 
-    (Where the score reads no distances, `probabilities` are the softmax of
-    the logits.)
+    (If the score reads no distances, `probabilities` are the softmax of the
+    logits.)
 
-    A row that is not an image, or holds NaN or infinity, or whose threshold is
-    not finite or is below the score's smallest value has `is_valid` false and
-    is rejected; other rows are not affected. All numbers are finite.
+    A row has `is_valid` false and is rejected if it is not an image, holds NaN
+    or infinity, or has a threshold that is not finite or is below the score's
+    smallest value; other rows are not affected. All numbers are finite.
 
     Args:
         model: `OpenSetClassifier` with a threshold.
-        directory: the model's folder; made if it does not exist.
-        version: whole number >= 1.
-        name: under which the model is served; by default that of
-            `models.config`, else the folder's.
+        directory: the model's folder; created if it does not exist.
+        version: integer >= 1.
+        name: name under which the model is served; by default the one in
+            `models.config`, otherwise the folder's.
         batch_sizes: sizes of the batches that the server forms from several
-            requests, ascending; each is warmed up. By default those of
-            `batching.config`, else 1, 8, 32.
-        allow_uncalibrated: whether a model without threshold is exported, with
+            requests, ascending; each is warmed up. By default those in
+            `batching.config`, otherwise 1, 8, 32.
+        allow_uncalibrated: whether to export a model without a threshold, with
             the largest float32 in its place, so that nothing is rejected.
         max_image_pixels: largest height times width of an encoded image; one
-            whose header claims more is a row that is not valid.
+            whose header claims more becomes an invalid row.
 
     Returns:
         Path of the version's folder.
 
     Raises:
-        ValueError: a version that is not a positive whole number, batch sizes
-            that do not ascend, a name that cannot be part of a URL, a name
-            or sizes other than those of the folder's configuration, or a
-            model that cannot be exported (no threshold; inputs of no fixed
-            size).
-        RuntimeError: Keras runs on another backend than TensorFlow, a shared
-            classifier was trained on, or it holds a fused operation, which no
-            server knows.
+        ValueError: a version that is not a positive integer, batch sizes that
+            do not ascend, a name that cannot be part of a URL, a name or sizes
+            that differ from the folder's configuration, or a model that cannot
+            be exported (no threshold; inputs without a fixed size).
+        RuntimeError: Keras is not running on TensorFlow, a shared classifier
+            was trained further, or it holds a fused operation, which no server
+            knows.
         FileExistsError: the version already exists.
         OSError: the folder cannot be written.
 

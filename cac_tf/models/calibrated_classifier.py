@@ -56,8 +56,9 @@ class CalibratedClassifier(ScoredClassifier):
     def p_values_of(self, unknown_score: Tensor) -> Tensor:
         """(B,) float32 p-values of (B,) unknown scores; 1 before calibration.
 
-        The p-value is the share of known calibration examples, the input
-        among them, that are at least as unusual: see `decision.p_values`.
+        The p-value is the share of the known calibration examples and the input
+        itself that are at least as unusual as the input: see
+        `decision.p_values`.
         """
         table = (self.calibration_scores, self.calibration_levels)
         return p_values(unknown_score, *map(ops.convert_to_tensor, table))
@@ -90,11 +91,11 @@ class CalibratedClassifier(ScoredClassifier):
     ) -> float | np.ndarray:
         """Sets the threshold from data that was not used for training.
 
-        Scores of known inputs are also what p-values are of.
+        The scores of the known inputs also define the p-values.
 
         Args:
             known: known inputs, for `true_positive_rate` and `maximize`. Rows
-                labelled -1 are unknown inputs; only `maximize` needs labels.
+                labeled -1 are unknown inputs; only `maximize` needs labels.
             y, batch_size: see the class.
             true_positive_rate: wanted share of known inputs that are
                 accepted.
@@ -104,8 +105,8 @@ class CalibratedClassifier(ScoredClassifier):
             maximize: "macro_f1" or "balanced_accuracy" of known and unknown
                 inputs, see `decision.calibration.threshold_maximizing`. No
                 rate is guaranteed.
-            unknown_share: for `maximize`: the share of unknown inputs that is
-                expected, in (0, 1). None: as among the examples.
+            unknown_share: for `maximize`: the expected share of unknown inputs,
+                in (0, 1). None: as among the examples.
             by_class: whether each predicted class gets its own threshold, from
                 the examples that are predicted as this class.
 
@@ -114,9 +115,9 @@ class CalibratedClassifier(ScoredClassifier):
             its unknown score is <= the threshold.
 
         Raises:
-            ValueError: not exactly one of the two rates and `maximize`, a
-                rate or share outside (0, 1), no example of the kind that is
-                needed, or labels that are none.
+            ValueError: not exactly one of the two rates and `maximize`, a rate
+                or share outside (0, 1), no example of the required kind, or
+                invalid labels.
         """
         threshold, scores, of_unknown = measuring.threshold_from(
             self,
@@ -139,12 +140,12 @@ class CalibratedClassifier(ScoredClassifier):
     def calibrate_by_scores(
         self, known_scores: ArrayLike, true_positive_rate: float
     ) -> float:
-        """Sets threshold and p-values from scores that exist already.
+        """Sets the threshold and p-values from scores computed already.
 
         Args:
-            known_scores: (n,) unknown scores of known inputs that were not
-                used for training, such as by models like this one that were
-                trained without them.
+            known_scores: (n,) unknown scores of known inputs that were not used
+                for training, for example from cross-validation: by models like
+                this one, trained without these inputs.
             true_positive_rate: see `calibrate`.
 
         Returns:
@@ -165,7 +166,7 @@ class CalibratedClassifier(ScoredClassifier):
     def threshold(self) -> float | np.ndarray | None:
         """A number, (N,) numbers by class, or None while there is none.
 
-        Setting it is `set_threshold`.
+        Assigning to it calls `set_threshold`.
         """
         return self.decision.threshold
 
@@ -177,8 +178,8 @@ class CalibratedClassifier(ScoredClassifier):
         """Sets the threshold by hand.
 
         Args:
-            threshold: a finite number, or one for each class; None: the model
-                no longer has one.
+            threshold: a finite number, or one per class; None removes the
+                threshold.
 
         Raises:
             ValueError: something else, or a number below every possible
@@ -189,14 +190,15 @@ class CalibratedClassifier(ScoredClassifier):
 
     @property
     def accepted_shares(self) -> dict[str, AcceptedShare]:
-        """What the threshold accepts of the inputs that calibrated it.
+        """The shares of its calibration inputs that the threshold accepts.
 
-        Under "known", where it is one number, of the known inputs whose scores
-        p-values are of, also after loading; under "unknown", of unknown inputs
-        that `calibrate` has been given since the model was made or loaded.
-        `share.interval` is that of new inputs like them, for a threshold of a
-        rate; one that maximizes a measure was chosen by these inputs, and the
-        share of new ones is a little worse.
+        "known", present if the threshold is one number, is the share of the
+        known inputs that define the p-values, also after loading. "unknown" is
+        the share of the unknown inputs given to `calibrate` since the model was
+        made or loaded. `share.interval` is the interval for new inputs like
+        them, if the threshold was set by a rate; a threshold that maximizes a
+        measure was chosen on these inputs, so the share of new ones is slightly
+        worse.
 
         Example:
 

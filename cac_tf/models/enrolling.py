@@ -52,12 +52,12 @@ class Enrolling(CalibratedClassifier):
 
     @property
     def journal(self) -> list[dict[str, Any]]:
-        """What was changed after the training, from the first change on.
+        """The changes made after training, oldest first.
 
         Each entry has `version`, 2, 3, ...; `time`, in UTC; `change`, "enroll",
         "remove", "rename" or "merge"; and `classes`, by name: how many
         `examples` a class is made of, its `threshold`, and how many of its
-        examples are `recognized` by the others.
+        examples are `recognized` from the rest.
         """
         return copy.deepcopy(self._own.journal)
 
@@ -68,7 +68,7 @@ class Enrolling(CalibratedClassifier):
 
     @property
     def enrolled_classes(self) -> dict[str, int]:
-        """How many examples each class that is not trained was made of."""
+        """How many examples each enrolled class was made of, by name."""
         if not isinstance(self.score, Enrolled):
             return {}
         names = self.class_names[self.score.num_trained :]
@@ -84,34 +84,35 @@ class Enrolling(CalibratedClassifier):
     ) -> Self:
         """A model with more classes, from a few examples of each.
 
-        Nothing is trained. A new class takes an input from the class that this
-        model gives it if it is nearer in the measure of the score: all other
-        inputs keep their class, score and p-value. The p-value stays what
-        share of the known calibration examples is at least as far from its own
-        class, or its own nearest example, as the input.
+        Nothing is trained. An input moves from the class that this model gives
+        it to a new class if that is nearer, as the score measures; all other
+        inputs keep their class, score and p-value. The p-value is still the
+        share of known calibration examples that are at least as far from their
+        own class, or their own nearest example, as the input.
 
-        Each example is also compared with the others of its class alone: how
-        many are then recognized is in the journal.
+        Each example is also tested against only the others of its class; the
+        journal records how many are then recognized.
 
         Args:
-            classes: inputs by the name of their class, see the class; at least
-                two of each.
-            true_positive_rate: None: the model's threshold is that of the new
-                classes. Or a share: each gets a threshold of its own, which
-                accepts this share of new inputs of the class; it comes from
-                the examples, each by the others.
-            accept_known: whether a class may be enrolled of which the model
-                accepts more than half of the examples as classes that it knows.
+            classes: dict from the name of each new class to its inputs, at
+                least two; for their form, see `OpenSetClassifier`.
+            true_positive_rate: None: the new classes use the model's threshold.
+                Or a share: each new class gets its own threshold, which accepts
+                this share of new inputs of the class; it is set from each
+                example's score against the others.
+            accept_known: whether a class may be enrolled although the model
+                accepts more than half of its examples as classes that it knows.
             batch_size: see the class.
 
         Returns:
             A new model, which shares the classifier with this one.
 
         Raises:
-            ValueError: a score to which no class can be added (the message
-                names those to which one can), no threshold, a name that exists,
-                too few examples, a rate outside (0, 1), or examples of which
-                the model accepts more than half; see also `predict_scores`.
+            ValueError: a score that cannot enroll a class (the message lists
+                those that can), no threshold, a name that exists, too few
+                examples, a rate outside (0, 1), or a class of which the model
+                accepts more than half of the examples; see also
+                `predict_scores`.
 
         Example:
 
@@ -169,14 +170,14 @@ class Enrolling(CalibratedClassifier):
         return self._changed("enroll", said, self._names_of_trained, kept)
 
     def remove(self, names: str | Iterable[str]) -> Self:
-        """A model without some of the classes that were enrolled.
+        """A model without some of its enrolled classes.
 
         Args:
             names: of the classes.
 
         Returns:
-            A new model: the one as which this would have been made without
-            them.
+            A new model, as it would be if these classes had never been
+            enrolled.
 
         Raises:
             ValueError: no such class, or one that was trained.
@@ -193,7 +194,7 @@ class Enrolling(CalibratedClassifier):
         """A model whose classes have other names.
 
         Args:
-            names: new names by the present ones, of any classes.
+            names: dict from current names, of any classes, to new ones.
 
         Raises:
             ValueError: no such class, or a name that exists.
@@ -218,15 +219,16 @@ class Enrolling(CalibratedClassifier):
         )
 
     def merge(self, classes: Mapping[str, Sequence[str]]) -> Self:
-        """A model in which enrolled classes are one.
+        """A model in which several enrolled classes become one.
 
         Args:
-            classes: by the name of each class that there will be, two or more
-                enrolled classes, of which it takes the place of the first.
+            classes: dict from the name of each new class to the names of the
+                two or more enrolled classes that it replaces; it takes the
+                place of the first.
 
         Returns:
             A new model, as if all their examples had been enrolled as one
-            class. Its threshold is the largest of theirs.
+            class. Its threshold is the largest of their thresholds.
 
         Raises:
             ValueError: no such class, one that was trained, a single one, or a

@@ -61,9 +61,9 @@ class Kept(keras.Model):
     ) -> None:
         """Writes a SavedModel with the rejection rule built in.
 
-        `export.write_saved_model` says what it answers;
-        `export.write_model_folder` makes a whole folder for TF Serving. The
-        graph holds stock TensorFlow operations only.
+        `export.write_saved_model` describes its outputs;
+        `export.write_model_folder` makes a complete folder for TF Serving. The
+        graph holds only stock TensorFlow operations.
 
         Args:
             filepath: folder to write. It is written under a temporary name

@@ -36,48 +36,50 @@ class OpenSetClassifier(Kept, Enrolling):
     """A trained classifier with class centers, one score and a threshold.
 
     `from_classifier` makes one from any trained Keras classifier and known
-    data. Only the threshold changes afterwards: `calibrate`, `set_threshold`.
-    Another score, other data, a class more (`enroll`): a new object. It
-    predicts, saves and exports; `predict` gives the dict of a call, and
-    `predict_open_set` adds names and checks.
+    data. Afterwards only the threshold can change (`calibrate`,
+    `set_threshold`). For another score, other data or an additional class
+    (`enroll`), you make a new model. A model predicts, saves and exports;
+    `predict` returns the same dict as a call, and `predict_open_set` adds class
+    names and checks.
 
     A call returns a dict: the outputs of the classifier (`logits`, (B, D),
-    usually `features`, and whatever else it returns by name), `distances` and
-    `gamma`, (B, N), to and of the class centers, `unknown_score`, (B,)
-    float32, larger = more unknown, `predicted_class_id` and `class_id`, (B,)
-    int32, the latter -1 where the input is rejected, and `p_value`, (B,)
-    float32 in (0, 1], small = unusual among the known inputs of `calibrate`.
+    usually `features`, and any other named outputs), `distances` to the class
+    centers and `gamma`, both (B, N), `unknown_score`, (B,) float32, larger =
+    more unknown, `predicted_class_id` and `class_id`, (B,) int32, the latter -1
+    if the input is rejected, and `p_value`, (B,) float32 in (0, 1], small =
+    unusual compared with the known inputs given to `calibrate`.
 
-    Wherever a method takes data, they are an array of raw inputs, (n, ...), or
-    a data set of batches, of inputs or (inputs, labels). `y` holds the labels
-    of an array, (n,) class indices. `batch_size` is for arrays; None chooses
-    by their shape.
+    Every method that takes data accepts an array of raw inputs, (n, ...), or a
+    data set of batches, either inputs or (inputs, labels). `y` holds the labels
+    of an array, (n,) class indices. `batch_size` applies to arrays; None
+    chooses a size by their shape.
 
     Args:
         classifier: built Keras model that ends in logits, or a dict with
-            `logits`. It is taken as it is, and frozen unless `is_shared`.
-        class_names: N >= 2 different texts.
+            `logits`. It is used without copying, and frozen unless `is_shared`.
+        class_names: N >= 2 distinct strings.
         score: a name in `scores.names()`, or a `scores.Score`.
-        centers: (N, D) class centers; or a number, the length of anchors.
-        statistics: of the score, arrays by name, where it learns from data.
-        threshold: a number or one for each class; None: not calibrated yet.
+        centers: (N, D) class centers; or a number, the length of the anchors.
+        statistics: the score's statistics, arrays by name, if it learns from
+            data.
+        threshold: a number or one per class; None: not calibrated yet.
         features_layer: name of the classifier's layer whose output is the
             features. None: the input of its last dense layer.
         tta: test-time augmentation. None, or "flip": logits and features are
             means over an image and its mirror image, at twice the cost. Do not
             use it for images whose class changes when they are mirrored, such
             as digits and letters.
-        input_shape: of one raw input, where the classifier has no `Input`.
-        is_shared: whether somebody may train the classifier on. It is then
-            not frozen, and a change of its weights is noticed.
-        journal: what was changed after the training, see `journal`.
+        input_shape: shape of one raw input, if the classifier has no `Input`.
+        is_shared: whether the classifier may be trained further elsewhere. It
+            is then not frozen, and a change of its weights is detected.
+        journal: the changes made after training, see the property `journal`.
         **kwargs: `name` of the model.
 
     Raises:
-        ValueError: fewer than two classes, duplicate or reserved names, a
-            score that does not exist or reads an output that there is not (the
-            message lists those that there are), statistics of another score,
-            centers of another shape or not finite, an invalid tta.
+        ValueError: fewer than two classes, duplicate or reserved names, a score
+            that does not exist or reads a missing output (the message lists the
+            available ones), statistics of another score, centers of the wrong
+            shape or not finite, an invalid tta.
 
     Example:
 
@@ -141,7 +143,7 @@ class OpenSetClassifier(Kept, Enrolling):
     def predict_open_set(
         self, x: Any, batch_size: int | None = None
     ) -> prediction.OpenSetPrediction:
-        """Classes of inputs, or "unknown" (equation 9).
+        """Classifies inputs, or rejects them as "unknown" (equation 9).
 
         Args:
             x, batch_size: see the class.
@@ -160,11 +162,11 @@ class OpenSetClassifier(Kept, Enrolling):
         scores: prediction.OpenSetScores,
         threshold: ArrayLike | None = None,
     ) -> prediction.OpenSetPrediction:
-        """Decisions from scores that exist already.
+        """Makes decisions from scores that were computed already.
 
         Args:
-            scores: of `predict_scores`.
-            threshold: a number or one for each class; None: the model's.
+            scores: what `predict_scores` returned.
+            threshold: a number or one per class; None: the model's.
 
         Raises:
             ValueError: there is no threshold.
@@ -179,17 +181,17 @@ class OpenSetClassifier(Kept, Enrolling):
     def evaluate(
         self, x: Any, y: Any = None, batch_size: int | None = None
     ) -> dict[str, float]:
-        """How well inputs with labels are classified and rejected.
+        """Measures how well labeled inputs are classified and rejected.
 
         Args:
             x, y, batch_size: see the class; labels are -1 for unknown inputs.
 
         Returns:
-            Dict: `accuracy` of the known inputs before rejection; with unknown
-            inputs `auroc`; with a threshold `true_positive_rate`, the share of
-            the known inputs, and `false_positive_rate`, that of the unknown
-            ones, that are accepted, and `macro_f1` of the classes and
-            "unknown".
+            Dict: `accuracy` on the known inputs before rejection; with unknown
+                inputs, `auroc`; with a threshold, `true_positive_rate` and
+                `false_positive_rate`, the shares of known and of unknown inputs
+                that are accepted, and `macro_f1` over the classes and
+                "unknown".
 
         Raises:
             ValueError: no labels, or invalid ones; see also `predict_scores`.
@@ -218,44 +220,44 @@ class OpenSetClassifier(Kept, Enrolling):
     ) -> Self:
         """Makes a trained Keras classifier able to reject unknown inputs.
 
-        Nothing is trained: one pass over known data gives the class means
-        (paper, section 3.1.2: of the examples that the classifier gets right)
-        and the statistics of the score. A softmax, or a sigmoid of two
-        classes, at the classifier's end is taken off. The classifier is
-        copied, so training it on does not change what was made.
+        Nothing is trained: one pass over known data computes the class means
+        (over the examples that the classifier gets right, section 3.1.2 of the
+        paper) and the statistics of the score. A softmax at the classifier's
+        end, or the sigmoid of a two-class model, is removed. The classifier is
+        copied, so training it further does not change the new model.
 
         Args:
             classifier: trained Keras model that ends in N logits, or in a
                 softmax or log-softmax over them; for two classes also in one
                 logit of the second class, or its sigmoid. Or a dict with such
                 `logits`.
-            data, y, batch_size: known training data, see the class; also the
-                pair (inputs, labels).
-            class_names: N different texts, in the order of the outputs; None:
+            data, y, batch_size: known training data, see the class; `data` may
+                also be a pair (inputs, labels).
+            class_names: N distinct strings, in the order of the outputs; None:
                 "0", "1", ...
-            score: a name in `scores.names()`, or a `scores.Score`. None: one
-                that rejects whatever is far from all known inputs, "vim", or
-                "min_distance" where no features are found.
-            validation_data: known data that was not trained on, as `data`. A
-                threshold that accepts 95 % of them is set, and a score that
-                wants such data is fitted to them.
-            score_data: what the score is fitted to, if not `data`.
+            score: a name in `scores.names()`, or a `scores.Score`. None: a
+                score that rejects whatever is far from all known inputs: "vim",
+                or "min_distance" if no features are found.
+            validation_data: known data that was not trained on, like `data`. If
+                given, the threshold is set to accept 95 % of it, and a score
+                that prefers such data is fitted to it.
+            score_data: data to fit the score to, instead of `data`.
             centers: None: class means; "anchors"; or (N, D) centers.
-            magnitude: length of the anchors, which a class keeps that has no
-                example that is classified correctly.
+            magnitude: length of the anchors; a class without a correctly
+                classified example keeps its anchor.
             features_layer, tta: as for the class.
-            copy: False: the classifier is shared, and a change of its weights
-                is an error as soon as the model is used again. So is one that
-                has no config to copy it by.
+            copy: False: the classifier is shared, and once its weights change,
+                using the model is an error. A classifier without a config,
+                which cannot be copied, is always shared.
 
         Returns:
-            `OpenSetClassifier`, with a threshold if there is validation data.
+            `OpenSetClassifier`, with a threshold if `validation_data` is given.
 
         Raises:
             ValueError: as for the class; no data or labels, or invalid ones;
                 too few examples for the score; a classifier with several
-                outputs without names, or one that ends in something else, such
-                as several sigmoids (multi-label).
+                unnamed outputs, or one that ends in something else, such as
+                several sigmoids (multi-label).
         """
         return making.from_classifier(
             cls,
@@ -283,26 +285,26 @@ class OpenSetClassifier(Kept, Enrolling):
         validation_outputs: tuple[Mapping[str, ArrayLike], Any] | None = None,
         **options: Any,
     ) -> Self:
-        """As `from_classifier`, from outputs that were computed already.
+        """Like `from_classifier`, but from outputs that were computed already.
 
         Args:
             classifier: as of `from_classifier`, with an `Input`.
-            outputs: of the classifier for known training data: dict of (n, ...)
-                float arrays with `logits`, (n, D), as they are before a
-                softmax, and what the score reads, such as `features`.
+            outputs: the classifier's outputs for known training data: dict of
+                (n, ...) float arrays with `logits`, (n, D), before any softmax,
+                and what the score reads, such as `features`.
             y: (n,) class indices.
-            validation_outputs: such outputs for known data that was not
-                trained on, and their labels or None; for the threshold.
+            validation_outputs: pair of such outputs for known data that was not
+                trained on, and their labels or None; used for the threshold.
             **options: `class_names`, `score`, `centers`, `magnitude`,
                 `features_layer`, `tta` and `copy` of `from_classifier`.
 
         Returns:
-            `OpenSetClassifier`. Scores that keep a choice of many examples may
-            keep others than `from_classifier` would.
+            `OpenSetClassifier`. Scores that keep a sample of the examples may
+            keep a different sample than with `from_classifier`.
 
         Raises:
-            ValueError: see `from_classifier`; outputs that are missing, of
-                other widths than the classifier's, or not finite.
+            ValueError: see `from_classifier`; outputs that are missing, of a
+                different width than the classifier's, or not finite.
         """
         held_back = None
         if validation_outputs is not None:
@@ -329,11 +331,11 @@ class OpenSetClassifier(Kept, Enrolling):
         """The same classifier and centers with another score, no threshold.
 
         Args:
-            score: a name of `scores.names()`, or a `scores.Score`.
-            data, y, batch_size: known data, as of `from_classifier`, for a
-                score that learns from them.
-            statistics: of the score, in place of data.
-            tta: as for the class; "same": as in this one.
+            score: a name in `scores.names()`, or a `scores.Score`.
+            data, y, batch_size: known data, as for `from_classifier`, for a
+                score that learns from data.
+            statistics: the score's statistics, instead of data.
+            tta: as for the class; "same": as in this model.
 
         Returns:
             A new model, which shares the classifier with this one.
@@ -364,7 +366,7 @@ class OpenSetClassifier(Kept, Enrolling):
         )
 
     def with_backbone(self, backbone: keras.Model) -> Self:
-        """The same model from the raw inputs of a network.
+        """The same model, for the raw inputs of a network in front of it.
 
         Args:
             backbone: Keras model whose outputs are the inputs of this model's
@@ -393,11 +395,11 @@ class OpenSetClassifier(Kept, Enrolling):
     # ---- not this way -----------------------------------------------------
 
     def compile(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refused: the classifier is compiled, by plain Keras."""
+        """Raises an error: compile the classifier, with plain Keras."""
         raise RuntimeError(_NOT_TRAINED)
 
     def fit(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refused: the classifier is trained, by plain Keras."""
+        """Raises an error: train the classifier, with plain Keras."""
         raise RuntimeError(_NOT_TRAINED)
 
     train_on_batch = fit

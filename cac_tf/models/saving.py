@@ -15,27 +15,27 @@ def load_model(
 ) -> OpenSetClassifier:
     """Loads an `OpenSetClassifier` from the file that `save` wrote.
 
-    Its classifier is for prediction: it comes without the optimizer, loss and
-    metrics that it may have been compiled with, so their code is not needed.
+    The classifier is loaded for prediction only, without the optimizer, loss
+    and metrics that it may have been compiled with, so their code is not
+    needed.
 
-    `keras.saving.load_model` does so too, without the checks of sizes, after
-    `from cac_tf import OpenSetClassifier`: it knows only classes that were
-    imported, and `import cac_tf` imports none.
+    `keras.saving.load_model` also works, without the size checks, after `from
+    cac_tf import OpenSetClassifier`: it knows only classes that were imported,
+    and `import cac_tf` alone imports none.
 
     Args:
         path: a `.keras` file.
-        custom_objects: the user's own classes and functions in the
-            classifier, by name, where they are not registered.
+        custom_objects: your own classes and functions in the classifier, by
+            name, if they are not registered.
 
     Returns:
         The model: classifier, centers, score, threshold, class names.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the path is a folder; or the file is cut off or damaged,
-            holds or speaks of far more than its size, needs code that is not
-            there, or does not hold an `OpenSetClassifier`; the message names
-            it.
+        ValueError: the path is a folder; or the file is truncated or damaged,
+            would expand to far more than its size, needs code that is missing,
+            or does not hold an `OpenSetClassifier`; the message says which.
 
     Example:
 

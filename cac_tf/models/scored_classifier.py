@@ -316,7 +316,7 @@ class ScoredClassifier(keras.Model):
         steps: int | None = None,
         callbacks: Any = None,
     ) -> dict[str, np.ndarray]:
-        """As of Keras: the dict of a call, for all inputs."""
+        """As in Keras: the dict of a call, for all inputs."""
         self.require_same_classifier()
         if steps is None:
             input_checks.require_end(x)
@@ -325,7 +325,7 @@ class ScoredClassifier(keras.Model):
     def predict_scores(
         self, x: Any, batch_size: int | None = None
     ) -> prediction.OpenSetScores:
-        """Distances and scores of inputs; needs no threshold.
+        """Computes distances and scores of inputs; needs no threshold.
 
         Args:
             x, batch_size: as of `OpenSetClassifier`.

@@ -26,8 +26,8 @@ names, find = _SOURCES.names, _SOURCES.get
 class LabelledParts(typing.NamedTuple):
     """What a source returns for a data set.
 
-    Labels are positions in `class_names`. A part that is None is set apart
-    from `train`.
+    Labels are positions in `class_names`. A part that is None is split off from
+    `train`.
     """
 
     class_names: tuple
@@ -165,11 +165,12 @@ class ClassChoice(typing.NamedTuple):
 
 
 class DataSource:
-    """Where labelled images of some data sets come from.
+    """Loads the labeled images of some data sets.
 
-    A subclass has a `NAME`, says which data sets it `takes`, and loads one of
-    them. Once registered (`@register`), it is used by `load_open_set_dataset`
-    and the command line, and takes part in the conformance tests.
+    A subclass has a `NAME`, declares which data sets it `takes`, and loads one
+    of them. Once registered (`@register`), it is available in
+    `load_open_set_dataset` and on the command line, and is included in the
+    conformance tests.
 
     Example:
 
@@ -213,14 +214,14 @@ class DataSource:
             )
 
     def takes(self, dataset: str) -> bool:
-        """Whether a data set's name or path is one of this source's."""
+        """Whether a data set's name or path belongs to this source."""
         return dataset == self.NAME
 
     def has_part(self, part: str, **options: Any) -> bool:
-        """Whether a data set is known to have a part before it is read.
+        """Whether a data set is known, before reading it, to have a part.
 
-        If so, an option that would set this part apart is refused at once;
-        otherwise after the data are read.
+        If so, an option that would hold out this part is an error at once;
+        otherwise only after the data are read.
 
         Args:
             part: "test" or "validation".
@@ -230,10 +231,10 @@ class DataSource:
         return False
 
     def holds_images(self, dataset: str, **options: Any) -> bool:
-        """Whether inputs are images, and no vectors or texts.
+        """Whether inputs are images, not vectors or texts.
 
-        It is asked before the data are read, because recipes depend on it.
-        What is wrong with the data, reading them will say.
+        It is called before the data are read, because recipes depend on it.
+        Faults in the data are reported when they are read.
 
         Args:
             dataset: its name or path, which this source `takes`.
@@ -243,11 +244,11 @@ class DataSource:
         return True
 
     def num_inputs(self, dataset: str, **options: Any) -> int:
-        """About how many inputs there are; 0 where it cannot be told.
+        """Approximate number of inputs; 0 if it cannot be determined.
 
         Args:
-            dataset: as of `holds_images`.
-            **options: as of `holds_images`.
+            dataset: as for `holds_images`.
+            **options: as for `holds_images`.
         """
         del dataset, options
         return 0
@@ -260,15 +261,16 @@ class DataSource:
         Args:
             dataset: its name or path, which this source `takes`.
             classes: `ClassChoice`; images of other classes may be left out.
-            **options: those of `DataOptions` that are named in `OPTIONS`.
+            **options: the fields of `DataOptions` listed in `OPTIONS`.
 
         Returns:
-            `LabelledParts`; images with values 0...255, or others whose scale
-            `white` says or the values show; or texts, (n,), or finite numbers
-            of another shape than (n, H, W, C).
+            `LabelledParts`; images with values 0...255, or on another scale
+            that `white` gives or the values show; or texts, (n,), or finite
+            numbers of a shape other than (n, H, W, C).
 
         Raises:
-            ValueError: whatever is wrong; the message says what is allowed.
+            ValueError: the data are not valid; the message says what is
+                allowed.
         """
         raise NotImplementedError
 
