@@ -34,14 +34,14 @@ def field(
     """A field of an `Options` class: default, help, and what is allowed.
 
     Args:
-        default: value if none is given; None may be given too if it is the
-            default. Without it, the option must be given.
+        default: value if none is given; None is allowed only if it is the
+            default. Without a default, the option is required.
         help: one sentence for `--help`.
         kind: bool, int, float, str, `os.PathLike`, or tuple for several
-            texts; by default the type of the default.
-        choices: the allowed values, or a function that gives them.
+            strings; by default the type of the default.
+        choices: the allowed values, or a function that returns them.
         at_least, above, at_most, below: limits of a number.
-        **more: further metadata of the field.
+        **more: additional metadata of the field.
 
     Returns:
         A field for a dataclass.

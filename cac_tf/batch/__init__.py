@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers for many inputs: a photo, a folder, arrays, tables of images."""
+"""Classifies many inputs: photos, folders, arrays, tables of images."""
 
 import lazy_loader
 

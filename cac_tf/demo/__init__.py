@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A page on which a trained classifier is tried, with drawings and photos."""
+"""A web page to try a trained classifier on drawings and photos."""
 
 import lazy_loader
 

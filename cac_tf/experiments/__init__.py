@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the binaries do, from Python: runs, evaluations, the benchmark."""
+"""Runs, evaluations and the benchmark, as on the command line."""
 
 import lazy_loader
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keras layers of the open-set head, and those before the backbone."""
+"""Keras layers for the open-set head and for preprocessing."""
 
 import lazy_loader
 

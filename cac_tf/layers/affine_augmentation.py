@@ -36,17 +36,18 @@ class AffineAugmentation(keras.layers.Layer):
     """Random resized crop, horizontal flip and rotation of each image.
 
     The three form one affine map, so every image is resampled only once
-    (bilinear), with gathers that XLA and JAX jit can compile. Inert unless
-    `training=True`. Images must be in [0, 1], before normalization: what lies
-    outside the crop after rotation becomes black (0).
+    (bilinear), with gathers that XLA and JAX jit can compile. Does nothing
+    unless `training=True`. Images must be in [0, 1], before normalization:
+    after a rotation, pixels outside the crop become black (0).
 
     Args:
-        scale: smallest share of the image's area that a crop may have, in
-            (0, 1]; crops have the area `uniform(scale, 1)` and the aspect
-            ratio `exp(uniform(log 3/4, log 4/3))`, clipped to the image, at
-            a uniformly random position. 1 leaves the image whole.
+        scale: smallest share of the image's area that a crop may cover, in (0,
+            1]; crops have the area `uniform(scale, 1)` and the aspect ratio
+            `exp(uniform(log 3/4, log 4/3))`, clipped to the image, at a
+            uniformly random position. 1 leaves the image whole.
         flip: probability of a horizontal flip, in [0, 1].
-        rotation: largest angle in degrees; uniform in [-rotation, rotation].
+        rotation: largest angle in degrees; angles are uniform in [-rotation,
+            rotation].
         seed: seed of the random numbers.
         **kwargs: passed to `keras.layers.Layer`; `dtype` defaults to float32.
 

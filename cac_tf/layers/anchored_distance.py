@@ -228,10 +228,10 @@ class AnchoredDistance(keras.layers.Layer):
     """`anchored_distances` as a layer; it has no weights.
 
     The anchors are `magnitude` times the unit vectors, one per logit (paper,
-    section 3.1). Put it behind the logits of any network whose distances to
-    the anchors are wanted. `losses.CACLoss` reads the logits themselves, so
-    training needs no such layer. For centers that are learnt, or of another
-    width than there are classes: `ClassDistances`.
+    section 3.1). Put it after the logits of any network to get their distances
+    to the anchors. `losses.CACLoss` reads the logits themselves, so training
+    does not need this layer. For learnt centers, or centers whose width differs
+    from the number of classes, use `ClassDistances`.
 
     The layer computes in float32 even under a mixed-precision policy.
 
@@ -246,7 +246,7 @@ class AnchoredDistance(keras.layers.Layer):
         (B, N) Euclidean distances (not squared), float32.
 
     Raises:
-        ValueError: a magnitude that is no number in 1e-18...1e18, or logits
+        ValueError: a magnitude that is not a number in 1e-18...1e18, or logits
             that are not (B, N) with at least two classes.
 
     Example:

@@ -20,20 +20,20 @@ from cac_tf.layers.anchored_distance import dense_distances
 class ClassDistances(keras.layers.Layer):
     """Negative Euclidean distances to K class centers, a (K, D) weight.
 
-    They are negative so that, as with logits, the largest value names the
-    class: argmax and softmax mean what they say, and the cross-entropy of
-    these values is the tuplet loss (equation 2). The losses of the CAC family
-    take them with `from_distances=True`.
+    They are negative so that, as with logits, the largest value indicates the
+    class: argmax and softmax work as usual, and the cross-entropy of these
+    values is the tuplet loss (equation 2). The CAC losses accept them with
+    `from_distances=True`.
 
-    The centers start at the anchors, `magnitude` times the unit vectors; where
-    there are fewer coordinates than classes, in random directions of that
-    length, always the same.
+    The centers start at the anchors, `magnitude` times the unit vectors. If
+    there are fewer coordinates than classes, they start in fixed random
+    directions, at that length.
 
     The layer computes in float32 even under a mixed-precision policy.
 
     Args:
-        num_classes: number K of centers, at least 2.
-        magnitude: length of the centers at the start, > 0.
+        num_classes: number K of classes, each with one center, at least 2.
+        magnitude: initial length of the centers, > 0.
         learnt: whether the centers are trained.
         **kwargs: passed to `keras.layers.Layer`; `dtype` defaults to float32.
 
@@ -44,7 +44,7 @@ class ClassDistances(keras.layers.Layer):
         (B, K) values <= 0, float32.
 
     Raises:
-        ValueError: fewer than two classes, a magnitude that is no number in
+        ValueError: fewer than two classes, a magnitude that is not a number in
             1e-18...1e18, or inputs that are not (B, D).
 
     Example:

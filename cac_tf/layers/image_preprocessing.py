@@ -19,21 +19,21 @@ from cac_tf.hyperparameters import INTERPOLATIONS
 class ImagePreprocessing(keras.layers.Layer):
     """Resizes images and scales them from 0...255 to [0, 1].
 
-    The first layer of a classifier of photos. Augmentation and normalization
-    follow it, as layers of their own: the black fill of an augmentation must
-    be black before normalization.
+    Use it as the first layer of an image classifier. Augmentation and
+    normalization follow as separate layers: the black that augmentation fills
+    in must be black before normalization.
 
-    An image that shrinks is antialiased (TensorFlow has no XLA kernel for that,
-    so there a layer that shrinks, or does not know the size in advance, reports
-    that it cannot be jit-compiled; images that already have this size cost
-    nothing).
+    Shrinking is antialiased. (TensorFlow has no XLA kernel for that, so there a
+    layer that shrinks images, or does not know their size in advance, reports
+    that it cannot be jit-compiled.) Images that already have this size cost
+    nothing.
 
     Args:
-        height, width: size of the images that follow.
-        interpolation: "bilinear" or "bicubic". Small photos that a pretrained
-            network sees larger want the second: CIFAR10 at 128 pixels, frozen
-            EfficientNet-Lite0, trial 0: AUROC of ViM 0.847, and 0.826 with
-            the first.
+        height, width: size of the output images.
+        interpolation: "bilinear" or "bicubic". Use "bicubic" for small photos
+            that are enlarged for a pretrained network: on CIFAR10 at 128
+            pixels, frozen EfficientNet-Lite0, trial 0, the AUROC of ViM is
+            0.847, and 0.826 with "bilinear".
         **kwargs: passed to `keras.layers.Layer`; `dtype` defaults to float32.
 
     Call arguments:
@@ -43,8 +43,8 @@ class ImagePreprocessing(keras.layers.Layer):
         (B, height, width, C) float32 in [0, 1].
 
     Raises:
-        ValueError: a size below 1, another interpolation, or images of
-            another rank.
+        ValueError: a size below 1, another interpolation, or images of the
+            wrong rank.
 
     Example:
 
@@ -120,10 +120,10 @@ class ImagePreprocessing(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="CacTf")
 class ChannelNormalization(keras.layers.Layer):
-    """Subtracts the mean of each channel and divides by its deviation.
+    """Subtracts each channel's mean and divides by its standard deviation.
 
-    `keras.layers.Rescaling` multiplies by the reciprocal, which rounds to other
-    numbers; and this is what the authors' networks were trained with.
+    `keras.layers.Rescaling` multiplies by the reciprocal, which rounds
+    differently; the authors' networks were trained with a division.
 
     Args:
         mean, std: one number, or one per channel, as
@@ -137,8 +137,8 @@ class ChannelNormalization(keras.layers.Layer):
         (B, H, W, C) float32, about zero mean and unit variance.
 
     Raises:
-        ValueError: a mean or std that is not finite, a std of 0 or below, or
-            a number of either that does not match the channels.
+        ValueError: a mean or std that is not finite, a std of 0 or below, or a
+            number of means or stds that does not match the channels.
 
     Example:
 

@@ -50,28 +50,28 @@ class OpenSetDecision(keras.layers.Layer):
     "unknown".
 
     An input is unknown if the smallest of its rejection scores exceeds the
-    threshold, else it belongs to the class with that score (equation 9). A row
-    with a NaN is unknown. The threshold is a weight, saved and exported with
-    the model.
+    threshold; otherwise it belongs to the class with that score (equation 9). A
+    row with a NaN is unknown. The threshold is a weight, saved and exported
+    with the model.
 
     Args:
-        threshold: a finite number, or one for each class, or None to
-            set it later.
-        lowest: no score is below it, so a threshold below is an error; None:
-            there is no such number.
+        threshold: a finite number, or one per class, or None to set it later.
+        lowest: lower bound of the scores; a threshold below it is an error.
+            None: there is no bound.
         **kwargs: passed to `keras.layers.Layer`; `dtype` defaults to float32.
 
     Call arguments:
-        scores: (B, N), small = "this class": gamma of `RejectionScore`.
+        scores: (B, N), smaller = more like this class: the gamma of
+            `RejectionScore`.
         threshold: optional threshold for this call, a scalar or one per row.
 
     Returns:
         (B,) int32 class indices in 0...N-1, or -1.
 
     Raises:
-        ValueError: no threshold is set and none is given (outside compiled
-            code; inside, every row is unknown); a threshold that is none, also
-            in weights that are loaded.
+        ValueError: no threshold is set and none is given (in compiled code,
+            every row is unknown instead); an invalid threshold, also in loaded
+            weights.
 
     Example:
 
@@ -118,8 +118,7 @@ class OpenSetDecision(keras.layers.Layer):
 
     @property
     def threshold(self) -> Any:
-        """The threshold: a Python float, an (N,) array, or None while there is
-        none.
+        """The threshold: a Python float, an (N,) array, or None if not set.
 
         It can be set to a finite number, to one number per class, or to None.
         """

@@ -57,10 +57,10 @@ def _check_square(shape):
 
 @keras.saving.register_keras_serializable(package="CacTf")
 class RandomSymmetry(keras.layers.Layer):
-    """Turns and mirrors each image at random, and says how.
+    """Rotates and mirrors each image at random, and returns how.
 
-    A network that must tell which symmetry it was learns features of more than
-    the classes need (Perera et al., CVPR 2020).
+    A network that must recognize which symmetry was applied learns richer
+    features than the classes alone require (Perera et al., CVPR 2020).
 
     Args:
         seed: seed of the random numbers.
@@ -74,8 +74,8 @@ class RandomSymmetry(keras.layers.Layer):
         (B, H, W, C) images, and (B,) int32 symmetries, see `apply_symmetry`.
 
     Raises:
-        ValueError: images that are not square, where their sizes are known or
-            they are to be changed.
+        ValueError: images that are not square, if their sizes are known or they
+            are to be changed.
 
     Example:
 

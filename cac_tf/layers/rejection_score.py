@@ -78,7 +78,7 @@ class RejectionScore(keras.layers.Layer):
     """Rejection scores gamma of every class, from distances (equation 8).
 
     Call arguments:
-        distances: (B, N), of `AnchoredDistance`.
+        distances: (B, N), from `AnchoredDistance`.
 
     Returns:
         (B, N) float32; the unknown score of an input is the row's minimum.

@@ -61,12 +61,12 @@ def cac_loss_from_logits(
     anchor_weight: float = ANCHOR_WEIGHT,
     validate: bool = True,
 ) -> Tensor:
-    """The CAC loss straight from logits, of distances to the anchors.
+    """The CAC loss computed directly from logits.
 
-    Equals `cac_loss(labels, anchored_distances(logits, magnitude))`, but keeps
-    its precision far from all anchors, where distances round. Where the fused
-    operation can be used (`cac_tf.ops`), it is one step in float32; otherwise
-    it is composed of stock operations.
+    Equals `cac_loss(labels, anchored_distances(logits, magnitude))`, but stays
+    precise far from all anchors, where distances round. It is one float32 step
+    if the fused operation can be used (`cac_tf.ops`), and composed of stock
+    operations otherwise.
 
     Args:
         labels: (B,) or (B, 1) class indices.
@@ -74,16 +74,16 @@ def cac_loss_from_logits(
             and its gradient is rounded once.
         magnitude: length of the anchors (the paper's alpha), > 0.
         anchor_weight: weight of the anchor loss (the paper's lambda), >= 0.
-        validate: whether the fused operation raises an error where it can, on
-            TensorFlow outside XLA and on the CPU, when a label is not a class
-            or logits are not finite; otherwise that row's loss is NaN.
+        validate: whether the fused operation raises an error if a label is not
+            a class or logits are not finite. This is possible on TensorFlow,
+            outside XLA, on the CPU; otherwise that row's loss is NaN.
 
     Returns:
         (B,) losses, at least float32; NaN where label or logits are not valid.
 
     Raises:
-        ValueError: shapes that do not fit, one-hot labels, an anchor weight
-            or a magnitude out of range.
+        ValueError: shapes that do not match, one-hot labels, or an anchor
+            weight or magnitude out of range.
         tensorflow.errors.InvalidArgumentError: see `validate`.
 
     Example:
@@ -155,17 +155,18 @@ class CACLoss(_LossOfDistances):
     """The Class Anchor Clustering loss (equation 5), for any Keras model.
 
     It pulls the logits of class y to the anchor `magnitude` * e_y. The largest
-    logit is that of the nearest anchor, so `metrics=["accuracy"]` is Keras'
-    own. A larger `anchor_weight` pulls examples closer to their anchors; a
-    smaller one puts more weight on the order of the distances. The paper's
-    study finds little difference between 0.05 and 0.8. The fused operation is
-    used where it is built (`cac_tf.ops`).
+    logit is that of the nearest anchor, so Keras' `metrics=["accuracy"]` works.
+    A larger `anchor_weight` pulls examples closer to their anchors; a smaller
+    one puts more weight on the order of the distances. The paper finds little
+    difference between 0.05 and 0.8. The fused operation is used if it is built
+    (`cac_tf.ops`).
 
     Args:
         magnitude: length of the anchors (the paper's alpha), > 0.
         anchor_weight: weight of the anchor loss (the paper's lambda), >= 0.
-        from_distances: whether `y_pred` is what `layers.ClassDistances` gives,
-            in place of logits; `magnitude` is then without effect.
+        from_distances: whether `y_pred` is the output of
+            `layers.ClassDistances` instead of logits; `magnitude` then has no
+            effect.
         **kwargs: `ignore_class`, `name`, `reduction`, `dtype`: see `Loss`.
 
     Call arguments:
@@ -174,7 +175,7 @@ class CACLoss(_LossOfDistances):
         sample_weight: optional (B,).
 
     Raises:
-        ValueError: an argument out of range; labels or logits of another
+        ValueError: an argument out of range; labels or logits of the wrong
             shape.
 
     Example:
@@ -217,11 +218,10 @@ class CACLoss(_LossOfDistances):
 # (`metrics` has a class of the same name.)
 @keras.saving.register_keras_serializable(package="CacTf.losses")
 class AnchorLoss(_LossOfDistances):
-    """The distance to the own anchor, the second term of the CAC loss.
+    """The distance to the true class's anchor, the second term of the CAC loss.
 
-    It asks nothing about the other anchors; a row of the paper's Table 4. With
-    learnt centers it has a trivial minimum: all centers and all logits in one
-    point.
+    It ignores the other anchors; a row of the paper's Table 4. With learnt
+    centers it has a trivial minimum: all centers and all logits at one point.
 
     Args:
         magnitude, from_distances: as of `CACLoss`.
@@ -250,8 +250,8 @@ class AnchorLoss(_LossOfDistances):
 class TupletLoss(_LossOfDistances):
     """The modified tuplet loss, the first term of the CAC loss.
 
-    It asks only that the own anchor is nearer than the others; a row of the
-    paper's Table 4.
+    It only requires the true class's anchor to be nearer than the others; a row
+    of the paper's Table 4.
 
     Args:
         magnitude, from_distances: as of `CACLoss`.
@@ -281,10 +281,11 @@ class CenterLoss(_LossOfDistances):
 
     Cross-entropy with a pull to the class centers (Wen et al., ECCV 2016):
     anchors in the CAC paper's Table 4, learnt in its Table 5. (Wen et al. pull
-    features, not logits, and move each center by a rule of its own.)
+    features, not logits, and update the centers by a separate rule.)
 
     Args:
-        weight: weight w of the pull, >= 0. The CAC paper does not give its own.
+        weight: weight w of the pull, >= 0. The CAC paper does not state its
+            value.
         magnitude: length of the anchors, > 0.
         from_distances: whether the centers are those of
             `layers.ClassDistances`; `y_pred` is then a dict of `logits` and

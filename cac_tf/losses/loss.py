@@ -21,30 +21,30 @@ names, find = _LOSSES.names, _LOSSES.get
 
 
 class Loss(keras.losses.Loss):
-    """A Keras loss of a classifier's logits, or of several named outputs.
+    """A Keras loss on a classifier's logits, or on several named outputs.
 
     A subclass defines `call(y_true, y_pred)`, which returns one value per
     input. It works wherever Keras takes a loss: `compile(loss=...)`, Keras'
-    dict of losses by output, a training loop of one's own.
+    dict of losses by output, a custom training loop.
 
-    A loss that needs other outputs than the logits names them in `READS`;
+    A loss that needs outputs other than the logits lists them in `READS`;
     `y_pred` is then the output itself if there is one name, and a dict by name
-    if there are several, as the methods of this package pass it. A loss that
-    is registered (`@register`) under a `NAME` takes part in the conformance
+    if there are several, as the methods of this package pass it. A loss
+    registered (`@register`) under a `NAME` is included in the conformance
     tests.
 
     Args:
         ignore_class: a label whose rows are left out of the loss, such as -1
-            for unknown inputs in validation data. None: no label is, and one
-            that is no class makes its row's loss NaN.
+            for unknown inputs in validation data. None: no label is ignored,
+            and the loss of a row with an invalid label is NaN.
         name, reduction: as for every Keras loss.
-        dtype: type of the computation; float32 by default, and in place of a
-            half-precision one, which cannot hold every class index.
+        dtype: type of the computation; float32 by default, and instead of half
+            precision, which cannot represent every class index.
 
     Call arguments:
-        y_true: (B,) or (B, 1) class indices. With `TAKES_NEGATIVES`, -1 is
-            the label of negatives: inputs of other classes that serve as
-            unknown ones in training.
+        y_true: (B,) or (B, 1) class indices. With `TAKES_NEGATIVES`, -1 labels
+            negatives: inputs of other classes that represent the unknown in
+            training.
         y_pred: output, or dict of outputs.
         sample_weight: optional (B,).
 

@@ -36,8 +36,8 @@ class ObjectosphereLoss(Loss):
     and its logits have no bias.
 
     Args:
-        length: the length that known features should have at least, the
-            authors' xi, > 0.
+        length: minimum length that known features should have, the authors' xi,
+            > 0.
         weight: weight w, the authors' lambda, >= 0.
         **kwargs: see `Loss`.
 

@@ -41,14 +41,14 @@ names, get = _METHODS.names, _METHODS.get
 
 
 def register(method: Method) -> Method:
-    """Adds a method, so that it is found by its name.
+    """Registers a method by its name.
 
     Returns:
         The method.
 
     Raises:
-        ValueError: the name belongs to another method; a field of its recipe
-            has another type than the field of that name has elsewhere.
+        ValueError: the name is taken; a field of its recipe has a different
+            type from the field of the same name in another method.
     """
     elsewhere = _fields()
     for field in dataclasses.fields(method.recipe):
@@ -77,10 +77,10 @@ def _fields():
 class Method:
     """A way to train a classifier, and to score its inputs.
 
-    A subclass has a `name`, the class of its `recipe`, and its `scores`, and
-    defines `train`, with as many networks, losses and stages as it needs. An
-    instance that is registered (`methods.register`), in a file of this folder
-    or in another package, is found by its name.
+    A subclass has a `name`, a `recipe` class and `scores`, and defines `train`,
+    with as many networks, losses and stages as it needs. Once an instance is
+    registered (`methods.register`), in a file of this folder or in another
+    package, it is found by its name.
     """
 
     name: str | None = None
@@ -103,19 +103,19 @@ class Method:
     def preset(
         self, dataset: str, name: str = "fair", vectors: int | None = None
     ) -> dict[str, Any]:
-        """Values of the recipe for a data set's name, as a dict.
+        """The recipe values of a preset for a data set, as a dict.
 
-        By default those that the recipe has fields for; see `Recipe.preset`.
+        By default, those for which the recipe has fields; see `Recipe.preset`.
 
         Args:
             dataset: name of the data set.
             name: "fair", "fast" or "paper".
-            vectors: about how many inputs there are, where they are vectors;
-                None for images.
+            vectors: approximate number of inputs, if they are vectors; None for
+                images.
 
         Raises:
-            ValueError: another name, or the data set has no fast recipe; or
-                vectors, and the method takes only images.
+            ValueError: another name, or the data set has no fast recipe; or the
+                inputs are vectors, and the method takes only images.
         """
         if name not in presets.NAMES:
             raise ValueError(
@@ -149,11 +149,11 @@ class Method:
         given: Mapping[str, Any],
         vectors: int | None = None,
     ) -> Any:
-        """The recipe for a data set: its preset, with given values instead.
+        """The recipe for a data set: its preset, with some values replaced.
 
         Args:
             dataset: name of the data set.
-            given: dict of values; `preset` among them chooses the preset.
+            given: dict of values; the key `preset` chooses the preset.
             vectors: as of `preset`; with a pretrained network, the number of
                 images.
 
@@ -183,7 +183,7 @@ class Method:
         return self.recipe.of_preset(preset, given)
 
     def fitting(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Those of the values that the recipe has fields for."""
+        """The subset of values for which the recipe has fields."""
         fields = {field.name for field in dataclasses.fields(self.recipe)}
         return {k: v for k, v in values.items() if k in fields}
 
@@ -193,8 +193,9 @@ class Method:
         """Trains a classifier.
 
         Called again after an interruption with the same arguments, it resumes
-        from the checkpoints of `run` and ends with the same weights. So it
-        must draw random numbers only from `run.seed`, and train by `run.fit`.
+        from the checkpoints of `run` and ends with the same weights. Therefore
+        it must draw random numbers only from `run.seed`, and train with
+        `run.fit`.
 
         Args:
             dataset: `OpenSetDataset`.
@@ -214,12 +215,12 @@ class Method:
         recipe: Any,
         true_positive_rate: float,
     ) -> None:
-        """Sets the threshold of a model, from known validation images.
+        """Sets a model's threshold from known validation images.
 
         Args:
-            model: `OpenSetClassifier` of a classifier of `train`; its score may
-                be another than the method's.
-            dataset, recipe: as of `train`.
+            model: `OpenSetClassifier` made from a classifier that `train`
+                returned; its score may differ from the method's.
+            dataset, recipe: as for `train`.
             true_positive_rate: share of these images to accept.
         """
         model.calibrate(
@@ -229,12 +230,12 @@ class Method:
     def check(
         self, recipe: Any, dataset_name: str, tta: str | None, score: str
     ) -> None:
-        """Raises ValueError for a recipe that does not fit the rest.
+        """Raises ValueError if a recipe does not fit the other settings.
 
         Args:
             recipe: of this method's recipe class.
             dataset_name: name of the data set.
-            tta: the wanted test-time augmentation, or None.
-            score: name of the wanted score.
+            tta: the chosen test-time augmentation, or None.
+            score: name of the chosen score.
         """
         presets.check_tta(tta, dataset_name, getattr(recipe, "flip", None))

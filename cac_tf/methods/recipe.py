@@ -25,7 +25,7 @@ _MOST, _LARGEST_RATE = 10**6, 1000
 
 @dataclasses.dataclass(frozen=True)
 class BaseRecipe(Options):
-    """Fields that say their help and what is allowed; see `field`.
+    """Base of recipes: fields with a help text and allowed values, see `field`.
 
     Raises:
         ValueError: a value that is not allowed.
@@ -42,9 +42,9 @@ class BaseRecipe(Options):
 
     @classmethod
     def published(cls) -> dict[str, Any]:
-        """The values of the code behind the published figures.
+        """The values in the code behind the published figures.
 
-        Empty where they are those of the data set's recipe.
+        Empty if they equal the data set's recipe.
         """
         return {}
 
@@ -52,7 +52,7 @@ class BaseRecipe(Options):
     def of_preset(
         cls, preset: Mapping[str, Any], given: Mapping[str, Any]
     ) -> Self:
-        """A preset's recipe with given values in place of some of its own.
+        """A preset's recipe with some of its values replaced.
 
         Args:
             preset: dict of values.
@@ -62,7 +62,7 @@ class BaseRecipe(Options):
 
     @property
     def unused(self) -> dict[str, str]:
-        """Fields without effect: dict from their names to what makes it so."""
+        """Fields without effect: dict from their names to the reason."""
         return {}
 
     @property
@@ -273,7 +273,7 @@ class Recipe(BaseRecipe):
 
     @property
     def unused(self) -> dict[str, str]:
-        """Fields without effect: dict from their names to what makes it so.
+        """Fields without effect: dict from their names to the reason.
 
         Example:
 

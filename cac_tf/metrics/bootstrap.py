@@ -16,9 +16,9 @@ def bootstrap_intervals(
 ) -> dict[str, tuple[float, float]]:
     """Percentile intervals of AUROC, FPR@95 and AUPR by the bootstrap.
 
-    Known and unknown test inputs are drawn anew separately (stratified), with
-    replacement. The intervals say how much chance there is in the choice of
-    the test images. They say nothing about another training or other classes.
+    Known and unknown test inputs are resampled separately (stratified), with
+    replacement. The intervals cover the random choice of test images, not
+    retraining or other classes.
 
     Args:
         known_scores: (n,) scores of known inputs.
@@ -32,8 +32,8 @@ def bootstrap_intervals(
         the lower and upper limit, a pair of floats.
 
     Raises:
-        ValueError: an empty array, a score that is not finite, a confidence
-            or a number of resamples out of range.
+        ValueError: an empty array, a score that is not finite, or a confidence
+            or number of resamples out of range.
 
     Example:
 

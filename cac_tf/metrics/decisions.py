@@ -31,7 +31,7 @@ class ClassMeasures(typing.NamedTuple):
 def macro_f1(
     labels: ArrayLike, class_ids: ArrayLike, num_classes: int
 ) -> float:
-    """Mean of the F1 measures of N known classes and "unknown".
+    """Mean F1 over N known classes and "unknown".
 
     Args:
         labels: (n,) int, true classes, -1 for unknown inputs.
@@ -39,8 +39,8 @@ def macro_f1(
         num_classes: N.
 
     Returns:
-        A number in [0, 1]. A class that neither is there nor was decided for
-        counts as 0, as it does in `sklearn.metrics.f1_score`.
+        A number in [0, 1]. A class that occurs in neither labels nor decisions
+        counts as 0, as in `sklearn.metrics.f1_score`.
 
     Raises:
         ValueError: no rows, or labels or decisions outside -1...N-1.
@@ -62,7 +62,7 @@ def by_class(
         labels, class_ids, num_classes: as of `macro_f1`.
 
     Returns:
-        `ClassMeasures`; 0 where nothing is divided by nothing.
+        `ClassMeasures`; a measure that is 0 / 0 is 0.
 
     Example:
 
@@ -81,7 +81,7 @@ def by_class(
 def confusion_matrix(
     labels: ArrayLike, class_ids: ArrayLike, num_classes: int
 ) -> np.ndarray:
-    """How often inputs of one class were decided to be of another.
+    """How often inputs of each class were assigned to each class.
 
     Args:
         labels, class_ids, num_classes: as of `macro_f1`.

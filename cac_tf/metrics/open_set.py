@@ -26,14 +26,14 @@ def finite_scores(values: ArrayLike, name: str) -> np.ndarray:
 def openness(num_known: int, num_unknown: int) -> float:
     r"""\\(1 - \sqrt{2 N_{train} / (N_{test} + N_{target})}\\), equation 10.
 
-    With N_train = N_target = the known classes and N_test = all classes.
+    N_train = N_target is the number of known classes, N_test of all classes.
 
     Args:
         num_known: classes seen in training, >= 1.
-        num_unknown: further classes in the test, >= 0.
+        num_unknown: additional classes in the test, >= 0.
 
     Returns:
-        A float in [0, 1); 0 is the closed set.
+        A float in [0, 1); 0 means closed-set.
 
     Example:
 
@@ -49,7 +49,7 @@ def openness(num_known: int, num_unknown: int) -> float:
 
 
 def accuracy(labels: ArrayLike, predicted: ArrayLike) -> float:
-    """Share of known inputs whose predicted class is their own.
+    """Share of known inputs whose predicted class is correct.
 
     Args:
         labels: (n,) class indices.
@@ -69,8 +69,8 @@ def accuracy(labels: ArrayLike, predicted: ArrayLike) -> float:
 def auroc(known_scores: ArrayLike, unknown_scores: ArrayLike) -> float:
     """Area under the ROC curve: known against unknown inputs.
 
-    The chance that an unknown input scores higher than a known one, ties
-    counted half.
+    The probability that an unknown input scores higher than a known one, with
+    ties counted as half.
 
     Args:
         known_scores: (n,) scores of known inputs.
@@ -129,8 +129,8 @@ def fpr_at_tpr(
 ) -> float:
     """False-positive rate at a true-positive rate, FPR@95 by default.
 
-    The share of unknown inputs accepted at the smallest threshold that
-    accepts at least that share of the known ones; nothing is interpolated.
+    The share of unknown inputs accepted at the smallest threshold that accepts
+    at least that share of the known ones; without interpolation.
 
     Args:
         known_scores: (n,) scores of known inputs.
@@ -168,8 +168,8 @@ def aupr(
         positive: which inputs are the positives, "unknown" or "known".
 
     Returns:
-        A float in [0, 1]; larger is better. A score that knows nothing has
-        the share of the positives.
+        A float in [0, 1]; larger is better. A random score has the share of the
+        positives.
 
     Example:
 
@@ -198,7 +198,7 @@ def oscr_curve(
 
     Args:
         known_scores: (n,) scores of known inputs.
-        is_correct: (n,) bool, whether the predicted class is the right one.
+        is_correct: (n,) bool, whether the predicted class is correct.
         unknown_scores: (m,) scores of unknown inputs.
 
     Returns:
@@ -246,12 +246,13 @@ def ccr_at_fpr(
 ) -> float:
     """Correct classification rate at a false-positive rate.
 
-    At the largest threshold that accepts at most that share of the unknown
-    inputs; nothing is interpolated.
+    The share of known inputs accepted with the right class, at the largest
+    threshold that accepts at most that share of the unknown inputs; without
+    interpolation.
 
     Args:
         known_scores: (n,) scores of known inputs.
-        is_correct: (n,) bool, whether the predicted class is the right one.
+        is_correct: (n,) bool, whether the predicted class is correct.
         unknown_scores: (m,) scores of unknown inputs.
         false_positive_rate: in [0, 1].
 
@@ -277,10 +278,10 @@ def bhattacharyya(
 ) -> float:
     r"""Bhattacharyya coefficient of two histograms, \\(\sum\sqrt{p_i q_i}\\).
 
-    The paper (table 2) compares the distance to the closest center of known
-    and of unknown inputs. Here: `bins` of equal width over the range of both.
-    The paper does not state its own; 20 give its numbers on the authors'
-    released weights.
+    The paper (Table 2) compares the distances of known and unknown inputs to
+    the closest center. The bins here have equal width over the range of both.
+    The paper does not state its number of bins; 20 reproduce its numbers on the
+    authors' released weights.
 
     Args:
         known_values: (n,) values, e.g. distances to the closest center.

@@ -58,13 +58,13 @@ class _MeanOverKnown(keras.metrics.Mean):
 
 @keras.saving.register_keras_serializable(package="CacTf")
 class KnownAccuracy(_MeanOverKnown):
-    """Share of the known inputs whose largest logit is that of their class.
+    """Share of the known inputs whose largest logit is their class's.
 
-    Keras' own "accuracy" counts rows labelled -1 as wrong.
+    Keras' own "accuracy" counts rows labeled -1 as wrong.
 
     Args:
-        from_distances: whether `y_pred` is what `layers.ClassDistances` gives,
-            in place of logits.
+        from_distances: whether `y_pred` is the output of
+            `layers.ClassDistances` instead of logits.
         **kwargs: `name`, `dtype`, as for every Keras metric.
 
     Example:
@@ -105,7 +105,7 @@ class _MeanOfDistances(OfDistances, _MeanOverKnown):
 
 @keras.saving.register_keras_serializable(package="CacTf")
 class AnchorLoss(_MeanOfDistances):
-    """Mean anchor loss, the distance to the own class's anchor (equation 4).
+    """Mean anchor loss, the distance to the true class's anchor (equation 4).
 
     Args:
         magnitude, from_distances: as of `losses.CACLoss`.
@@ -170,27 +170,27 @@ class OpenSetAUROC(keras.metrics.AUC):
     """Streaming AUROC of known against unknown inputs (label -1).
 
     Keras' AUC counts in buckets over [0, 1]. Scores are mapped into this range
-    on a scale that is logarithmic around 0 and around -1 and 1, where
-    probabilities crowd: two scores differ if their distances from the nearest
-    of these differ by 1.6 %, from 1e-8 to 1e4, with 8000 thresholds. So the
-    value is close to the exact one of `metrics.auroc` (mostly to 2e-3), but not
-    equal to it. It is not for scores that all lie close to another number, such
-    as those of `Energy` with a high temperature.
+    on a scale that is logarithmic around 0, -1 and 1, where probabilities
+    cluster: with 8000 thresholds, two scores are distinguished if their
+    distances from the nearest of these differ by 1.6 %, from 1e-8 to 1e4. The
+    value is therefore close to the exact one of `metrics.auroc` (usually within
+    2e-3), but not equal. Do not use it for scores that all lie close to some
+    other number, such as those of `Energy` with a high temperature.
 
     Without unknown (or without known) inputs the result is 0.
 
     Args:
         score: a score that needs no fitting: its name or a `scores.Score`.
-        magnitude: length of the anchors that a score of distances, such as
-            "gamma", takes the distances to.
+        magnitude: length of the anchors, for a score that reads distances, such
+            as "gamma".
         num_thresholds: number of buckets.
         name: name of the metric.
         dtype: type of the computation.
 
     Call arguments:
         y_true: (B,) class indices or -1.
-        y_pred: (B, N) logits, or a dict of outputs by name where the score
-            reads others.
+        y_pred: (B, N) logits, or a dict of outputs by name if the score reads
+            others.
 
     Raises:
         ValueError: a score that has to be fitted.

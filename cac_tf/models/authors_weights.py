@@ -35,24 +35,24 @@ def import_authors_weights(
 ) -> OpenSetClassifier:
     """Makes a classifier from a checkpoint that the paper's authors released.
 
-    They are at github.com/dimitymiller/cac-openset. Only the benchmark's
-    network is supported, not ResNet-18. Reading the file never runs code that
-    it may hold.
+    The checkpoints are at github.com/dimitymiller/cac-openset. Only the
+    benchmark's network is supported, not ResNet-18. Reading the file never runs
+    code in it.
 
     Args:
-        path: the .pth file, of a CAC or of a cross-entropy classifier.
+        path: the .pth file of a CAC or a cross-entropy classifier.
         class_names: names of the known classes, in the order of the split
             that the checkpoint was trained on.
         image_shape: (height, width, channels) of the prepared images.
         mean, std: normalization that the weights were trained with, one
             number per channel.
-        augmentation: layer that was used in training, for who trains on.
-        dropout: that of the training.
+        augmentation: layer that was used in training, to continue training.
+        dropout: the dropout used in training.
 
     Returns:
-        `OpenSetClassifier`, with its anchors and without a threshold; its
-        score is gamma, or for a cross-entropy classifier the largest softmax
-        probability.
+        `OpenSetClassifier` with anchors and without a threshold; its score is
+        gamma, or the largest softmax probability for a cross-entropy
+        classifier.
 
     Raises:
         ValueError: PyTorch is not installed; the file is not such a

@@ -31,39 +31,38 @@ def pretrained_backbone(
     weights: Path | None = None,
     image_size: int | None = None,
 ) -> keras.Model:
-    """A network with trained weights, from raw inputs to its embedding.
+    """A pretrained network, from raw inputs to its embedding.
 
-    It is frozen: nothing of it is trained, and batch normalization uses the
-    statistics that it has. What the network expects of pixels, or how it takes
-    texts apart, is a layer of it.
+    It is frozen: no weight is trained, and batch normalization uses its stored
+    statistics. Pixel scaling or text tokenization is one of its layers.
 
     Args:
-        network: "keras_applications/NAME", a function of `keras.applications`;
+        network: "keras_applications/NAME", a function in `keras.applications`;
             "keras_hub/PRESET", a backbone of KerasHub for images or texts,
             whose PRESET is a name there or a folder that its `save_to_preset`
             wrote; or the path of a `.keras` file with any model of images of
-            0...255, which is cut before its last dense layer, if it ends in
-            one. Maps and tokens are averaged over.
-        weights: None: those that it comes with, of ImageNet for
-            `keras.applications`; "imagenet"; a file of weights of the network
-            without its top; or "none", random ones.
-        image_size: height and width that images are resampled to. None: what
-            the preset says, or 224, for `keras.applications` and KerasHub; or
-            that of the file's `Input`; where this takes any size, images stay
-            as they come. Where it takes one size, no other can be given than
-            that, the longer side.
+            0...255, whose last dense layer is removed, if it ends in one.
+            Feature maps and tokens are averaged.
+        weights: None: the network's own, ImageNet's for `keras.applications`;
+            "imagenet"; a weights file for the network without its top; or
+            "none" for random weights.
+        image_size: height and width that images are resampled to. None: for
+            `keras.applications` and KerasHub, the preset's size or 224; for a
+            file, the size of its `Input`, or no resampling if that takes any
+            size. If the file takes only one size, only that size (its longer
+            side) is allowed.
 
     Returns:
         Keras model, (B, H, W, C) pixels of 0...255, or (B,) texts, -> (B, E)
         float32.
 
     Raises:
-        ValueError: no such network, weights that do not fit, a file
-            that `cac_tf.load_model` would not load either.
+        ValueError: no such network, weights that do not fit, or a file that
+            `cac_tf.load_model` would not load either.
         FileNotFoundError: no such file.
-        ModuleNotFoundError: a network of KerasHub without that package.
+        ModuleNotFoundError: a KerasHub network without that package.
         OSError: the weights are not on this machine, and cannot be downloaded;
-            the message says where they are looked for.
+            the message says where they were looked for.
 
     Example:
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""After the rejection: what the unknown are, and whether the stream changed."""
+"""After the rejection: grouping unknown inputs, detecting changes."""
 
 import lazy_loader
 

@@ -71,39 +71,40 @@ def group(
 ) -> Grouping:
     r"""Groups rejected inputs into candidates for classes.
 
-    The number of groups is not given. With features f and a center c,
+    It finds the number of groups itself. With features f and a center c,
 
     \\(u = (f - c) / \lVert f - c \rVert\\) is reduced to its 30 largest
-    principal components and to unit length again, and HDBSCAN finds where
-    these are dense. Dense places become one group while the mean cosine
-    between their inputs is .45 or more. Then, as in spherical k-means, each
-    input joins the group whose mean direction m is nearest, if its *strength*,
-    the cosine \\(u^T m\\), is not below that of every input where it is dense.
-    All others are in no group. The order of the inputs does not matter.
+    principal components and to unit length again, and HDBSCAN finds where these
+    are dense. Dense regions are merged while the mean cosine between their
+    inputs is 0.45 or more. Then, as in spherical k-means, each input joins the
+    group whose mean direction m is nearest, if its *strength*, the cosine
+    \\(u^T m\\), is not below that of every input in the dense regions. All
+    others are in no group. The order of the inputs does not matter.
 
-    Of more than 20,000 inputs, a sample of that size makes the groups, which
-    the others join. 10,000 inputs take about ten seconds of one core.
+    With more than 20,000 inputs, a sample of that size forms the groups, which
+    the others join. 10,000 inputs take about ten seconds on one core.
 
     Paper: Campello, Moulavi, Sander, *Density-Based Clustering Based on
     Hierarchical Density Estimates*, 2013.
 
     Args:
-        features: (n, D) finite numbers: what the product makes of rejected
-            inputs, `model.predict(x)["features"]`, or a pretrained embedding.
-        predicted_class: (n,) names or indices: the class of each before
-            rejection. Then a group knows its nearest known class.
-        center: (D,) mean features of known inputs, which directions are
-            measured from. None: the mean of `features`; that inputs of one
-            kind only are a group cannot be seen then.
-        min_size: fewest inputs of a group, at least 2. None: 5, or a 400th of
-            the inputs if that is more.
+        features: (n, D) finite features of rejected inputs,
+            `model.predict(x)["features"]`, or a pretrained embedding.
+        predicted_class: (n,) names or indices of the class predicted for each
+            input before rejection. If given, each group has its nearest known
+            class.
+        center: (D,) mean features of known inputs, from which directions are
+            measured. None: the mean of `features`; then inputs that are all of
+            one kind cannot be recognized as a group.
+        min_size: minimum size of a group, at least 2. None: 5, or 1/400 of the
+            inputs if that is more.
 
     Returns:
         `Grouping`, the largest group first.
 
     Raises:
-        ValueError: features of another shape or not finite, or another length
-            or width of predicted_class or center.
+        ValueError: features of the wrong shape or not finite, or a
+            predicted_class or center of the wrong length.
 
     Example:
 

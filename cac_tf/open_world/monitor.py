@@ -68,10 +68,10 @@ class Alarm(typing.NamedTuple):
 
 
 class Monitor:
-    r"""Tells whether a stream of answers changed, however long it is watched.
+    r"""Detects whether a stream of answers changes, however long it is watched.
 
     Four tests, each with an *e-value*: a number that is at most 1 on average
-    while nothing changes, and grows after a change. An alarm is given as soon
+    while nothing changes, and grows after a change. An alarm is raised as soon
     as one of them reaches `alarm_level`, which is 4 / `false_alarm_rate`.
 
     ============= ==========================================================
@@ -84,46 +84,46 @@ class Monitor:
                   all earlier ones
     ============= ==========================================================
 
-    The reference is what came before in the same stream: no share of unknown
-    inputs, and no mix of classes, is assumed. What was unusual from the first
-    answer on, only the calibration can tell; only of p-values, and only above
-    the largest that is ever rejected. (A stream with many unknown inputs that
-    are accepted differs from the calibration without any change.)
+    The reference is the earlier part of the same stream: no share of unknown
+    inputs and no mix of classes is assumed. Only the calibration test can
+    detect what was unusual from the first answer on; it looks only at p-values,
+    and only above the largest that is ever rejected. (A stream with many
+    accepted unknown inputs differs from the calibration data without any
+    change.)
 
-    **False alarm**: any alarm of the first three tests although the answers
-    are exchangeable (independent of each other, from one population, or in a
-    random order); an alarm of the fourth although accepted inputs are
-    exchangeable with the calibration examples that are accepted, and no two
-    scores are equal. The probability of one false alarm or more, in a stream
-    without end, over all tests together, is at most `false_alarm_rate`. Frames
-    of a film, a rhythm of day and night, or inputs that come sorted are not
-    exchangeable, and are told as the changes that they are.
+    **False alarm**: any alarm of the first three tests although the answers are
+    exchangeable (independent and from one population, or in random order); an
+    alarm of the fourth although accepted inputs are exchangeable with the
+    accepted calibration examples, and no two scores are equal. The probability
+    of one or more false alarms, by any test in an endless stream, is at most
+    `false_alarm_rate`. Video frames, day-and-night cycles and sorted inputs are
+    not exchangeable, and are reported as changes.
 
     How: an answer is ranked among the earlier ones, ties at random. With k
     earlier ones below it and e equal ones among n, and V uniform in (0, 1),
     \(u = (k + V (e + 1)) / (n + 1)\)
-    is uniform and independent of all earlier u, however few there were (Vovk,
+    is uniform and independent of all earlier u, however few they are (Vovk,
     Gammerman and Shafer, *Algorithmic Learning in a Random World*, 2005,
-    section 8.2). P-values against one calibration set are not independent of
-    each other; ranked among calibration examples *and* earlier answers they
-    are: of n examples and m - 1 answers, the m-th lies in each gap with the
-    probability 1 / (n + m). On each sequence of u, a test martingale bets, see
+    section 8.2). P-values from one calibration set are not
+    independent of each other; ranks among calibration examples *and* earlier
+    answers are: of n examples and m - 1 answers, the m-th lies in each gap with
+    probability 1 / (n + m). A test martingale bets on each sequence of u, see
     `open_world.betting`. The e-value of the class mix is the largest of the N
-    classes', divided by N.
+    classes' e-values, divided by N.
 
     Args:
         class_names: names of the N known classes.
-        calibration: pair of the known calibration examples that the threshold
-            accepts, and of all of them (`model.accepted_shares["known"]`);
-            None: there were none, every p-value is 1, and nothing is told of
-            p-values.
+        calibration: pair of the number of known calibration examples that the
+            threshold accepts, and the number of all
+            (`model.accepted_shares["known"]`). None: there were none; every
+            p-value is 1, and p-values are not tested.
         false_alarm_rate: in (0, 1).
-        seed: of the ties. None: another one each time.
+        seed: seed for breaking ties. None: a new one each time.
 
     Attributes:
-        alarms: list of `Alarm`, at most one of a test and class.
+        alarms: list of `Alarm`, at most one per test and class.
         counts: dict with the numbers of "accepted", "rejected" and "failed".
-        notes: dict for JSON that is kept with the state, such as the position
+        notes: JSON-able dict that is saved with the state, such as the position
             in the stream.
 
     Raises:
@@ -203,7 +203,7 @@ class Monitor:
 
     @classmethod
     def of(cls, model: Any, **settings: Any) -> Self:
-        """The monitor of a model's answers.
+        """A monitor for a model's answers.
 
         Args:
             model: `OpenSetClassifier` with a threshold.
@@ -219,7 +219,7 @@ class Monitor:
 
     @property
     def alarm_level(self) -> float:
-        """What an e-value must reach for an alarm."""
+        """The e-value that raises an alarm."""
         return len(self._places) / self.false_alarm_rate
 
     @property
@@ -228,7 +228,7 @@ class Monitor:
         return self.counts["accepted"] + self.counts["rejected"]
 
     def e_values(self) -> dict[str, float]:
-        """The e-value of each test now."""
+        """The current e-value of each test."""
         shares = self._bets.values() / self._needed * self.alarm_level
         return {
             test: float(shares[own].max()) for test, own in self._places.items()
@@ -242,19 +242,19 @@ class Monitor:
     def update(
         self, class_id: ArrayLike, p_value: ArrayLike, failed: int = 0
     ) -> list[Alarm]:
-        """Takes the next answers of the stream, in their order.
+        """Adds the next answers of the stream, in order.
 
         Args:
-            class_id: (B,) whole numbers, -1 for unknown.
+            class_id: (B,) integers, -1 for unknown.
             p_value: (B,) p-values of the same model.
-            failed: number of further inputs without an answer; only counted.
+            failed: number of additional inputs without an answer; only counted.
 
         Returns:
-            List of the alarms that were not given before.
+            List of the new alarms.
 
         Raises:
-            ValueError: answers that the model cannot have given, after which
-                the state is as it was before.
+            ValueError: answers that the model cannot have given; the state then
+                stays unchanged.
 
         Example:
 
@@ -406,7 +406,7 @@ multiples of 1/100 up to 1: the p-values are those of another model, or rounded.
     def save(self, path: Path) -> None:
         """Writes the state and the notes to a JSON file.
 
-        The file is the old one or the new one, never half of one.
+        The file is written atomically.
         """
         atomic_files.write_json(path, self._state())
 
@@ -429,7 +429,7 @@ multiples of 1/100 up to 1: the p-values are those of another model, or rounded.
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """The monitor that `save` wrote; it goes on as if it had not stopped.
+        """Loads the monitor that `save` wrote, to continue where it stopped.
 
         Raises:
             ValueError: the file holds something else, or is damaged.
@@ -474,24 +474,26 @@ multiples of 1/100 up to 1: the p-values are those of another model, or rounded.
 
     @classmethod
     def merged(cls, monitors: Sequence[Self], seed: int | None = None) -> Self:
-        """One monitor of the answers that several workers have had.
+        """Merges the monitors of several workers into one.
 
-        Its e-values are the means of theirs, and its counts the sums; it may
-        go on with further answers. A mean of e-values is an e-value however
-        they depend on each other, so at the time of one merge the false-alarm
-        rate holds for all four tests. Where workers are merged again and again,
-        it holds for the first three, whose numbers are independent between
-        workers that share a population; for the calibration only at one merge
-        that was not chosen by what it shows. (A product would be an e-value of
-        the first three alone.) The workers' own alarms are not taken over: the
-        rate of each is its own.
+        Its e-values are the means of theirs, and its counts the sums; it can
+        take further answers. A mean of e-values is an e-value however they
+        depend on each other, so at a single merge the false-alarm rate holds
+        for all four tests. If workers are merged repeatedly, it holds for the
+        first three tests, whose values are independent between workers that
+        share a population; for the calibration test, only at one merge that was
+        not chosen by its result. (A product would be an e-value only for the
+        first three.) The workers' own alarms are not carried over, as each has
+        its own rate.
 
         Args:
-            monitors: of the same model and rate, each of other answers.
+            monitors: monitors of the same model and rate, each for different
+                answers.
             seed: as of the class.
 
         Raises:
-            ValueError: none, monitors that differ, or one of them twice.
+            ValueError: no monitors, monitors that do not match, or the same one
+                twice.
         """
         monitors = list(monitors)
         if not monitors:

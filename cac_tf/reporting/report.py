@@ -49,17 +49,17 @@ def write_report(
     """Writes the report of an evaluated model.
 
     Args:
-        path: of the HTML file.
+        path: path of the HTML file.
         evaluation: `Evaluation`.
-        dataset: the `OpenSetDataset` that was evaluated on.
+        dataset: the `OpenSetDataset` used for the evaluation.
         config: the run's `config.json`: settings and environment; None: the
-            page does not say.
-        centers: (N, N) class centers in force, for the picture of a logit
-            space of three dimensions; None: there is none.
+            page omits them.
+        centers: (N, N) current class centers, for the picture of a
+            three-dimensional logit space; None: no picture.
         history: one dict of logs per epoch of training; may be empty.
-        sheets: further pictures, each with its heading.
-        model: the `--model` of the command that the page offers to copy: the
-            model's folder or file, seen from the page's folder.
+        sheets: additional pictures, each with its heading.
+        model: value of `--model` in the command that the page offers to copy:
+            the model's folder or file, relative to the page's folder.
     """
     config = config or {"settings": {}, "environment": {}}
     measures = evaluation.metrics
@@ -272,7 +272,7 @@ class Pictures:
 
     Args:
         evaluation: `Evaluation`.
-        dataset: the `OpenSetDataset` that was evaluated on.
+        dataset: the `OpenSetDataset` used for the evaluation.
     """
 
     def __init__(self, evaluation, dataset):

@@ -15,18 +15,17 @@ _MATTERS = 0.005
 
 
 def verdict(measures: Mapping[str, Any]) -> list[str]:
-    """What was measured, as a list of sentences.
+    """Summarizes the measured results in a few sentences.
 
-    In brackets are 95 % intervals, of shares by Wilson's formula and of
-    differences of AUROC by DeLong's. They say how much chance there is in the
-    choice of the test images, and nothing about another training or other
-    classes.
+    The brackets hold 95 % intervals, for shares by Wilson's formula and for
+    differences of AUROC by DeLong's. They cover the random choice of test
+    images, not retraining or other classes.
 
     Args:
-        measures: as `metrics.json` holds them.
+        measures: the contents of `metrics.json`.
 
     Returns:
-        List of one to four texts.
+        List of one to four strings.
 
     Example:
 

@@ -23,7 +23,7 @@ class Energy(Score):
 
     Differences: the paper also fine-tunes the network on outliers.
 
-    Cost: O(N) a row for N classes; nothing is kept.
+    Cost: O(N) per row for N classes; nothing is kept.
 
     Args:
         temperature: T, at least 1e-30; as T approaches 0, the score

@@ -19,23 +19,23 @@ from cac_tf.scores.score import Score
 class GEN(Score):
     r"""Unknown score \\(\sum_j p_j^\gamma (1 - p_j)^\gamma\\).
 
-    The sum is over the largest softmax probabilities. With a small exponent,
-    small differences from a confident prediction count.
+    The sum is over the largest softmax probabilities. A small exponent makes
+    small deviations from a confident prediction count.
 
     Paper: Liu, Lochman, Zach, *GEN: Pushing the Limits of Softmax-Based
     Out-of-Distribution Detection*, CVPR 2023, with its defaults, exponent 0.1
     and 100 classes.
 
-    Differences: none but that of rounding. Here 1 - p is summed from the other
-    probabilities, where the difference would round to 0.
+    Differences: only in rounding. Here 1 - p is summed from the other
+    probabilities, since the difference may round to 0.
 
-    Cost: O(N) a row for N classes, and the choice of the largest among more
-    than M; nothing is kept.
+    Cost: O(N) per row for N classes, plus selecting the largest M if there are
+    more; nothing is kept.
 
     Args:
         exponent: the authors' gamma, in (0, 1). (No relation to CAC's gamma.)
         classes: how many of the largest probabilities count, the authors' M;
-            all, if there are no more.
+            all, if there are fewer.
         **kwargs: `name` of the score.
 
     Raises:

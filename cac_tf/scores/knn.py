@@ -25,8 +25,8 @@ _NONE = -2.0
 class KNN(NearestExamplesScore):
     r"""Unknown score \\(1 - s_k\\), in [0, 2].
 
-    \\(s_k\\) is the cosine similarity of an input's features to those of the
-    k-th most similar training example of the bank.
+    \\(s_k\\) is the cosine similarity between an input's features and those of
+    the k-th most similar training example in the bank.
 
     Paper: Sun, Ming, Zhu, Li, *Out-of-Distribution Detection with Deep Nearest
     Neighbors*, ICML 2022.
@@ -35,12 +35,12 @@ class KNN(NearestExamplesScore):
     vectors, which gives the same order, 50 neighbours on CIFAR10 and 1,000 on
     ImageNet, and all training examples as the bank.
 
-    Cost: O(M D) a row for M examples of D features in the bank, whose M D
+    Cost: O(M D) per row for M examples of D features in the bank, whose M D
     numbers are kept.
 
     Args:
         neighbours: k.
-        bank_size: see `NearestExamplesScore`, also for further arguments and
+        bank_size: see `NearestExamplesScore`, also for other arguments and
             errors.
 
     Example:

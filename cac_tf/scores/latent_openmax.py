@@ -20,29 +20,29 @@ _TINY = 1e-12
 @register
 @keras.saving.register_keras_serializable(package="CacTf")
 class LatentOpenMax(OpenMax):
-    r"""Unknown score \\(p_0\\), that of OpenMax whose distances see latents.
+    r"""Unknown score \\(p_0\\): OpenMax with distances that include latents.
 
     Its Weibull tails are those of the distances
     \\(\lVert [y, z] - \mu_j \rVert\\) of the vectors [y, z] from their class
-    means, where y are the logits and z are latents by which the
-    network reconstructs its input. What is recalibrated and becomes the logit
-    of "unknown" are the logits alone, as in `OpenMax`.
+    means, where y are the logits and z the latents from which the network
+    reconstructs its input. Only the logits are recalibrated and contribute to
+    the logit of "unknown", as in `OpenMax`.
 
-    It reads the output `latents`, (B, L), which the method `crosr` trains, or
-    any backbone that returns one by this name.
+    It reads the output `latents`, (B, L), of the method `crosr` or of any
+    backbone that returns an output of this name.
 
     Paper: Yoshihashi et al., *Classification-Reconstruction Learning for
     Open-Set Recognition*, CVPR 2019, section 3.2.
 
-    Differences: the paper has Euclidean distances. The default, "eucos", is
-    that of the only code that could be found, which is not the authors'.
+    Differences: the paper uses Euclidean distances. The default, "eucos", comes
+    from the only code that could be found, which is not the authors'.
 
-    Cost: that of `openmax` with N + L in place of N in the distances:
-    O(N (N + L)) a row; N (N + L) + 3 N numbers are kept. `fit` keeps N + L
-    numbers of each example.
+    Cost: that of `openmax` with N + L instead of N in the distances: O(N (N +
+    L)) per row; N (N + L) + 3 N numbers are kept. `fit` keeps N + L numbers of
+    each example.
 
     Args:
-        tail_size, rank, shift, form: as of `OpenMax`.
+        tail_size, rank, shift, form: as for `OpenMax`.
         distance: "eucos", Euclidean distance / 200 + cosine distance, as in
             the code of OpenMax' authors; or "euclidean".
         **kwargs: `name` of the score.

@@ -39,8 +39,8 @@ class Mahalanobis(Score):
     Uses the mean features of each class and one covariance about these means,
     shrunk by Ledoit and Wolf's formula (*A Well-Conditioned Estimator for
     Large-Dimensional Covariance Matrices*, 2004). As the means of N classes
-    come from the same n examples, these count as n - N. With fewer examples
-    than features, a warning states the amount of shrinkage.
+    come from the same n examples, they count as n - N examples. With fewer
+    examples than features, a warning states the amount of shrinkage.
 
     Paper: Lee, Lee, Lee, Shin, *A Simple Unified Framework for Detecting
     Out-of-Distribution Samples and Adversarial Attacks*, NeurIPS 2018.
@@ -48,18 +48,18 @@ class Mahalanobis(Score):
     Differences: the features of one layer instead of a
     combination of several, no perturbation of the input, and the shrinkage.
 
-    Cost: O(D^2 + N D) a row for N classes and D features; D^2 + N D + D
+    Cost: O(D^2 + N D) per row for N classes and D features; D^2 + N D + D
     numbers are kept. `fit` keeps D^2 numbers and a Cholesky decomposition.
 
     Args:
-        shrinkage: "ledoit_wolf"; or None for the covariance as it is, as in the
-            paper. That one needs more examples than features.
+        shrinkage: "ledoit_wolf"; or None for no shrinkage, as in the paper,
+            which needs more examples than features.
         **kwargs: `name` of the score.
 
     Raises:
-        ValueError: another shrinkage; in `fit`, a class without an example,
-            examples that do not differ from their class means, or without
-            shrinkage a covariance that has no inverse.
+        ValueError: another shrinkage; in `fit`, a class without examples,
+            examples equal to their class means, or without shrinkage a
+            covariance that has no inverse.
 
     Example:
 

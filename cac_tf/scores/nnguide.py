@@ -23,22 +23,22 @@ class NNGuide(NearestExamplesScore):
 
     E is the log-sum-exp of the logits. The mean is over the k training examples
     i of the bank with the largest \\(s_i E(z_i)\\), where s is the cosine
-    similarity of the features. Where the log-sum-exp of the logits is below 0,
-    the guidance works in the wrong direction.
+    similarity of the features. If the log-sum-exp of the logits is below 0, the
+    guidance works in the wrong direction.
 
     Paper: Park, Jung, Teoh, *Nearest Neighbor Guidance for
     Out-of-Distribution Detection*, ICCV 2023.
 
-    Differences: there the bank is a random part of the training data; here it
-    has the same number of each class, and does not depend on the order of the
-    data.
+    Differences: the authors' bank is a random subset of the training data; here
+    it has the same number of examples of each class, and does not depend on the
+    order of the data.
 
-    Cost: O(M D + N) a row for N classes and M examples of D features in the
+    Cost: O(M D + N) per row for N classes and M examples of D features in the
     bank, whose M D numbers are kept.
 
     Args:
         neighbours: k.
-        bank_size: see `NearestExamplesScore`, also for further arguments and
+        bank_size: see `NearestExamplesScore`, also for other arguments and
             errors.
 
     Example:

@@ -39,16 +39,16 @@ class OpenMax(Score):
     tail of class j times the weight of its rank.
 
     `fit` takes, for each class, the mean logits of its correctly classified
-    training examples and fits a Weibull distribution to the largest
-    `tail_size` distances from it. The `rank` largest logits of an input are
-    then scaled down by how far in the tail its distances from these classes
-    lie. The amount taken away becomes the logit of "unknown", and a softmax
-    follows. Distances are Euclidean; the Weibull fit is SciPy's, with a fixed
-    location, as in the authors' libMR. `fit` keeps the logits of all examples
-    (not the features) until the means are known.
+    training examples and fits a Weibull distribution to the largest `tail_size`
+    distances from it. The `rank` largest logits of an input are then scaled
+    down according to how far in the tail its distances from these classes lie.
+    The amount removed becomes the logit of "unknown", and a softmax follows.
+    Distances are Euclidean; the Weibull fit is SciPy's, with a fixed location,
+    as in the authors' libMR. `fit` keeps the logits of all examples (not the
+    features) until the means are known.
 
-    A negative logit is scaled towards 0 like any other. So it rises, and takes
-    what it gains from "unknown", as in the authors' code.
+    A negative logit is scaled toward 0 like any other. It therefore rises, and
+    what it gains is subtracted from "unknown", as in the authors' code.
 
     Paper: Bendale, Boult, *Towards Open Set Deep Networks*, CVPR 2016,
     algorithms 1 and 2.
@@ -57,15 +57,15 @@ class OpenMax(Score):
     distances, and the paper also rejects an input whose largest probability is
     small.
 
-    Cost: O(N^2) a row for N classes; N^2 + 3 N numbers are kept. `fit` keeps N
-    numbers of each example.
+    Cost: O(N^2) per row for N classes; N^2 + 3 N numbers are kept. `fit` keeps
+    N numbers of each example.
 
     Args:
         tail_size: number of distances that each Weibull is fitted to.
         rank: how many of the largest logits are recalibrated (the paper's
-            alpha), the i-th with the weight 1 - i / rank. If it exceeds the
-            number of classes, all logits are recalibrated. None: all, each
-            with the weight 1.
+            alpha), the i-th with weight 1 - i / rank. If it exceeds the number
+            of classes, all logits are recalibrated. None: all, each with weight
+            1.
         shift: how far the location of a Weibull lies below the smallest
             distance of its tail: 1 in libMR, 10,000 in the copy that the
             paper's authors used.

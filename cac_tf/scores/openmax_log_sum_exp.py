@@ -17,23 +17,24 @@ class OpenMaxLogSumExp(OpenMax):
 
     \\(v_j = z_j (1 - w_j)\\) are the logits of the N known classes as `OpenMax`
     recalibrates them, with w_j the distance's place in the Weibull tail of
-    class j. The logit of "unknown" has no part in it. By default all classes
-    are recalibrated, each with the weight 1.
+    class j. The logit of "unknown" is not included. By default all classes are
+    recalibrated, each with weight 1.
 
-    This is the form behind the row "OpenMax" of the CAC paper's Table 1, whose
-    numbers Neal et al. had computed.
+    This is the form behind the row "OpenMax" in the CAC paper's Table 1, whose
+    numbers were computed by Neal et al.
 
     Paper: Bendale, Boult, *Towards Open Set Deep Networks*, CVPR 2016; Neal et
     al., *Open Set Learning with Counterfactual Images*, ECCV 2018, by their
     code.
 
-    Differences: the paper of OpenMax itself takes the probability of "unknown",
-    which is `OpenMax`. Its differences hold here too.
+    Differences: the OpenMax paper itself uses the probability of "unknown",
+    which is `OpenMax`. Its differences apply here too.
 
-    Cost: as of `OpenMax`.
+    Cost: as for `OpenMax`.
 
     Args:
-        tail_size, rank, shift: as of `OpenMax`, with another default of `rank`.
+        tail_size, rank, shift: as for `OpenMax`, with a different default for
+            `rank`.
         **kwargs: `name` of the score.
 
     Raises:

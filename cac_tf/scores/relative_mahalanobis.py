@@ -16,20 +16,20 @@ from cac_tf.scores.registry import register
 class RelativeMahalanobis(Mahalanobis):
     r"""Unknown score \\(\min_k M_k(x) - M_0(x)\\).
 
-    M_k is the distance of `Mahalanobis`, and M_0 that to one normal
-    distribution of all training features. Distance along directions that do
-    not separate the classes appears in both terms and cancels. So it is meant
-    for near unknowns; far ones may be accepted. The covariance of M_0 is the
-    shrunk one of M_k and that of the class means: shrunk by itself, it would
-    differ in every direction, and nothing would cancel.
+    M_k is the distance of `Mahalanobis`, and M_0 the distance to a single
+    normal distribution of all training features. Distance along directions that
+    do not separate the classes appears in both terms and cancels. The score is
+    therefore meant for near unknowns; far ones may be accepted. The covariance
+    of M_0 is the shrunk one of M_k plus that of the class means: shrunk
+    separately, it would differ in every direction, and nothing would cancel.
 
     Paper: Ren, Fort, Liu, Roy, Padhy, Lakshminarayanan, *A Simple Fix to
     Mahalanobis Distance for Improving Near-OOD Detection*, 2021.
 
-    Differences: there nothing is shrunk, which is `shrinkage=None` here. With
-    few examples for many features, the two forms order inputs differently.
+    Differences: the paper does not shrink, which is `shrinkage=None` here. With
+    few examples for many features, the two forms rank inputs differently.
 
-    Cost: O(D^2 + N D) a row for N classes and D features, with two products
+    Cost: O(D^2 + N D) per row for N classes and D features, with two products
     where `Mahalanobis` has one; 2 D^2 + N D + D numbers are kept.
 
     Args:

@@ -136,21 +136,21 @@ def _odd_numbers(count):
 
 
 class Score:
-    """A rule that gives each input an unknown score, larger = more unknown.
+    """A rule that computes an unknown score, larger = more unknown.
 
-    A subclass is added with `@register`, in a file of this folder or in
-    another package. It has a `NAME`, says which outputs of the classifier it
-    reads (`READS`) and defines `call`, with operations that every backend and
-    every exported graph has. It holds settings, and no state.
+    A subclass is added with `@register`, in a file of this folder or in another
+    package. It has a `NAME`, lists the classifier outputs it reads (`READS`)
+    and defines `call`, with operations that every backend and every exported
+    graph supports. It holds settings, but no state.
 
     A score that learns from known data sets `IS_FITTED_TO_DATA` and defines
-    `start`, `update` and `finish`, which gives its statistics, arrays by name.
-    Each example is seen once, in a batch, and only what these methods keep
-    stays in memory. Whoever uses the score holds the statistics, and passes
-    them to each call as keyword arguments.
+    `start`, `update` and `finish`, which returns its statistics, arrays by
+    name. Each example is seen once, in a batch, and only what these methods
+    keep stays in memory. The caller holds the statistics, and passes them to
+    each call as keyword arguments.
 
     Args:
-        name: of the score; None: its `NAME`.
+        name: name of the score; None: its `NAME`.
 
     Call arguments:
         one float tensor for each of `READS`, in that order: "logits",
@@ -206,13 +206,13 @@ class Score:
     def predicted_class(self, outputs: Outputs, **statistics: Tensor) -> Tensor:
         """(B,) int32: the predicted class of each input, before rejection.
 
-        The class with the largest logit or, for scores that read distances
-        and where there are fewer logits than classes, with the closest center.
+        The class with the largest logit; for scores that read distances, and if
+        there are fewer logits than classes, the class with the closest center.
 
         Args:
             outputs: dict of tensors: `logits`, `distances`, `gamma`, ...;
                 logits beyond those of the known classes are ignored.
-            **statistics: of the score.
+            **statistics: the score's statistics.
         """
         for name in self.READS:
             if name in OF_CENTERS:
@@ -221,7 +221,7 @@ class Score:
 
     @property
     def reads_for_prediction(self) -> tuple[str, ...]:
-        """Names of the outputs that the score and predicted class need."""
+        """Names of the outputs that score and predicted class need."""
         return tuple(dict.fromkeys((*self.READS, "logits", "distances")))
 
     def of_arrays(
@@ -233,7 +233,7 @@ class Score:
     # ---- statistics -------------------------------------------------------
 
     def start(self, context: Context) -> Any:
-        """Returns an object, of any kind, in which a fit collects data."""
+        """Returns an object of any kind, in which a fit collects data."""
 
     def update(self, kept: Any, batch: KnownBatch) -> None:
         """Adds a `KnownBatch` to that object."""
@@ -245,8 +245,7 @@ class Score:
             Dict of float arrays by name, of any shape; {} without a fit.
 
         Raises:
-            ValueError: there are too few examples, or the score cannot be
-                fitted to them.
+            ValueError: too few examples, or the score cannot be fitted to them.
         """
         return {}
 
@@ -258,13 +257,13 @@ class Score:
         last_layer: LastLayer | None = None,
         **outputs: ArrayLike,
     ) -> dict[str, np.ndarray]:
-        """The statistics of examples of known classes, all at once.
+        """Fits the statistics to examples of known classes, all at once.
 
         Args:
             labels: (n,) class indices.
             class_names: names of the classes; default: the indices, as many as
                 there are logits.
-            last_layer: `LastLayer`, where the score reads features.
+            last_layer: `LastLayer`, if the score reads features.
             **outputs: arrays by name: `logits`, (n, N), and whatever else
                 `READS` names.
 
@@ -272,9 +271,9 @@ class Score:
             Dict of float32 arrays, the keyword arguments of a call.
 
         Raises:
-            ValueError: labels that are no class indices, or not as many as
-                rows of an output; an output that is not finite; see also
-                `finish`.
+            ValueError: labels that are not class indices, or whose number
+                differs from the rows of an output; an output that is not
+                finite; see also `finish`.
         """
         arrays = {k: np.asarray(v, "float32") for k, v in outputs.items()}
         missing = [name for name in self.READS if name not in arrays]

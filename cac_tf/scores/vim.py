@@ -32,7 +32,7 @@ class ViM(Score):
 
     The columns of R span the residual space of the features x: the directions
     in which the training features have the smallest second moment about the
-    origin o = -pinv(W^T) b. There, all logits of the last layer are 0. (If no
+    origin o = -pinv(W^T) b, where all logits of the last layer are 0. (If no
     dense layer follows the features, o is their mean.) The residual is scaled
     to the logits: a is the mean largest logit of the training data divided by
     their mean residual.
@@ -40,25 +40,24 @@ class ViM(Score):
     Paper: Wang, Li, Feng, Zhang, *ViM: Out-Of-Distribution with Virtual-logit
     Matching*, CVPR 2022.
 
-    Differences: the authors put the virtual logit into a softmax,
-    which gives the same order. Here, a comes from at most 4,096 examples, and
-    what tells N classes apart, N directions, is never counted as residual
-    where features are few (64 features of 38 classes of sentences, CAC: AUROC
-    0.880 with 38 dimensions, 0.809 with half of the features).
+    Differences: the authors put the virtual logit into a softmax, which gives
+    the same ranking. Here, a comes from at most 4,096 examples, and if features
+    are few, the N directions that separate the classes are never counted as
+    residual (64 features of 38 classes of sentences, CAC: AUROC 0.880 with 38
+    dimensions, 0.809 with half of the features).
 
-    Cost: O(D (D - P) + N) a row for N classes, D features and P principal
+    Cost: O(D (D - P) + N) per row for N classes, D features and P principal
     dimensions; D (D - P) + D numbers are kept. `fit` keeps D^2 numbers and
     finds their eigenvectors.
 
     Args:
         principal_dimensions: number of directions outside the residual space.
-            None: as the authors choose, 1000 for 2048 or more features, 512
-            for 768 or more, else half of the features; but no fewer than
-            there are classes, as far as nine tenths of the features. With
-            fewer than two examples a dimension, as many as there are classes
-            or half as many as examples: the examples lie in
-            the directions that are found from them alone, so that their
-            residual says little of others'.
+            None: the authors' choice, 1000 for 2048 or more features, 512 for
+            768 or more, otherwise half of the features; but at least the number
+            of classes, up to nine tenths of the features. With fewer than two
+            examples per dimension, the number of classes or half the number of
+            examples: directions found from so few examples contain them, so
+            their residual says little about new inputs.
         **kwargs: `name` of the score.
 
     Raises:

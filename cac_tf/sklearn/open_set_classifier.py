@@ -54,39 +54,39 @@ def dense_network(input_shape, num_classes):
 
 
 class OpenSetClassifier(ClassifierMixin, BaseEstimator):
-    """A classifier of known classes that rejects what belongs to none.
+    """A classifier of known classes that rejects all other inputs.
 
-    To scikit-learn it is a classifier, and so works in pipelines, searches and
-    cross-validation. Its scores are those of scikit-learn's outlier detectors:
-    larger is more like the known classes, and what has a negative
-    `decision_function` is rejected.
+    To scikit-learn it is a classifier, so it works in pipelines, searches and
+    cross-validation. Its scores follow scikit-learn's outlier detectors: larger
+    is more like the known classes, and inputs with a negative
+    `decision_function` are rejected.
 
-    `fit` holds back a part of the data, trains a Keras network on the rest by
-    Class Anchor Clustering, replaces the anchors by class means, and sets the
-    threshold on what it held back. Inputs become float32. Scale them first,
-    for example by a `StandardScaler`; the network does not.
+    `fit` holds out part of the data, trains a Keras network on the rest with
+    Class Anchor Clustering, replaces the anchors with class means, and sets the
+    threshold on the held-out part. Inputs are converted to float32. Scale them
+    first, for example with a `StandardScaler`; the network does not.
 
     Args:
         network: function from the shape of one input and the number of classes
-            to a Keras model that ends in one logit for each class. None: one
-            hidden layer of 64 units. (For a search on several processes,
-            define it at the top of a module.)
+            to a Keras model that ends in one logit per class. None: one hidden
+            layer of 64 units. (For a search on several processes, define it at
+            the top of a module.)
         epochs: number of passes over the data, at least 1.
-        batch_size: rows for each step of the training, at least 1.
-        learning_rate: of Adam, above 0.
-        rejection_score: name of the rule that gives the unknown score, one of
+        batch_size: rows per training step, at least 1.
+        learning_rate: learning rate of Adam, above 0.
+        rejection_score: name of the unknown score, one of
             `cac_tf.scores.names()`. (An estimator's `score` is its accuracy.)
-        true_positive_rate: wanted share of known inputs that are accepted, in
+        true_positive_rate: desired share of known inputs that are accepted, in
             (0, 1).
-        validation_fraction: share of each class that is held back for the
+        validation_fraction: share of each class that is held out for the
             threshold, in (0, 1).
-        unknown_label: what `predict` says of a rejected input. It is not one
-            of the classes. If it is of another kind than they are (numbers,
-            texts, booleans), as -1 is where classes are texts, `predict`
-            returns an array of objects.
-        random_state: seed of the split, the weights and the order of the
-            examples; None or a `RandomState`: another one for each call.
-        verbose: of Keras: 0 is silent, 2 prints a line for each epoch.
+        unknown_label: what `predict` returns for a rejected input; it must not
+            be one of the classes. If its kind (number, string, boolean) differs
+            from theirs, such as -1 for string classes, `predict` returns an
+            object array.
+        random_state: seed for the split, the weights and the order of the
+            examples; None or a `RandomState`: a new one for each call.
+        verbose: as in Keras: 0 is silent, 2 prints one line per epoch.
 
     Attributes:
         classes_: (N,) the known classes, sorted.
@@ -94,7 +94,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):
         feature_names_in_: names of the columns, if `X` was a data frame with
             such names.
         model_: the `cac_tf.OpenSetClassifier`, to save or export. Its class
-            names are the classes as texts.
+            names are the classes as strings.
         offset_: minus the threshold: `decision_function` is
             `score_samples` minus this.
 
@@ -136,21 +136,21 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):
     def fit(self, X: Any, y: Any) -> Self:
         """Trains, re-centers and calibrates, from new weights each time.
 
-        Sets the seed of the backend; Python's and NumPy's random numbers go on
-        as if nothing had happened.
+        Sets the backend's seed; Python's and NumPy's random states are left
+        unchanged.
 
         Args:
             X: (n, ...) numbers.
-            y: (n,) classes: whole numbers, texts or booleans.
+            y: (n,) classes: integers, strings or booleans.
 
         Returns:
             The estimator.
 
         Raises:
-            TypeError: a parameter of another type, or sparse data.
+            TypeError: a parameter of the wrong type, or sparse data.
             ValueError: a parameter that is not allowed; data that are not
-                finite, have fewer than two classes, or `unknown_label` among
-                these; a class too small to hold back a part of it.
+                finite, have fewer than two classes, or contain `unknown_label`;
+                a class too small to hold out a part.
         """
         self._check_parameters()
         X, y = validate_data(self, X, y, dtype="float32", allow_nd=True)
@@ -206,11 +206,11 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):
         return answers[found.class_id]
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """The classes' shares in each input, as if it were known.
+        """Class probabilities of each input, as if it were known.
 
         The softmin of the distances to the class centers or, for a rejection
-        score that reads no distances, the softmax of the logits. A rejected
-        input has these shares too.
+        score that reads no distances, the softmax of the logits. Rejected
+        inputs have them too.
 
         Args:
             X: (n, ...) numbers.
@@ -238,8 +238,8 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):
     def decision_function(self, X: Any) -> np.ndarray:
         """How far inside the threshold an input is; below 0 it is rejected.
 
-        It does not tell two classes apart: scikit-learn's scorers of binary
-        problems, such as "roc_auc", would read it as if it did.
+        It does not separate two classes, although scikit-learn's scorers for
+        binary problems, such as "roc_auc", would read it that way.
 
         Args:
             X: (n, ...) numbers.
@@ -252,11 +252,11 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):
     def score(
         self, X: Any, y: Any, sample_weight: ArrayLike | None = None
     ) -> float:
-        """Closed-set accuracy: that of the classes before rejection.
+        """Closed-set accuracy: the accuracy of the classes before rejection.
 
         Args:
             X: (n, ...) numbers.
-            y: (n,) or (n, 1) classes. Inputs labelled `unknown_label` do not
+            y: (n,) or (n, 1) classes. Inputs labeled `unknown_label` do not
                 count.
             sample_weight: None or (n,).
 
@@ -264,8 +264,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):
             Accuracy, in [0, 1].
 
         Raises:
-            ValueError: every input is unknown, or there are more or fewer
-                inputs than classes.
+            ValueError: every input is unknown, or `X` and `y` differ in length.
         """
         found = self._asked(X, "predict_scores")
         # A list of texts and -1 would become one of texts alone.

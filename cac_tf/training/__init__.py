@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training: resumed exactly after a kill, or of a head on a frozen network."""
+"""Training that resumes exactly after a kill, also of a head alone."""
 
 import lazy_loader
 

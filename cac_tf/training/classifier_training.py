@@ -60,10 +60,10 @@ class Term(typing.NamedTuple):
 class ClassifierTraining(
     keras_private.BuiltFromOneReplica, StopsAtNonFiniteLoss
 ):
-    """Trains a classifier, which it holds and does not copy.
+    """Trains a classifier, without copying it.
 
-    A row labelled -1, a negative, counts in training losses that say
-    `TAKES_NEGATIVES`, and in no others.
+    Rows labeled -1, the negatives, count only in losses that set
+    `TAKES_NEGATIVES`.
 
     Args:
         classifier: Keras model, (B, ...) -> (B, N) logits, or a dict with
@@ -121,9 +121,9 @@ class ClassifierTraining(
 
         Args:
             optimizer: as in Keras.
-            loss: a loss of `cac_tf.losses`; a dict from an output's name to a
+            loss: a loss from `cac_tf.losses`; a dict from an output's name to a
                 loss; or a list of these, which are summed.
-            metrics: metrics of `cac_tf.metrics`.
+            metrics: metrics from `cac_tf.metrics`.
             **kwargs: as in Keras.
         """
         optimizer = keras.optimizers.get(optimizer)
@@ -147,7 +147,7 @@ class ClassifierTraining(
 
     @property
     def takes_negatives(self) -> bool:
-        """Whether a loss trains on inputs labelled -1."""
+        """Whether a loss trains on inputs labeled -1."""
         return any(term.takes_negatives for term in self._terms)
 
     def compute_loss(
@@ -163,7 +163,7 @@ class ClassifierTraining(
         Args:
             x: not used.
             y: (B,) or (B, 1) labels.
-            y_pred: dict of outputs, as a call gives it.
+            y_pred: dict of outputs, as a call returns it.
             sample_weight: None or (B,).
             training: whether it is a training step.
         """

@@ -28,22 +28,21 @@ class ProcessLostError(RuntimeError):
 
 @dataclasses.dataclass(frozen=True)
 class Processes:
-    """The processes that train one model together; this one's place.
+    """The processes that train one model together, and this one's id.
 
-    All of them run the same program, each with its own `process_id`, and all
-    have the same data. Only the first writes into the run's folder. Needs JAX:
-    under TensorFlow's MultiWorkerMirroredStrategy, the `fit` of Keras 3 does
-    not work.
+    All of them run the same program, each with its own `process_id`, on the
+    same data. Only the first writes to the run's folder. Needs JAX: Keras 3's
+    `fit` does not work under TensorFlow's MultiWorkerMirroredStrategy.
 
     Args:
-        coordinator: "host:port" of the process with id 0, which opens that
-            port for the others. Not needed where there is one process.
-        num_processes: how many there are, at least 1.
-        process_id: of this process, 0...num_processes - 1.
+        coordinator: "host:port" of the process with id 0, which opens that port
+            for the others. Not needed for a single process.
+        num_processes: number of processes, at least 1.
+        process_id: id of this process, 0...num_processes - 1.
 
     Raises:
-        ValueError: a value out of its range, or several processes on another
-            backend than JAX.
+        ValueError: a value out of range, or several processes on a backend
+            other than JAX.
 
     Example:
 
@@ -94,17 +93,17 @@ class Processes:
 
     @contextlib.contextmanager
     def connected(self, timeout: int = 300) -> Iterator[None]:
-        """Connects with the others, for the time inside.
+        """Context manager that connects this process with the others.
 
-        Call it before JAX computes anything, once in a process.
+        Use it before JAX computes anything, and only once per process.
 
         Args:
-            timeout: seconds to wait until all are there.
+            timeout: seconds to wait for all processes.
 
         Raises:
-            ProcessLostError: the first cannot be reached, or one was lost
-                while inside. JAX then ends this process soon after; an
-                interrupted run goes on once all are started again.
+            ProcessLostError: the first process cannot be reached, or one was
+                lost meanwhile. JAX then ends this process soon after; an
+                interrupted run resumes once all are restarted.
         """
         if self.num_processes == 1:
             yield

@@ -6,10 +6,10 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """A part of the training with its own learning rate.
+    """A phase of training with its own learning rate.
 
-    Each stage starts with fresh optimizer state; all but the first start
-    from the best weights so far.
+    Each stage starts with a fresh optimizer state, and each but the first from
+    the best weights so far.
 
     Raises:
         ValueError: epochs below 0, or patience below 1.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where labelled images come from: one file per source.
+"""Sources of labeled images: one file per source.
 
 A file in this folder that registers a `DataSource` adds a source, and so does
 another package that registers one (`sources.register`); no other file has to

@@ -25,20 +25,20 @@ def openset_cnn(
     seed: int | None = None,
     name: str = "openset_cnn",
 ) -> keras.Model:
-    """The network that the paper's benchmark trains, ending in logits.
+    """The network of the paper's benchmark, ending in logits.
 
-    Nine 3x3 convolutions without bias, each followed by batch normalization
-    and leaky ReLU (slope 0.2); channel dropout after each third one; one
-    dense layer. Padding and initialization are those of the paper's authors:
-    one pixel on every side (Keras' "same" pads strided convolutions on the
-    other side), He normal by fan-out, dense N(0, 0.01).
+    Nine 3x3 convolutions without bias, each followed by batch normalization and
+    leaky ReLU (slope 0.2); channel dropout after every third one; one dense
+    layer. Padding and initialization are those of the paper's authors: one
+    pixel on every side (Keras' "same" pads strided convolutions on the other
+    side), He normal by fan-out, dense N(0, 0.01).
 
     Args:
         num_classes: number N of known classes.
         input_shape: (height, width, channels), e.g. 32x32 or 64x64.
         dropout: share of channels dropped after each block, in [0, 1).
-        weight_decay: L2 penalty on all trainable weights, batch norm and
-            biases too, as a gradient of `weight_decay * w`.
+        weight_decay: L2 penalty on all trainable weights, including batch norm
+            and biases, as a gradient of `weight_decay * w`.
         seed: seed of initialization and dropout.
         name: name of the model.
 

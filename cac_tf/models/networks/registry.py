@@ -14,7 +14,7 @@ names, find = _NETWORKS.names, _NETWORKS.get
 
 
 def register(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds a network under its function's name; a decorator."""
+    """Decorator that registers a network by its function's name."""
     return _NETWORKS.register(function, name=function.__name__)
 
 

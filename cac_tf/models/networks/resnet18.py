@@ -20,7 +20,7 @@ def resnet18(
     seed: int | None = None,
     name: str = "resnet18",
 ) -> keras.Model:
-    """ResNet-18 as it is used for 32x32 images, ending in logits.
+    """ResNet-18 in its variant for 32x32 images, ending in logits.
 
     A 3x3 convolution at full resolution instead of the 7x7 one with pooling;
     four stages of two basic blocks; global average pooling.
@@ -29,8 +29,8 @@ def resnet18(
         num_classes: number N of known classes.
         input_shape: (height, width, channels).
         dropout: share of the pooled features dropped, in [0, 1).
-        weight_decay: L2 penalty on all trainable weights, batch norm and
-            biases too, as a gradient of `weight_decay * w`.
+        weight_decay: L2 penalty on all trainable weights, including batch norm
+            and biases, as a gradient of `weight_decay * w`.
         seed: seed of initialization and dropout.
         name: name of the model.
 
