@@ -31,10 +31,10 @@ _AT_ONCE = 32
 
 
 class ClassifierHandler(base.ModelHandler):
-    """Lets Beam's `RunInference` ask a `Classifier`.
+    """Lets Beam's `RunInference` use a `Classifier`.
 
-    (Beam's own handler for TensorFlow loads folders by
-    `keras.models.load_model`, which in Keras 3 loads no SavedModel.)
+    (Beam's own TensorFlow handler loads folders with `keras.models.load_model`,
+    which cannot load a SavedModel in Keras 3.)
 
     Args:
         model: path, as in `Classifier.load`.
@@ -91,14 +91,14 @@ class ClassifierHandler(base.ModelHandler):
 
 
 class Classify(beam.PTransform):
-    """From keyed inputs to keyed answers.
+    """Transforms keyed inputs into keyed answers.
 
-    Takes a collection of pairs of a key and an input: the content of an
-    image's file, as bytes, or an array, one row of what `predict_open_set`
-    takes. Keys stay as they are, of whatever type.
+    Takes a collection of pairs of a key and an input: an image file's content,
+    as bytes, or an array, one row of what `predict_open_set` takes. Keys of any
+    type are passed through.
 
-    The result has two collections of pairs of the key and an `Answer`:
-    `answers`, and `failed`, where `error` says why there is no answer.
+    The result has two collections of pairs of a key and an `Answer`: `answers`,
+    and `failed`, where `error` says why there is no answer.
 
     Args:
         model: path, as in `Classifier.load`; every worker loads it.

@@ -12,13 +12,13 @@ _CONFIDENCE = 0.9
 
 
 class AcceptedShare(typing.NamedTuple):
-    """Of the examples that a threshold comes from, how many it accepts.
+    """How many of its calibration examples a threshold accepts.
 
-    Where the threshold lies above k of n exchangeable scores, the share of new
+    If the threshold lies above k of n exchangeable scores, the share of new
     inputs that it accepts is at least a Beta(k, n + 1 - k) variable and at most
-    a Beta(k + 1, n - k) one: it lies somewhere between two of the scores.
-    `interval` goes from the 5 % quantile of the first to the 95 % quantile of
-    the second, which is the interval of Clopper and Pearson (*The Use of
+    a Beta(k + 1, n - k) one, because it lies somewhere between two scores.
+    `interval` runs from the 5 % quantile of the first to the 95 % quantile of
+    the second; this is the interval of Clopper and Pearson (*The Use of
     Confidence or Fiducial Limits Illustrated in the Case of the Binomial*,
     1934).
 
@@ -40,7 +40,7 @@ class AcceptedShare(typing.NamedTuple):
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The share of new inputs like them, with a probability of 90 %."""
+        """A 90 % interval for the share of new inputs like them."""
         found = stats.binomtest(self.accepted, self.examples)
         low, high = found.proportion_ci(_CONFIDENCE, method="exact")
         return float(low), float(high)

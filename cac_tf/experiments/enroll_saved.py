@@ -22,7 +22,7 @@ _FILE = "enrolled.json"
 
 @dataclasses.dataclass(frozen=True)
 class EnrollingConfig:
-    """What becomes of the classes of a model, in this order.
+    """The changes to a model's classes, in the order they are made.
 
     Attributes:
         remove: names of enrolled classes.
@@ -43,20 +43,20 @@ class EnrollingConfig:
 def enroll_saved(
     model, path, config, output_dir, known=None, dry_run=False, tell=None
 ):
-    """Makes and saves a model with other classes; what `cac-enroll` does.
+    """Makes and saves a model with changed classes, like `cac-enroll`.
 
-    What the new one says of known inputs is compared with what the old one says
-    before anything is written. The old one stays as it is.
+    Before anything is written, the decisions of both models on known inputs are
+    compared. The old model is left unchanged.
 
     Args:
         model: `OpenSetClassifier`.
-        path: of its file.
+        path: path of the model's file.
         config: `EnrollingConfig`.
-        output_dir: folder for `model.keras`; there must be none.
-        known: known inputs, (n, ...); None: the validation and test examples
-            of the run that the model lies in, if it lies in one.
+        output_dir: folder for `model.keras`; must not exist yet.
+        known: known inputs, (n, ...); None: the validation and test examples of
+            the run that the model belongs to, if any.
         dry_run: whether nothing is written.
-        tell: takes a line for a person.
+        tell: called with each line of output for the user.
 
     Returns:
         The new model.

@@ -9,7 +9,7 @@ from cac_tf.models import OpenSetClassifier
 
 
 class ChangedDecisions(typing.NamedTuple):
-    """Of some inputs, those that two models answer differently.
+    """The inputs on which two models decide differently.
 
     Example:
 
@@ -52,14 +52,14 @@ def changed_decisions(
     x: Any,
     batch_size: int | None = None,
 ) -> ChangedDecisions:
-    """How many decisions become other ones with another model, and which.
+    """Which decisions change between two models, and how many.
 
     Args:
         before, after: models with thresholds, which take the same inputs.
         x, batch_size: inputs, as of `OpenSetClassifier.predict_open_set`.
 
     Returns:
-        `ChangedDecisions`, by the names of classes.
+        `ChangedDecisions`, by class name.
 
     Raises:
         ValueError: see `predict_open_set`.
