@@ -74,22 +74,22 @@ def classify_files(
     inputs: Iterable[str],
     threshold: float | None = None,
 ) -> Iterator[tuple[str, Answer]]:
-    """Reads and classifies files, some at a time, as `cac-predict` does.
+    """Reads and classifies files in chunks, as `cac-predict` does.
 
     Args:
         classifier: `Classifier`.
-        inputs: paths, folders and patterns: of photos, or of files of many
-            inputs that end in .npz, .npy, .csv, .parquet, .tfrecord, .jsonl
-            or .txt (texts).
-        threshold: a number in place of the model's own.
+        inputs: paths, folders and patterns of photos, or of files that hold
+            many inputs and end in .npz, .npy, .csv, .parquet, .tfrecord,
+            .jsonl or .txt (texts).
+        threshold: a number that replaces the model's own.
 
     Yields:
         Pairs of a key and its `Answer`, in the order of the inputs. A photo's
-        key is its path; in a file of many inputs, each has its own. What
-        cannot be read has an answer with an error.
+        key is its path; in a file of many inputs, each has its own key.
+        Unreadable inputs have an answer with an error.
 
     Raises:
-        ValueError: a folder without a file, or a pattern that fits none.
+        ValueError: a folder without files, or a pattern that matches none.
 
     Example:
 

@@ -79,17 +79,16 @@ class BaseRecipe(Options):
 class Recipe(BaseRecipe):
     """How a classifier is trained; a method may add its own fields.
 
-    The values of a preset are those of `Method.recipe_for`; a recipe that is
-    made directly has the defaults of its fields.
+    `Method.recipe_for` makes a recipe with a preset's values; a recipe made
+    directly has the defaults of its fields.
 
     Schedules: "cosine" lets the learning rate fall to 0 over all epochs and
     keeps the last weights. "two_stage" trains `epochs` at `learning_rate`,
     then, from the weights with the best validation value and with fresh
     momentum, `second_stage_epochs` at `second_stage_learning_rate`, and keeps
-    the best weights of all, as the paper's authors do. With
-    `until_converged` each of the two stages ends when the validation value
-    has not improved for `patience` epochs, and the numbers of epochs are
-    upper limits.
+    the best weights of all, as the paper's authors do. With `until_converged`,
+    each of the two stages ends when the validation value has not improved for
+    `patience` epochs, and the numbers of epochs are upper limits.
     """
 
     preset: str = field(

@@ -90,13 +90,13 @@ def computed_features(
 
 
 def dataset_of_features(backbone, dataset, folder, *, progress=None):
-    """What a frozen network makes of a data set: one of vectors.
+    """Turns a data set into one of vectors, with a frozen network.
 
-    A classifier that is trained on it becomes one of images by
-    `OpenSetClassifier.with_backbone`.
+    `OpenSetClassifier.with_backbone` turns a model trained on these vectors
+    into one that takes the network's inputs.
 
     Args:
-        backbone, folder, progress: as of `computed_features`.
+        backbone, folder, progress: as for `computed_features`.
         dataset: `OpenSetDataset`.
 
     Returns:
@@ -104,8 +104,8 @@ def dataset_of_features(backbone, dataset, folder, *, progress=None):
         (n, E) float32.
 
     Raises:
-        ValueError, OSError: see `computed_features`; or features that are not
-            finite.
+        ValueError, OSError: see `computed_features`; ValueError also if
+            features are not finite.
 
     Example:
 
