@@ -12,7 +12,7 @@ from cac_tf.methods.method import register
 
 
 class Anchor(AroundCentersMethod):
-    """The distance to the own anchor; class means afterwards."""
+    """The distance to the class's anchor as loss; class means afterwards."""
 
     name = "anchor"
 

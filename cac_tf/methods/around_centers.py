@@ -29,7 +29,7 @@ class Recipe(recipes.Recipe):
 
 
 class AroundCentersMethod(SupervisedMethod):
-    """Centers that start as anchors; scores of the distances to class means."""
+    """Centers that start as anchors; scores from distances to class means."""
 
     recipe = Recipe
     scores = ("gamma", "min_distance", "max_logit")

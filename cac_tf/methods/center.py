@@ -24,8 +24,8 @@ class Recipe(around_centers.Recipe):
 class Center(around_centers.AroundCentersMethod):
     """Cross-entropy on logits that are pulled to anchors.
 
-    The paper does not give the weight of the pull. The default was chosen
-    without looking at any result.
+    The paper does not state the weight of the pull. The default was chosen
+    without looking at any results.
     """
 
     name = "center"

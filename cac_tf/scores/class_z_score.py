@@ -26,16 +26,16 @@ class ClassZScore(Score):
     \\(\mu_k\\) and \\(\sigma_k\\) are the mean and standard deviation of logit
     k over the correctly classified examples of class k. Classes differ in how
     large and how spread out their logits are, and they differ more on data that
-    was not used for training. The statistics should come from such data. With
-    few examples of a class, \\(\sigma_k\\) is drawn towards that of the others:
-    see `statistics.moderated_variances`.
+    was not used for training, so the statistics should come from such data.
+    With few examples of a class, \\(\sigma_k\\) is shrunk toward that of the
+    others: see `statistics.moderated_variances`.
 
     Paper: none; it comes from a comparison of candidates on the authors'
-    released weights (docs/scores.md says what was looked at).
+    released weights (see docs/scores.md).
 
     Differences: none, as there is no paper.
 
-    Cost: O(N) a row for N classes; 2 N numbers are kept.
+    Cost: O(N) per row for N classes; 2 N numbers are kept.
 
     Example:
 

@@ -14,12 +14,11 @@ from cac_tf.scores.score import Score
 class Entropy(Score):
     r"""Unknown score \\(-\sum_j p_j \log p_j\\), in nats; p is the softmax.
 
-    Paper: none of its own; Shannon's entropy of the prediction, a usual
-    baseline.
+    Paper: none; Shannon's entropy of the prediction is a common baseline.
 
     Differences: none.
 
-    Cost: O(N) a row for N classes; nothing is kept.
+    Cost: O(N) per row for N classes; nothing is kept.
 
     Example:
 

@@ -49,7 +49,7 @@ class Gamma(Score):
 
     Differences: none.
 
-    Cost: O(N) a row for N classes, after the distances, which take O(N D) for
+    Cost: O(N) per row for N classes, after the distances, which take O(N D) for
     centers of width D; the N D numbers of the centers are the model's own.
 
     Example:

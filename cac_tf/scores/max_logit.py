@@ -19,7 +19,7 @@ class MaxLogit(Score):
 
     Differences: none.
 
-    Cost: O(N) a row for N classes; nothing is kept.
+    Cost: O(N) per row for N classes; nothing is kept.
 
     Example:
 

@@ -16,14 +16,14 @@ class MaxSoftmax(Score):
     r"""Unknown score \\(1 - \max_j p_j\\); p is the softmax.
 
     It is computed from the probabilities of the other classes, so confident
-    inputs keep their order even where the largest probability rounds to 1.
+    inputs keep their order even if the largest probability rounds to 1.
 
     Paper: Hendrycks, Gimpel, *A Baseline for Detecting Misclassified and
     Out-of-Distribution Examples in Neural Networks*, ICLR 2017.
 
-    Differences: none but that of rounding.
+    Differences: only in rounding.
 
-    Cost: O(N) a row for N classes; nothing is kept.
+    Cost: O(N) per row for N classes; nothing is kept.
 
     Example:
 

@@ -17,9 +17,10 @@ class MinDistance(Score):
     Paper: none of its own; the distances are those of Class Anchor Clustering
     (Miller et al., WACV 2021), as in its Table 2.
 
-    Differences: that paper rejects by gamma, and compares by this distance.
+    Differences: that paper rejects by gamma, and uses this distance only for
+    comparison.
 
-    Cost: O(N) a row for N classes, after the distances, which take O(N D) for
+    Cost: O(N) per row for N classes, after the distances, which take O(N D) for
     centers of width D; the N D numbers of the centers are the model's own.
 
     Example:

@@ -12,22 +12,22 @@ from cac_tf.scores.score import Score
 @register
 @keras.saving.register_keras_serializable(package="CacTf")
 class MinReconstructionError(Score):
-    r"""Unknown score \\(\min_k e_k\\), of the errors as each class k.
+    r"""Unknown score \\(\min_k e_k\\), the smallest reconstruction error.
 
     \\(e_k\\) is the error of the input's reconstruction as class k. An input
     that no class can reconstruct is unknown; others get the class with the
-    largest logit. It reads the output `reconstruction_errors`, (B, K), which
-    the method `c2ae` trains, or any backbone that returns one by this name.
+    largest logit. It reads the output `reconstruction_errors`, (B, K), of the
+    method `c2ae` or of any backbone that returns an output of this name.
 
     Paper: Oza, Patel, *C2AE: Class Conditioned Auto-Encoder for Open-Set
     Recognition*, CVPR 2019, its k-inference.
 
-    Differences: the threshold is calibrated like that of any score; the
-    method's `threshold="extreme_values"` models the extreme values of the
-    errors, as in the paper.
+    Differences: the threshold is calibrated as for any score; the method's
+    `threshold="extreme_values"` models the extreme values of the errors, as in
+    the paper.
 
-    Cost: O(K) a row; nothing is fitted. The errors themselves take a pass of
-    the decoder for each class.
+    Cost: O(K) per row; nothing is fitted. The errors themselves take one pass
+    of the decoder per class.
 
     Example:
 

@@ -14,7 +14,7 @@ from cac_tf.scores.score import Score
 class Objectosphere(Score):
     r"""Unknown score \\(-\max_j p_j \, \|x\|\\), of softmax and features.
 
-    For models trained by the method `objectosphere`, which makes the features
+    For models trained with the method `objectosphere`, which makes the features
     x of unknown inputs short.
 
     Paper: Dhamija, Günther, Boult, *Reducing Network Agnostophobia*, NeurIPS
@@ -22,7 +22,7 @@ class Objectosphere(Score):
 
     Differences: none.
 
-    Cost: O(N + D) a row for N classes and D features; nothing is kept.
+    Cost: O(N + D) per row for N classes and D features; nothing is kept.
 
     Example:
 

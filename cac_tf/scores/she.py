@@ -27,10 +27,10 @@ class SHE(Score):
     Paper: Zhang et al., *Out-of-Distribution Detection Based on In-Distribution
     Data Patterns Memorization with Modern Hopfield Energy*, ICLR 2023.
 
-    Differences: none from the paper's simplified form, which has an inner
-    product instead of the whole energy.
+    Differences: none from the paper's simplified form, which uses an inner
+    product instead of the full energy.
 
-    Cost: O(N + D) a row for N classes and D features; N D numbers are kept.
+    Cost: O(N + D) per row for N classes and D features; N D numbers are kept.
 
     Raises:
         ValueError: in `fit`, a class without a correctly classified example.

@@ -26,15 +26,15 @@ class TwoHeads(Score):
     of the largest logit of head h over examples of known classes. They should
     come from data that was not used for training.
 
-    It reads the output `second_logits`, which the method `two_heads` trains,
-    or any backbone that returns one by this name.
+    It reads the output `second_logits`, of the method `two_heads` or of any
+    backbone that returns an output of this name.
 
-    Paper: none. The average of the standardized largest logits of the authors'
-    two released networks, one for each loss, was what suggested it.
+    Paper: none. It was suggested by the average of the standardized largest
+    logits of the authors' two released networks, one for each loss.
 
     Differences: none, as there is no paper.
 
-    Cost: O(N) a row for N classes; 4 numbers are kept.
+    Cost: O(N) per row for N classes; 4 numbers are kept.
 
     Example:
 

@@ -14,18 +14,18 @@ from cac_tf.scores.score import Score
 class UnknownClass(Score):
     r"""Unknown score \\(p_{N+1} - \max_{j \leq N} p_j\\).
 
-    p is the softmax of the N logits and of a last one, 0, which is that of the
-    class "unknown". It is meant for models trained with
-    `losses.UnknownClassLoss`; to others the last logit means nothing. In
-    float32 all inputs whose largest logit is far above the others and above
-    17 have the score -1.
+    p is the softmax of the N logits and an additional last logit, 0, for the
+    class "unknown". The score is meant for models trained with
+    `losses.UnknownClassLoss`; for others the last logit has no meaning. In
+    float32, all inputs whose largest logit is far above the others and above 17
+    have the score -1.
 
     Paper: Neal et al., *Open Set Learning with Counterfactual Images*, ECCV
     2018, section 3.4.
 
     Differences: none.
 
-    Cost: O(N) a row for N classes; nothing is kept.
+    Cost: O(N) per row for N classes; nothing is kept.
 
     Example:
 

@@ -16,33 +16,34 @@ class UnknownClassOpenMax(OpenMaxLogSumExp):
 
     p is the softmax of the N logits, recalibrated as in `OpenMax`, and of the
     logit of the class "unknown", which is 0. The score is the log-odds of that
-    class; \\(p_{N+1}\\) itself would rank inputs alike but be 1 for many.
+    class; \\(p_{N+1}\\) itself would rank inputs the same way but round to 1
+    for many.
 
-    It is meant for models trained with `losses.UnknownClassLoss`. To others the
-    last logit means nothing. Training examples that such a model takes for
-    unknown, as all their logits are below 0, are not correctly classified, and
-    `fit` leaves them out.
+    It is meant for models trained with `losses.UnknownClassLoss`; for others
+    the last logit has no meaning. Training examples that such a model considers
+    unknown, because all their logits are below 0, are not correctly classified,
+    and `fit` leaves them out.
 
-    A logit of 0 stays 0 whatever it is scaled by, so the class "unknown" needs
-    no mean and no Weibull tail. What is taken from the known classes is not
+    A logit of 0 stays 0 however it is scaled, so the class "unknown" needs no
+    mean and no Weibull tail. The amount removed from the known classes is not
     added to it: it is a class like the others. Therefore the score equals
-    \\(-\log \sum_j e^{v_j}\\), that of `OpenMaxLogSumExp`, and with
-    `rank=None` that of Table 1 of the CAC paper, here with other examples to
-    fit to, and of another training.
+    \\(-\log \sum_j e^{v_j}\\), that of `OpenMaxLogSumExp`, and with `rank=None`
+    that of Table 1 of the CAC paper, but fitted to other examples and for
+    another training.
 
     Paper: Ge, Demyanov, Chen, Garnavi, *Generative OpenMax for Multi-Class Open
     Set Classification*, BMVC 2017.
 
-    Differences: there is no code of the authors to compare with. That the
-    row of Table 1 was scored like this is inferred from the code of Neal et al.
-    (ECCV 2018), as are `rank=None` and the log-sum-exp; that nothing is added
-    is as in a public re-implementation, which however takes the largest known
-    probability for the score.
+    Differences: there is no code by the authors to compare with. That the row
+    of Table 1 was scored like this is inferred from the code of Neal et al.
+    (ECCV 2018), as are `rank=None` and the log-sum-exp. Adding nothing to
+    "unknown" follows a public re-implementation, which, however, scores by the
+    largest known probability.
 
-    Cost: as of `OpenMax`.
+    Cost: as for `OpenMax`.
 
     Args:
-        tail_size, rank, shift: as of `OpenMax`; ranks are those of the N known
+        tail_size, rank, shift: as for `OpenMax`; ranks are those of the N known
             classes.
         **kwargs: `name` of the score.
 

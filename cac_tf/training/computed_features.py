@@ -21,28 +21,28 @@ _AHEAD = 2
 def computed_features(
     backbone, images, folder, *, batch_size=32, progress=None
 ):
-    """Outputs of a network, each image computed once.
+    """Computes a network's outputs, once for each image.
 
-    They are kept by the content of the image and of the network, whatever
-    part, order or data set the image comes in. So the same call goes on
-    where a killed one stopped, and another choice of classes computes only
-    the images that are new.
+    They are cached by the content of the image and of the network, whatever
+    part, order or data set the image is in. So the same call continues where a
+    killed one stopped, and another choice of classes computes only the new
+    images.
 
     Args:
-        backbone: Keras model, (B, ...) -> (B, E), such as of
+        backbone: Keras model, (B, ...) -> (B, E), such as one from
             `pretrained_backbone`. It is not trained.
-        images: (n, ...) array or `StreamedImages`, as of `Examples`.
-        folder: where they are kept; made if it is not there.
-        batch_size: images at once.
-        progress: called as images are computed, with how many there were at
-            once, so far, and in all; not for those that are kept.
+        images: (n, ...) array or `StreamedImages`, as in `Examples`.
+        folder: folder of the cache; created if it does not exist.
+        batch_size: number of images computed at once.
+        progress: called as images are computed, with the number in this batch,
+            so far, and in total; not for cached ones.
 
     Returns:
         (n, E) float16.
 
     Raises:
-        ValueError: the network gives something else than (B, E) numbers.
-        OSError: they cannot be kept.
+        ValueError: the network returns something other than (B, E) numbers.
+        OSError: the cache cannot be written.
 
     Example:
 

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A classifier that you have already trained learns to say "unknown".
+"""Makes a classifier that you have already trained say "unknown".
 
     python examples/any_classifier/add_rejection.py --network=functional
     python examples/any_classifier/add_rejection.py --network=mobilenet
 
-Trains one of two ordinary Keras classifiers by cross-entropy on scikit-learn's
-digits, some of them left out: a functional model that ends in a softmax, or
-MobileNetV2 of `keras.applications`. Then, without training anything, it gives
-the classifier a rejection score, a threshold, a report and a SavedModel. The
+Trains one of two ordinary Keras classifiers with cross-entropy on
+scikit-learn's digits, leaving some digits out: a functional model that ends in
+a softmax, or MobileNetV2 from `keras.applications`. Then, without further
+training, it adds a rejection score, a threshold, a report and a SavedModel. The
 part to copy is `add_rejection`.
 """
 

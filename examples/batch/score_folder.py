@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A batch job: answers for a folder of images, in one table.
+"""A batch job: classifies a folder of images into one table.
 
     python examples/batch/score_folder.py --model=runs/photos \
         --output=answers.parquet photos/
 
-Writes a row for every image, also for those that cannot be read, and prints
-how many there are of each answer. Those accepted with a score close to the
-threshold come last: a person should look at them first.
+Writes a row for every image, even unreadable ones, and prints the count of each
+answer. At the end it lists the images accepted with a score close to the
+threshold: review these first.
 
-`cac-predict` does the same on the command line, and many machines at once. Use
-this where the answers go elsewhere, such as into a database.
+`cac-predict` does the same on the command line, also on many machines. Use this
+script if the answers go elsewhere, such as into a database.
 """
 
 import argparse

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Open-set layers in a functional Keras model of your own.
+"""Open-set layers in your own functional Keras model.
 
     python examples/embedding/embed_layers.py --images=photos --export_to=out/1
 
-Trains a network of `keras.applications` by the CAC loss on a folder of images
-(`photos/<class>/*`), puts distances to the anchors, rejection scores and the
-decision behind its logits, sets the threshold on images held back, and exports
-a SavedModel that answers with a class or -1.
+Trains a network from `keras.applications` with the CAC loss on a folder of
+images (`photos/<class>/*`), adds distances to the anchors, rejection scores and
+the decision after its logits, sets the threshold on held-out images, and
+exports a SavedModel that returns a class or -1.
 
-`cac_tf.OpenSetClassifier.from_classifier` does all this by itself, and puts
-class means in the place of the anchors: use the layers where the model has to
-stay your own.
+`cac_tf.OpenSetClassifier.from_classifier` does all this for you, and replaces
+the anchors with class means. Use the layers if the model has to stay your own.
 """
 
 import argparse

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks TensorFlow Serving what is on pictures; by gRPC or by REST.
+"""Classifies images with TensorFlow Serving, by gRPC or REST.
 
     python examples/serving/client.py --model=digits photo1.jpg photo2.png
     python examples/serving/client.py --model=digits --protocol=rest photo1.jpg
 
 Prints, for every file, the class or "unknown", the unknown score and the
-threshold that it was compared with. The server answers for a model that
-`cac-export` wrote. With --threshold the files are decoded here, and the
-server compares with that number instead of the calibrated one.
+threshold that it was compared with. The server must serve a model that
+`cac-export` wrote. With --threshold, the files are decoded here, and the server
+compares with that number instead of the calibrated one.
 
-gRPC needs `tensorflow-serving-api`; REST needs nothing but Python (and Pillow
-with --threshold).
+gRPC needs `tensorflow-serving-api`; REST needs only Python (and Pillow with
+--threshold).
 """
 
 import argparse

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of a table, in a scikit-learn pipeline that can answer "unknown".
+"""A scikit-learn pipeline for table rows that can answer "unknown".
 
     python examples/tabular/wines.py --unknown=class_2
 
-Learns two of the three cultivars in scikit-learn's wine data, by 13 chemical
+Learns two of the three cultivars in scikit-learn's wine data, from 13 chemical
 measurements of each wine, and never sees the third.
 
-With two known classes there are two logits, and a third class may lie close to
-one of the first two there. So this example takes the score "mahalanobis", which
-looks at the 64 features behind the logits. (It warns that there are fewer wines
-than features, and what it does about it.)
+With two known classes there are two logits, in which a third class may lie
+close to one of the others. This example therefore uses the score "mahalanobis",
+which reads the 64 features before the logits. (It warns that there are fewer
+wines than features, and says what it does about it.)
 """
 
 import argparse

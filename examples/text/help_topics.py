@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts: what is a help text about, or is it about none of these?
+"""Classifies help texts by topic, or as about none of them.
 
     python examples/text/help_topics.py
 
 The texts are the docstrings of packages that are installed with this one, so
-nothing is downloaded. Three topics are known; help on files, processes and
-networks, from Python's standard library, is unknown. The classifier turns texts
-into token ids, which Keras does on TensorFlow, and averages the embeddings of
-the words. So its vocabulary is in the saved model.
+nothing is downloaded. Three topics are known; docstrings about files, processes
+and networks, from Python's standard library, are unknown. The classifier turns
+texts into token ids, which Keras does on TensorFlow, and averages the word
+embeddings. Its vocabulary is therefore part of the saved model.
 """
 
 import argparse

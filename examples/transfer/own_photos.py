@@ -3,14 +3,14 @@
 
     python examples/transfer/own_photos.py --photos=photos --known=cat,dog
 
-`photos` has a folder for each class. The classes that are not known are test
-data alone. A network of `keras.applications` that was trained on ImageNet is
-taken over in three steps:
+`photos` has a folder for each class. Classes that are not known are used only
+as test data. A network from `keras.applications`, trained on ImageNet, is
+adapted in three steps:
 
-1. It is frozen, and a new last layer learns the known classes.
-2. It is thawed, and everything is tuned at a small learning rate.
-3. `OpenSetClassifier.from_classifier` adds a score and a threshold. Nothing is
-   trained for that.
+1. The network is frozen, and a new last layer learns the known classes.
+2. The network is unfrozen and fine-tuned at a small learning rate.
+3. `OpenSetClassifier.from_classifier` adds a score and a threshold, without
+   training.
 """
 
 import argparse

@@ -44,16 +44,17 @@ class GeneratedUnknowns(SupervisedMethod):
     """A classifier, generated images of no class, and a class "unknown".
 
     1. The classifier learns the known classes, with one logistic loss for each
-       (`losses.OneVsAllLoss`), by the recipe of all methods.
+       (`losses.OneVsAllLoss`), using the recipe shared by all methods.
     2. A generator of images is trained, by default an
        `AdversarialAutoEncoder`.
     3. `unknowns` generates images of no known class.
-    4. The classifier goes on with one class more (`losses.UnknownClassLoss`):
-       known images, and as many generated ones, which are repeated for that.
+    4. The classifier continues with one additional class
+       (`losses.UnknownClassLoss`), on the known images and as many generated
+       ones, which are repeated as needed.
 
-    The published codes train 1 and 2 in one loop. No gradient passes from one
-    to the other, so the order changes nothing but the random numbers. Known
-    and generated images share batches here, so batch normalization sees both.
+    The published code trains 1 and 2 in one loop. No gradient passes from one
+    to the other, so the order affects only the random numbers. Known and
+    generated images share batches here, so batch normalization sees both.
 
     A subclass defines `unknowns`, and may define `train_generator`.
     """
