@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The documentation site; `make docs` builds it into build/docs."""
 
+import concurrent.futures
 import hashlib
 import importlib
 import inspect
@@ -142,6 +143,8 @@ _PURPOSES = {
     ),
     "Scores and methods that are chosen by name": _chosen_by_name(),
 }
+# Much of a program's time is its start, which takes one core.
+_POOL = concurrent.futures.ThreadPoolExecutor(os.cpu_count())
 _BINARIES = (
     *("cac-train", "cac-evaluate", "cac-predict", "cac-export", "cac-report"),
     *("cac-enroll", "cac-monitor", "cac-demo", "cac-benchmark"),
@@ -209,8 +212,8 @@ def _output_of(name, *arguments, folder=ROOT):
 def _write_command_line():
     what = "What `--help=all` of each program says."
     lines = ["# Command line", "", what, ""]
-    for name in _BINARIES:
-        text = _output_of(name, "--help=all")
+    texts = _POOL.map(lambda name: _output_of(name, "--help=all"), _BINARIES)
+    for name, text in zip(_BINARIES, texts, strict=True):
         lines += [f"## {name}", "", "```text", text.rstrip(), "```", ""]
     (GENERATED / "command_line.md").write_text("\n".join(lines))
 
@@ -227,10 +230,16 @@ def _write_gallery():
         "there. Drag the threshold: everything follows.",
         "",
     ]
-    for name, title, flags in _GALLERY:
+
+    def trained(entry):
+        name, _, flags = entry
         command = ["--dataset=digits", *flags, "--epochs=20", "--scores=all"]
         command += [f"--output_dir={name}"]
         _output_of("cac-train", *command, folder=GALLERY)
+        return command
+
+    commands = _POOL.map(trained, _GALLERY)
+    for (name, title, _), command in zip(_GALLERY, commands, strict=True):
         run = GALLERY / name
         shutil.copyfile(run / "report.html", pages / f"{name}.html")
         metrics = json.loads((run / "metrics.json").read_text())
@@ -301,12 +310,19 @@ def _not_of_keras(app, what, name, obj, skip, options):
     return True if (module or "").startswith("keras.") else None
 
 
+def _tutorials_apart(app, env, docnames):
+    """Neighbors are read, and executed, by one process, one after another."""
+    docnames.sort(key=lambda name: name[::-1])
+
+
 def setup(app):
     """Called by Sphinx."""
+    app.connect("env-before-read-docs", _tutorials_apart)
     app.connect("autodoc-skip-member", _not_of_keras)
     app.connect("source-read", _with_files)
     app.connect("autodoc-process-docstring", _without_that_of_the_type)
     app.connect("autodoc-process-signature", _with_signature)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
 # The tutorials call the programs by name.
