@@ -257,7 +257,9 @@ def _label_some(axis):
     """Labels a logarithmic axis at 1, 2 and 5, or at powers of ten alone."""
     low, high = axis.get_view_interval()
     multiples = (1, 2, 5) if high < 100 * low else (1,)
-    axis.set_major_locator(matplotlib_ticker.LogLocator(subs=multiples))
+    # More labels than these would touch.
+    locator = matplotlib_ticker.LogLocator(subs=multiples, numticks=5)
+    axis.set_major_locator(locator)
     axis.set_major_formatter(matplotlib_ticker.FormatStrFormatter("%g"))
     axis.set_minor_formatter(matplotlib_ticker.NullFormatter())
 
