@@ -21,6 +21,7 @@ real_data = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @real_data
 def test_mnist_of_a_trial():
     """The counts of the benchmark (`neal`, trial 0)."""
