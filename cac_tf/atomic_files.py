@@ -138,7 +138,7 @@ def _said_of(path, temporary):
             raise
         reason = error.strerror or str(error)
         raise OSError(
-            error.errno or errno.EIO, f"Cannot be written: {reason}", path
+            error.errno or errno.EIO, f"Cannot write: {reason}", path
         ) from error
 
 
@@ -169,7 +169,7 @@ def new_folder(path):
     """
     path = os.path.abspath(os.fspath(path))
     if os.path.exists(path):
-        raise FileExistsError(f"{path} exists.")
+        raise FileExistsError(f"{path} already exists.")
     parent = os.path.dirname(path)
     temporary = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
     with _said_of(path, temporary):

@@ -31,7 +31,7 @@ def check_labels(labels, num_classes, allow_unknown=False, where=""):
     if labels.ndim != 1:
         raise ValueError(
             "Labels must be class indices of shape (batch,); got shape "
-            f"{labels.shape}. One-hot labels are not taken: pass "
+            f"{labels.shape}. One-hot labels are not supported: pass "
             "argmax(labels, axis=-1)."
         )
     if labels.dtype.kind == "b":
@@ -48,15 +48,16 @@ def check_labels(labels, num_classes, allow_unknown=False, where=""):
         position = int(np.flatnonzero(~is_valid)[0])
         value = labels[position]
         problem = (
-            "is no whole number"
+            "is not a whole number"
             if not is_whole[position]
             else "is out of range"
         )
         unknown = ", or -1 for unknown," if allow_unknown else ""
         raise ValueError(
             f"Label {value} at {where}position {position} {problem}: allowed "
-            f"are 0 to {num_classes - 1}{unknown} ({int((~is_valid).sum())} of "
-            f"{labels.size} labels here are not)."
+            f"values are 0 to {num_classes - 1}{unknown} "
+            f"({int((~is_valid).sum())} of the {labels.size} labels here are "
+            "invalid)."
         )
     return labels.astype("int64")
 
@@ -64,9 +65,10 @@ def check_labels(labels, num_classes, allow_unknown=False, where=""):
 def _kind_of(labels):
     if labels.size and isinstance(labels[0], (str, bytes)):
         return (
-            f"texts such as {labels[0]!s:.40}. To map them: class_names, labels"
-            " = numpy.unique(labels, return_inverse=True); or, with class_names"
-            " of your own, labels = [class_names.index(x) for x in labels]"
+            f"strings such as {labels[0]!s:.40}. To convert them: "
+            "class_names, labels = numpy.unique(labels, "
+            "return_inverse=True); or, with your own class_names, labels = "
+            "[class_names.index(x) for x in labels]"
         )
     return f"dtype {labels.dtype}"
 
@@ -91,18 +93,16 @@ def check_class_names(names, of=None):
 
     >>> check_class_names(["cat", "dog", "cat"], "pets")
     Traceback (most recent call last):
-    ValueError: Class names of pets must differ; these do not: cat.
+    ValueError: Class names of pets must be unique; these are repeated: cat.
     """
     what = f"Class names of {of}" if of is not None else "Class names"
     names = list(names)
     for name in names:
         if not isinstance(name, str) or not name:
-            raise ValueError(
-                f"{what} must be texts that are not empty; got {name!r}."
-            )
+            raise ValueError(f"{what} must be non-empty strings; got {name!r}.")
         if not _is_one_line_of_utf8(name):
             raise ValueError(
-                f"{what} must be UTF-8 text on one line, without control "
+                f"{what} must be UTF-8 strings on one line, without control "
                 f"characters; got {name!r}."
             )
     counts = collections.Counter(names)
@@ -110,16 +110,17 @@ def check_class_names(names, of=None):
     if twice:
         more = f" and {len(twice) - 20} more" if len(twice) > 20 else ""
         raise ValueError(
-            f"{what} must differ; these do not: {', '.join(twice[:20])}{more}."
+            f"{what} must be unique; these are repeated: "
+            f"{', '.join(twice[:20])}{more}."
         )
     seen = {}
     for name in names:
         other = seen.setdefault(_as_seen(name), name)
         if other != name:
             raise ValueError(
-                f"{what} must differ to the eye; these look alike: "
-                f"{other!a} and {name!a}. Write both in one Unicode form "
-                "(NFC), without marks of format or direction."
+                f"{what} must be visually distinct; these look alike: "
+                f"{other!a} and {name!a}. Write both in the same Unicode form "
+                "(NFC), without invisible formatting or direction marks."
             )
     return [str(name) for name in names]
 

@@ -48,12 +48,11 @@ def require(package, extra):
     >>> require("nonesuch", "report")
     Traceback (most recent call last):
     ...
-    ModuleNotFoundError: The package nonesuch is needed for this: pip install \
+    ModuleNotFoundError: This needs the package nonesuch: pip install \
 'cac-tf[report]'
     """
     if importlib.util.find_spec(package) is None:
         raise ModuleNotFoundError(
-            f"The package {package} is needed for this: pip install "
-            f"'cac-tf[{extra}]'",
+            f"This needs the package {package}: pip install 'cac-tf[{extra}]'",
             name=package,
         )

@@ -200,9 +200,9 @@ _KINDS: dict[type, tuple[Callable[[Any], Any], str]] = {
         "a whole number (int)",
     ),
     float: (_number, "a finite number (float or int)"),
-    str: (lambda value: str(_instance(value, str)), "a text"),
+    str: (lambda value: str(_instance(value, str)), "a string"),
     os.PathLike: (_path, "a path"),
-    tuple: (_texts, "a list of texts"),
+    tuple: (_texts, "a list of strings"),
 }
 
 _LIMITS: dict[str, Callable[[Any, Any], bool]] = {

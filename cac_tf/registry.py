@@ -37,7 +37,7 @@ class Registry:
     ('circle',)
     >>> shapes.get("cirkle")
     Traceback (most recent call last):
-    ValueError: There is no shape 'cirkle'; did you mean 'circle'? There are: \
+    ValueError: Unknown shape 'cirkle'; did you mean 'circle'? Available: \
 circle.
     """
 
@@ -63,7 +63,7 @@ circle.
         earlier = self._entries.get(name)
         if earlier is not None and not _is_same(earlier, thing):
             raise ValueError(
-                f"There is already a {self._kind} {name!r}: {earlier!r}."
+                f"The {self._kind} {name!r} is already registered: {earlier!r}."
             )
         self._entries[name] = thing
         return thing
@@ -85,9 +85,8 @@ circle.
         known = self.names()
         if name not in known:
             raise ValueError(
-                f"There is no {self._kind} {name!r}"
-                f"{did_you_mean(name, known)} There are: "
-                f"{', '.join(known)}."
+                f"Unknown {self._kind} {name!r}{did_you_mean(name, known)} "
+                f"Available: {', '.join(known)}."
             )
 
     def get(self, name):

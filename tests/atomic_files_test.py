@@ -36,7 +36,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path):
 def test_a_full_disk_names_the_file(tmp_path, make, error):
     path = str(tmp_path / "a.npz")
     with (
-        pytest.raises(OSError, match="Cannot be written: .*a.npz") as raised,
+        pytest.raises(OSError, match="Cannot write: .*a.npz") as raised,
         getattr(atomic_files, make)(path),
     ):
         raise error

@@ -168,24 +168,24 @@ def not_read(pixels):
     """Whole images of kinds that are not read, by what is said of them."""
     image = PIL.Image.fromarray(pixels[..., :3])
     others = image.transpose(PIL.Image.Transpose.ROTATE_180)
-    kinds = "not in JPEG, PNG, WebP or BMP"
+    kinds = "not JPEG, PNG, WebP or BMP"
     frames = {"save_all": True, "append_images": [others]}
     for format in ("GIF", "TIFF", "PPM", "TGA", "JPEG2000"):
-        yield f"an image in {format}, {kinds}", saved(image, format)
-    yield f"an image in GIF, {kinds}", saved(image, "GIF", **frames)
+        yield f"an image in {format} format, {kinds}", saved(image, format)
+    yield f"an image in GIF format, {kinds}", saved(image, "GIF", **frames)
     whole = np.int32(pixels[..., 0])
     yield (
-        f"an image in TIFF, {kinds}",
+        f"an image in TIFF format, {kinds}",
         saved(PIL.Image.fromarray(whole), "TIFF"),
     )
-    yield "a WebP image of several frames", saved(image, "WEBP", **frames)
-    limits = "that has not 8, 24 or 32 bits a pixel, or is compressed"
+    yield "a WebP image with several frames", saved(image, "WEBP", **frames)
+    limits = "that is compressed or does not have 8, 24 or 32 bits per pixel"
     yield f"a BMP image {limits}", saved(image.convert("1"), "BMP")
     compressed = bytearray(saved(image, "BMP"))
     compressed[30] = 1
     yield f"a BMP image {limits}", bytes(compressed)
-    yield "no JPEG, PNG, WebP or BMP image", b"no image"
-    yield "no JPEG, PNG, WebP or BMP image", b""
+    yield "not a JPEG, PNG, WebP or BMP image", b"no image"
+    yield "not a JPEG, PNG, WebP or BMP image", b""
     for format, name in (("PNG", "PNG"), ("WEBP", "WebP"), ("BMP", "BMP")):
         file = saved(image, format)
         yield f"a damaged {name} image", file[: len(file) // 2]

@@ -17,7 +17,9 @@ def test_truth_values_are_two_classes():
 @pytest.mark.parametrize("kind", [None, object, "S3"])
 def test_texts_say_how_to_map_them(kind):
     labels = np.array(["dog", "cat", "dog"], kind)
-    with pytest.raises(ValueError, match="got texts such as .*dog.* To map"):
+    with pytest.raises(
+        ValueError, match="got strings such as .*dog.* To convert"
+    ):
         check_labels(labels, 2)
     # The line that the message gives.
     class_names, mapped = np.unique(labels, return_inverse=True)

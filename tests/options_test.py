@@ -42,7 +42,7 @@ def test_values_are_plain():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"must": None}, "must must be a text; got None"),
+        ({"must": None}, "must must be a string; got None"),
         ({"count": None}, r"count must be a whole number \(int\); got None"),
         ({"count": 2.0}, r"count must be a whole number \(int\); got 2.0"),
         ({"count": True}, r"count must be a whole number \(int\); got True"),
@@ -54,8 +54,8 @@ def test_values_are_plain():
         ({"share": "0.5"}, "share must be a finite number.*got '0.5'"),
         ({"kind": "c"}, "kind must be one of a, b; got 'c'"),
         ({"is_on": 1}, "is_on must be True or False; got 1"),
-        ({"names": "ab"}, "names must be a list of texts; got 'ab'"),
-        ({"names": [1]}, r"names must be a list of texts; got \[1\]"),
+        ({"names": "ab"}, "names must be a list of strings; got 'ab'"),
+        ({"names": [1]}, r"names must be a list of strings; got \[1\]"),
         ({"path": b"a"}, "path must be a path; got b'a'"),
     ],
 )

@@ -103,9 +103,9 @@ def _position(start, records):
 
 def _other_file(name, after):
     return (
-        f"{name} is not the file of which {after.records:,} records were read "
-        "before: it changed, or another one has its name now. Give it another "
-        "name."
+        f"{name} is not the file whose first {after.records:,} records were "
+        "read before: it has changed, or another file now has its name. "
+        "Rename it."
     )
 
 
@@ -127,7 +127,7 @@ def _whole_records(pieces, name):
                 lines = []
         if len(rest) > _LONGEST or len(lines) > _LONGEST:
             raise ValueError(
-                f"{name} is not a CSV or JSONL file of cac-predict."
+                f"{name} is not a CSV or JSONL file written by cac-predict."
             )
         yield found
 
@@ -147,19 +147,21 @@ def _parser(first, name, class_names):
         except (KeyError, ValueError):
             wrong = {one: row.get(one) for one in _NEEDED}
             raise ValueError(
-                f"{where}class_id must be a whole number and p_value a number; "
+                f"{where}class_id must be an integer and p_value a number; "
                 f"got {wrong}."
             ) from None
         if not UNKNOWN <= class_id < len(class_names):
             raise ValueError(
-                f"{where}the class id {class_id}, and this model has "
-                f"{len(class_names)} classes: the answers of another model."
+                f"{where}the class id is {class_id}, but this model has "
+                f"{len(class_names)} classes: these answers are from another "
+                "model."
             )
         label = labels[class_id]
         if row.get("label", label) not in (label, for_spreadsheet(label)):
             raise ValueError(
-                f"{where}the class id {class_id} is {row['label']!r}, and "
-                f"{label!r} in this model: the answers of another model."
+                f"{where}the class id {class_id} is {row['label']!r}, but "
+                f"{label!r} in this model: these answers are from another "
+                "model."
             )
         return class_id, p_value
 
@@ -186,7 +188,7 @@ def _parser(first, name, class_names):
     if missing:
         raise ValueError(
             f"{name} has no column {' and no '.join(missing)}: it must be a "
-            "CSV or JSONL file of cac-predict."
+            "CSV or JSONL file written by cac-predict."
         )
 
     def of_csv(records, start):
@@ -196,8 +198,8 @@ def _parser(first, name, class_names):
                 continue
             if len(row) != len(header):
                 raise ValueError(
-                    f"{name}, record {number:,}: {len(row)} fields, and the "
-                    f"first line names {len(header)}."
+                    f"{name}, record {number:,}: found {len(row)} fields, but "
+                    f"the header has {len(header)}."
                 )
             yield answer(dict(zip(header, row, strict=True)), number)
 
@@ -209,4 +211,4 @@ def _csv_rows(records, name, start):
     try:
         yield from enumerate(csv.reader(texts), start + 1)
     except csv.Error as error:
-        raise ValueError(f"{name} is not a CSV file: {error}.") from error
+        raise ValueError(f"{name} is not a valid CSV file: {error}.") from error

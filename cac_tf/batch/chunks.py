@@ -77,8 +77,8 @@ def chunk_of_rows(
             row = _as_row(value, classifier)
             if row.shape != shape:
                 raise ValueError(
-                    f"it has the shape {row.shape}, but others that are read "
-                    f"at once have {shape}"
+                    f"its shape is {row.shape}, but others read with it have "
+                    f"shape {shape}"
                 )
             rows[place] = row
         except (TypeError, ValueError) as error:
@@ -90,7 +90,7 @@ def _as_row(value, classifier):
     """One row in the model's shape. Not more than one size can be found out."""
     row, shape = np.asarray(value), classifier.input_shape
     if not row.size:
-        raise ValueError("it holds no number")
+        raise ValueError("it contains no numbers")
     if shape.count(None) < 2:
         row = np.reshape(row, [-1 if s is None else s for s in shape])
     return classifier.rows(row[np.newaxis], "it")[0]

@@ -32,8 +32,10 @@ from cac_tf.models.raw_inputs import values_of
 
 _SAVED_MODEL = "saved_model.pb"
 _FILES, _PIXELS, _ANY = "encoded_images", "uint8_images", "serving_default"
-_NOT_FINITE = "a distance from a class is not finite"
-_NOT_ASKED = f"an image of more pixels than this model takes, or {_NOT_FINITE}"
+_NOT_FINITE = "a distance to a class is not finite"
+_NOT_ASKED = (
+    f"an image with more pixels than this model accepts, or {_NOT_FINITE}"
+)
 _NONE: Mapping[str, Any] = types.MappingProxyType({})
 _INPUTS = {
     "input_shape": "shape",
@@ -82,7 +84,7 @@ class Classifier:
     >>> model.save(path)
     >>> (answer,) = Classifier.load(path).classify([b"no image"])
     >>> answer.error
-    'no JPEG, PNG, WebP or BMP image'
+    'not a JPEG, PNG, WebP or BMP image'
     """
 
     def __init__(
@@ -123,8 +125,9 @@ class Classifier:
             loaded = _of_keras(path, with_features)
         elif with_features:
             raise ValueError(
-                f"{path} is a SavedModel, which answers and gives no features: "
-                "name the .keras file that it was exported from, or its run."
+                f"{path} is a SavedModel, which returns answers but no "
+                "features. Give the .keras file it was exported from, or its "
+                "run folder."
             )
         else:
             loaded = (*_of_saved_model(path), _NONE)
@@ -202,8 +205,8 @@ class Classifier:
         )
         if not fits:
             raise ValueError(
-                f"{what} holds rows of shape {values.shape[1:]}; the model "
-                f"takes {shape}."
+                f"{what} has rows of shape {values.shape[1:]}; the model "
+                f"expects {shape}."
             )
         return values
 
@@ -231,8 +234,8 @@ class Classifier:
         if isinstance(values, list):
             if values and not self.takes_files:
                 raise ValueError(
-                    f"The model {self._path} does not take images of 1 or 3 "
-                    "channels."
+                    f"The model {self._path} does not accept images with 1 or "
+                    "3 channels."
                 )
             return self._answers(values, threshold)
         raw = RawInputs(self._kind)
@@ -254,7 +257,7 @@ class Classifier:
             found = {n: x.numpy() for n, x in self._asked(values).items()}
         except tf.errors.OpError as error:
             if len(values) == 1:
-                return [Answer(error=f"the network fails: {_line_of(error)}")]
+                return [Answer(error=f"the network failed: {_line_of(error)}")]
             # By halves, one row among thousands is found in few steps.
             middle = len(values) // 2
             parts = (values[:middle], values[middle:])
@@ -356,10 +359,10 @@ def find_model(path: str) -> str:
         if path.endswith(".keras"):
             return path
         raise ValueError(
-            f"{path} is not a model: neither a .keras file nor a folder."
+            f"{path} is not a model: it is neither a .keras file nor a folder."
         )
     if not os.path.isdir(path):
-        raise ValueError(f"There is no model {path}.")
+        raise ValueError(f"Model not found: {path}.")
     if os.path.exists(os.path.join(path, _SAVED_MODEL)):
         return path
     own = os.path.join(path, "model.keras")
@@ -374,8 +377,8 @@ def find_model(path: str) -> str:
     if versions:
         return os.path.join(path, max(versions, key=int))
     raise ValueError(
-        f"The folder {path} holds neither {_SAVED_MODEL} nor model.keras, nor "
-        "a version of a served model."
+        f"The folder {path} contains neither {_SAVED_MODEL} nor model.keras, "
+        "nor a version of a served model."
     )
 
 
@@ -404,7 +407,7 @@ def _of_saved_model(path):
     if not described.keys() >= {"class_names", *_INPUTS}:
         raise ValueError(
             f"{path} was not exported by this version of cac_tf: its "
-            "assets/model.json does not say what the inputs are. Export it "
+            "assets/model.json does not describe the inputs. Export it "
             "again, or give the .keras file."
         )
     loaded = tf.saved_model.load(path)

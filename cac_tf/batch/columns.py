@@ -72,8 +72,9 @@ def columns_read(
         size = math.prod(size or 1 for size in classifier.input_shape)
         if len(chosen) not in (1, size):
             raise ValueError(
-                f"{path} has {len(chosen)} columns of numbers, and the model "
-                f"takes {size} numbers; it has {', '.join(schema.names)}."
+                f"{path} has {len(chosen)} numeric columns, but the model "
+                f"expects {size} numbers; its columns are "
+                f"{', '.join(schema.names)}."
             )
     tables.require_columns(
         schema, path, chosen if key is None else (*chosen, key)
@@ -91,9 +92,9 @@ def _one_of_texts(usual, schema, path, key):
         return usual
     if len(found) != 1:
         raise ValueError(
-            f"{path} has no column {usual}, and {len(found) or 'no'} columns "
-            f"of texts{': ' * bool(found)}{', '.join(found)}. Name that of the "
-            "inputs: image_column=..."
+            f"{path} has no column {usual} and {len(found) or 'no'} text "
+            f"columns{': ' * bool(found)}{', '.join(found)}. Name the input "
+            "column: image_column=..."
         )
     return found[0]
 
@@ -117,7 +118,7 @@ def numbers_in(
     >>> batch = pyarrow.record_batch({"x": [1, 2], "y": ["3.5", "tall"]})
     >>> rows, errors = numbers_in(batch, ["x", "y"])
     >>> rows[0], errors
-    (array([1. , 3.5]), {1: 'the column y holds no number here'})
+    (array([1. , 3.5]), {1: 'the column y has no number here'})
     """
     rows, errors = np.empty((batch.num_rows, len(columns))), {}
     for place, name in enumerate(columns):
@@ -130,6 +131,6 @@ def numbers_in(
                 try:
                     values[row] = float(value)
                 except (TypeError, ValueError):
-                    errors[row] = f"the column {name} holds no number here"
+                    errors[row] = f"the column {name} has no number here"
         rows[:, place] = values
     return rows, errors

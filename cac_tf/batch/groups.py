@@ -104,7 +104,9 @@ class UnknownGroups:
         said = groups_page.summary_of(grouping)
         left = len(self._keys) - self._held
         if left:
-            said += f" ({left:,} of these were too many to look at.)"
+            said += (
+                f" ({left:,} of these were not examined: there were too many.)"
+            )
         return said
 
     def _write_table(self, path, grouping):

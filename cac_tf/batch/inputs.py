@@ -128,7 +128,7 @@ def _content_of_photo(path):
     with opened(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > _LARGEST_FILE:
-            raise ValueError(f"a file of {size:,} bytes is too large")
+            raise ValueError(f"the file is too large ({size:,} bytes)")
         return file.read()
 
 
@@ -186,7 +186,7 @@ class NpyArray(FileOfRows):
     def chunks(self, classifier: Classifier) -> Iterator[Chunk]:
         array = read_npy(self.path)
         if not array.ndim:
-            raise ValueError("the array is a single value and has no rows")
+            raise ValueError("the array is a single value, without rows")
         # Before a row is read.
         classifier.rows(array[:0], self.path)
         count = rows_at_once(array.shape[1:])
@@ -317,7 +317,7 @@ class TFRecords(_Table):
                 value = self._value(features, classifier)
             # An Example is any message; what is none raises a DecodeError.
             except Exception as error:
-                errors[place] = f"no tf.Example: {error}"
+                errors[place] = f"not a tf.Example: {error}"
                 if isinstance(error, ValueError):
                     errors[place] = str(error)
             values.append(value)
@@ -333,7 +333,7 @@ class TFRecords(_Table):
             if name in features:
                 return _content(features[name], name, classifier)
         raise ValueError(
-            f"no feature {' or '.join(wanted)}; it has "
+            f"no feature {' or '.join(wanted)}; found: "
             f"{', '.join(sorted(features)) or 'none'}"
         )
 
@@ -346,16 +346,16 @@ def _content(feature, name, classifier):
         return np.array(values)
     if are_bytes and kind == "bytes_list" and len(values) == 1:
         return values[0]
-    wanted = "the file of an image" if classifier.takes_files else "numbers"
+    wanted = "an image file" if classifier.takes_files else "numbers"
     if classifier.takes_texts:
-        wanted = "a text"
-    raise ValueError(f"the feature {name} does not hold {wanted}")
+        wanted = "a string"
+    raise ValueError(f"the feature {name} does not contain {wanted}")
 
 
 def _text_of(features, name):
     values = features[name].bytes_list.value if name in features else ()
     if len(values) != 1:
-        raise ValueError(f"the feature {name} does not hold one text")
+        raise ValueError(f"the feature {name} does not contain a single string")
     return _text(values[0])
 
 
@@ -436,8 +436,8 @@ class ParquetRows(_Table):
                 value = value.get("bytes")
             wanted = bytes if classifier.takes_files else list
             if not isinstance(value, wanted):
-                what = "file of an image" if wanted is bytes else "numbers"
-                errors[place] = f"the column {image} holds no {what} here"
+                what = "image file" if wanted is bytes else "numbers"
+                errors[place] = f"the column {image} has no {what} here"
                 value = b""
             values.append(value)
         if classifier.takes_files:

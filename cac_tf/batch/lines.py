@@ -44,7 +44,9 @@ class TextLines(FileOfRows):
 
     def _check(self, classifier):
         if not classifier.takes_texts:
-            raise ValueError("the model takes no texts, and this file has some")
+            raise ValueError(
+                "this file contains texts, which the model does not accept"
+            )
 
     def _chunk(self, keys, lines, classifier):
         texts = [line.rstrip(b"\r\n") for line in lines]
@@ -66,7 +68,9 @@ class JsonLines(TextLines):
 
     def _check(self, classifier):
         if classifier.takes_files:
-            raise ValueError("the model takes images, and this file has none")
+            raise ValueError(
+                "the model expects images, which this file cannot contain"
+            )
 
     def _chunk(self, keys, lines, classifier):
         names = (self.image,) if self.image else classifier.input_columns
@@ -81,8 +85,8 @@ class JsonLines(TextLines):
                 found = [row[name] for name in names]
                 value = found[0] if len(names) == 1 else found
             except (ValueError, KeyError, TypeError, RecursionError) as error:
-                errors[place] = "no JSON object"
+                errors[place] = "not a JSON object"
                 if isinstance(error, KeyError):
-                    errors[place] = f"there is no field {error}"
+                    errors[place] = f"the field {error} is missing"
             values.append(value)
         return chunk_of_rows(keys, values, classifier, errors)

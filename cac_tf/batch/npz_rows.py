@@ -46,7 +46,7 @@ class NpzRows:
         size = math.prod(shape) * self.dtype.itemsize
         content = self._content.read(size)
         if len(content) < size:
-            raise ValueError(f"the array {self.name} is cut off")
+            raise ValueError(f"the array {self.name} is truncated")
         return np.frombuffer(content, self.dtype).reshape(shape)
 
 
@@ -83,9 +83,9 @@ def opened_npz(path: Path, wanted: set[str]) -> Iterator[NpzRows]:
             found = sorted(wanted & members.keys())
             if len(found) != 1:
                 raise ValueError(
-                    f"{path} must hold an array {' or '.join(sorted(wanted))}; "
-                    f"it holds {', '.join(sorted(members))}. Name one: "
-                    f"{path}:NAME."
+                    f"{path} must contain an array named "
+                    f"{' or '.join(sorted(wanted))}; it contains "
+                    f"{', '.join(sorted(members))}. Name one: {path}:NAME."
                 )
             with file.open(members[found[0]]) as content:
                 shape, dtype, is_fortran = _header(content)
@@ -103,7 +103,7 @@ def _header(content):
     """Shape, dtype, and whether the first axis changes fastest."""
     shape, is_fortran, dtype = read_header(content)
     if not shape:
-        raise ValueError("the array is a single value and has no rows")
+        raise ValueError("the array is a single value, without rows")
     if dtype.hasobject:
-        raise ValueError("the array holds Python objects, not numbers")
+        raise ValueError("the array contains Python objects, not numbers")
     return shape, dtype, is_fortran

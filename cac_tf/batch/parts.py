@@ -77,8 +77,8 @@ class Parts:
         # Only now: parts that another process makes come after its manifest.
         if others and not os.path.exists(path):
             raise ValueError(
-                f"{self.folder} holds other files ({sorted(others)[0]}). "
-                "Name a new folder for the answers."
+                f"{self.folder} contains other files (such as "
+                f"{sorted(others)[0]}). Choose a new folder for the answers."
             )
 
         def write(temporary):
@@ -99,9 +99,9 @@ class Parts:
                 for name in names
             )
             raise ValueError(
-                f"{self.folder} holds the answers of another model, of other "
-                f"inputs or settings ({differences}). Name another folder, or "
-                "delete this one."
+                f"{self.folder} contains answers from another model, other "
+                f"inputs or other settings ({differences}). Choose another "
+                "folder, or delete this one."
             )
 
     def of_shard(self, number: int = 1, count: int = 1) -> range:

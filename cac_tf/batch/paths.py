@@ -37,14 +37,14 @@ def paths_of(inputs: Iterable[str], lines: Iterable[str] = ()) -> Iterator[str]:
         elif os.path.isdir(one):
             found = sorted(map(str, image_files(pathlib.Path(one))))
             if not found:
-                raise ValueError(f"The folder {one} holds no file.")
+                raise ValueError(f"The folder {one} contains no files.")
             yield from found
         elif not os.path.exists(one) and glob.has_magic(one):
             found = sorted(
                 filter(os.path.isfile, glob.iglob(one, recursive=True))
             )
             if not found:
-                raise ValueError(f"No file fits the pattern {one}.")
+                raise ValueError(f"No file matches the pattern {one}.")
             yield from found
         else:
             yield one

@@ -58,14 +58,16 @@ def inputs_in(
         which = "One input" if count == 1 else f"{count} inputs"
         raise ValueError(f"{which} cannot be read; {key}: {text}")
     if not read:
-        raise ValueError("There are no inputs.")
+        raise ValueError("No inputs were given.")
     return np.concatenate(read)
 
 
 def _add_images(read, errors, chunk, model):
     kind = model.inputs_taken
     if not takes_encoded_images(kind.fixed_shape):
-        errors[chunk.keys[0]] = "the model takes no images of 1 or 3 channels"
+        errors[chunk.keys[0]] = (
+            "the model does not accept images with 1 or 3 channels"
+        )
         return
     *size, channels = kind.fixed_shape
     for place, content in enumerate(chunk.values):

@@ -32,7 +32,7 @@ def channel_statistics(images: Any) -> tuple[list[float], list[float]]:
     ([0.5], [0.5])
     """
     if len(images) == 0:
-        raise ValueError("There are no images to compute statistics of.")
+        raise ValueError("Statistics need at least one image.")
     if hasattr(images, "channel_sums"):
         total, squares, count = images.channel_sums()
     else:

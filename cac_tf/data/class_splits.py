@@ -99,19 +99,19 @@ def class_split(
     """
     if dataset not in SPLIT_NAMES:
         raise ValueError(
-            f"There is no class split for data set {dataset!r}; there are "
-            f"splits for: {', '.join(SPLIT_NAMES)}. For others, name the "
-            "known classes."
+            f"There is no class split for the data set {dataset!r}, only for: "
+            f"{', '.join(SPLIT_NAMES)}. For other data, name the known "
+            "classes."
         )
     drawn = re.fullmatch(r"random([1-9]\d{0,3})", split_family)
     if drawn:
         return _random_split(dataset, int(drawn[1]), trial)
     if split_family not in _families():
         raise ValueError(
-            f"There is no split family {split_family!r}"
-            f"{did_you_mean(split_family, _families())} There are: "
-            f"{', '.join(_families())}, and random<n> with n known and n "
-            "unknown classes."
+            "Unknown split family "
+            f"{split_family!r}{did_you_mean(split_family, _families())} "
+            f"Available: {', '.join(_families())}, and random<n> with n known "
+            "and n unknown classes."
         )
     trials = _families()[split_family][SPLIT_NAMES[dataset]]
     _check_trial(trial, len(trials), dataset, split_family)
@@ -123,8 +123,8 @@ def class_split(
 def _check_trial(trial, number, dataset, split_family):
     if not 0 <= trial < number:
         raise ValueError(
-            f"There is no trial {trial} of {dataset} in {split_family}; "
-            f"trials go from 0 to {number - 1}."
+            f"{split_family} has no trial {trial} of {dataset}; trials are "
+            f"numbered 0 to {number - 1}."
         )
 
 
@@ -134,13 +134,13 @@ def _random_split(dataset, size, trial):
     total = _NUM_CLASSES.get(dataset)
     if total is None:
         raise ValueError(
-            f"{dataset} has its unknown classes from another data set, so "
-            f"split_family={split_family} is not for it."
+            f"{dataset} takes its unknown classes from another data set, so "
+            f"split_family={split_family} cannot be used with it."
         )
     if not 2 <= size <= total // 2:
         raise ValueError(
-            f"split_family={split_family}: of the {total} classes of {dataset} "
-            f"2 to {total // 2} can be known, and as many unknown."
+            f"split_family={split_family}: {dataset} has {total} classes, so "
+            f"n must be 2 to {total // 2}."
         )
     draw = random.Random(f"{dataset} {size} {trial}")
     classes = draw.sample(range(total), 2 * size)

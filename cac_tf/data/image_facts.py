@@ -67,8 +67,8 @@ def conversion_notes(conversions, image_size):
 
     Example:
 
-    >>> list(conversion_notes({"in grey": 3}, 32))
-    ['3 images in grey were converted to RGB, 32x32']
+    >>> list(conversion_notes({"in grayscale": 3}, 32))
+    ['3 images in grayscale were converted to RGB, 32x32']
     """
     for kind, count in sorted(conversions.items()):
         yield (

@@ -30,8 +30,8 @@ _DECODERS = {
 _MODES = {1: "L", 3: "RGB"}
 _KINDS = {
     "alpha": "with an alpha channel",
-    "L": "in grey",
-    "1": "in grey",
+    "L": "in grayscale",
+    "1": "in grayscale",
 }
 _OTHER_MODE, _OTHER_SIZE = "of another color mode", "of another size"
 # All that an image that had to be converted can be.
@@ -76,7 +76,7 @@ def read_image(
 
     >>> read_image(b"GIF89a")
     Traceback (most recent call last):
-    ValueError: no JPEG, PNG, WebP or BMP image
+    ValueError: not a JPEG, PNG, WebP or BMP image
     """
     if not isinstance(source, bytes):
         with opened(source) as file:
@@ -123,7 +123,7 @@ def problem_of(content):
     Example:
 
     >>> problem_of(b"BM and no header")
-    'a BMP image that has not 8, 24 or 32 bits a pixel, or is compressed'
+    'a BMP image that is compressed or does not have 8, 24 or 32 bits per pixel'
     """
     try:
         read_image(content)
@@ -143,20 +143,19 @@ def _opened(content, name):
     except Exception as error:  # Pillow's decoders raise of any kind.
         raise ValueError(f"a damaged {name} image") from error
     raise ValueError(
-        f"an image of {image.width:,} x {image.height:,} pixels; at most "
-        f"{MAX_PIXELS:,} are read, by a served model max_image_pixels of its "
-        "export"
+        f"an image of {image.width:,} x {image.height:,} pixels; the limit is "
+        f"{MAX_PIXELS:,}, or max_image_pixels for an exported model"
     )
 
 
 def _of_another_format(content):
     try:
         with PIL.Image.open(io.BytesIO(content)) as image:
-            return f"an image in {image.format}, not in {NAMES}"
+            return f"an image in {image.format} format, not {NAMES}"
     except MemoryError:
         raise
     except Exception:
-        return f"no {NAMES} image"
+        return f"not a {NAMES} image"
 
 
 def as_pixels(

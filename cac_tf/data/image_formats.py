@@ -191,7 +191,7 @@ FORMATS = (
                 Number((26, 25, 24), more=1),
             ),
         ],
-        "of several frames",
+        "with several frames",
         Blocks(
             start=12,
             length=Number((7, 6, 5, 4)),
@@ -220,7 +220,7 @@ FORMATS = (
             )
             for bits in (8, 24, 32)
         ],
-        "that has not 8, 24 or 32 bits a pixel, or is compressed",
+        "that is compressed or does not have 8, 24 or 32 bits per pixel",
     ),
 )
 *_names, _last = [one.name for one in FORMATS]

@@ -166,6 +166,7 @@ def _refuse_given(options, names):
     for name in names:
         if options.is_given(name):
             raise ValueError(
-                f"{name} has no effect here (dataset={options.dataset!r}, or "
-                "another option that already decides it); leave it out."
+                f"{name} has no effect here (it does not apply to "
+                f"dataset={options.dataset!r}, or another option overrides "
+                "it); leave it out."
             )

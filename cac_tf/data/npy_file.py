@@ -20,7 +20,7 @@ def read_npy(path: Path) -> np.ndarray:
             # It is a file, and no pipe.
             return np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError as error:
-        raise ValueError(f"There is no file {path}.") from error
+        raise ValueError(f"File not found: {path}.") from error
     # Damaged files make NumPy raise of any kind.
     except Exception as error:
         raise ValueError(

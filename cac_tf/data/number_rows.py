@@ -31,8 +31,8 @@ def finite_rows(values: ArrayLike, what: str) -> np.ndarray:
     dtype('float32')
     >>> finite_rows([[0.0], [np.nan]], "x_train in made.npz")
     Traceback (most recent call last):
-    ValueError: x_train in made.npz: NaN, infinity or no number in 1 of 2 \
-rows (counted from 0): 1. Leave such rows out, or fill them.
+    ValueError: x_train in made.npz: NaN, infinity or missing numbers in \
+1 of 2 rows (counted from 0): 1. Remove these rows or fill in the values.
     """
     values = np.asarray(values)
     if values.dtype.kind not in "buif":
@@ -45,9 +45,9 @@ rows (counted from 0): 1. Leave such rows out, or fill them.
         named = ", ".join(map(str, rows[:_MOST_ROWS_NAMED]))
         more = ", ..." if len(rows) > _MOST_ROWS_NAMED else ""
         raise ValueError(
-            f"{what}: NaN, infinity or no number in {len(rows):,} of "
-            f"{len(values):,} rows (counted from 0): {named}{more}. Leave such "
-            "rows out, or fill them."
+            f"{what}: NaN, infinity or missing numbers in {len(rows):,} of "
+            f"{len(values):,} rows (counted from 0): {named}{more}. Remove "
+            "these rows or fill in the values."
         )
     return values
 

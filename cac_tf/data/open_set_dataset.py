@@ -44,10 +44,10 @@ class _ImagesAndLabels(typing.NamedTuple):
 
 
 _NO_VALIDATION = (
-    f"there are fewer than {FEW_OF_A_CLASS} training examples a class: none "
-    "are set apart for validation, and the threshold comes from further "
-    "trainings, each without a fifth of them (validation_fraction sets some "
-    "apart)"
+    f"fewer than {FEW_OF_A_CLASS} training examples per class: none are set "
+    "aside for validation; instead, the threshold comes from extra trainings "
+    "that each leave out a fifth of the examples (set validation_fraction to "
+    "set some aside)"
 )
 
 
@@ -158,7 +158,7 @@ class OpenSetDataset:
         if np.any(counts == 0) or len(counts) > len(self.class_names):
             raise ValueError(
                 "Every known class needs training examples, and every label "
-                f"of them a class. Examples by label: {counts.tolist()}; "
+                f"needs a class. Examples by label: {counts.tolist()}; "
                 f"classes: {listed(self.class_names)}."
             )
         if self.negatives is None:
@@ -331,9 +331,9 @@ def stratified_split(
         missing = np.setdiff1d(labels, part.labels)
         if missing.size:
             raise ValueError(
-                f"A split by {fraction} leaves no example of these classes in "
-                f"one of its parts: {_named(missing, class_names)}. Take "
-                "another fraction, or more examples."
+                f"Splitting by {fraction} leaves one part without examples of "
+                f"these classes: {_named(missing, class_names)}. Choose "
+                "another fraction, or add examples."
             )
     return first, last
 
@@ -342,11 +342,11 @@ def _check_several_of_each(examples, class_names):
     """The labels; ValueError where one cannot be set apart of each."""
     labels, counts = np.unique(examples.labels, return_counts=True)
     if examples.size == 0:
-        raise ValueError("There are no examples that could be set apart.")
+        raise ValueError("There are no examples to split.")
     if counts.min() < 2:
         raise ValueError(
-            "Every class needs at least two examples, so that one can be set "
-            "apart; these have one: "
+            "Every class needs at least two examples so that one can be held "
+            "out; these have only one: "
             f"{_named(labels[counts < 2], class_names)}."
         )
     return labels
@@ -493,7 +493,7 @@ def make_open_set_dataset(
         candidates = _ids_present(unknown.labels, [])
     unknown_ids = _chosen(unknown_classes, candidates, unknown_class_names)
     if not unknown_ids:
-        note = "no unknown class is left: the evaluation is closed-set"
+        note = "no unknown classes are left, so this is a closed-set evaluation"
         fields["notes"] = (*fields["notes"], note)
     both = {class_names[i] for i in known} & {
         unknown_class_names[i] for i in unknown_ids
@@ -513,7 +513,7 @@ def make_open_set_dataset(
         known_test = _relabelled(test, known)
         if known_test.size == 0:
             raise ValueError(
-                f"The test part of {name} has no image of a known class."
+                f"The test part of {name} has no examples of a known class."
             )
     is_few = rows.size < FEW_OF_A_CLASS * len(known)
     are_vectors = as_vectors or len(train.images.shape) != 4
@@ -537,8 +537,8 @@ def make_open_set_dataset(
         validation = _relabelled(validation, known)
         if validation.size == 0:
             raise ValueError(
-                f"The validation part of {name} has no image of a known "
-                "class; the threshold is calibrated on these."
+                f"The validation part of {name} has no examples of a known "
+                "class, which are needed to calibrate the threshold."
             )
     return OpenSetDataset(
         name=name,
@@ -570,7 +570,7 @@ def _checked(examples, class_names, what):
     if len(labels) != len(examples.images):
         raise ValueError(
             f"The {what} has {len(labels)} labels for {len(examples.images)} "
-            "images."
+            "examples."
         )
     return examples._replace(labels=labels)
 
@@ -584,7 +584,7 @@ def _on_one_scale(parts, white):
     shapes = {x.shape[1:] for x in images.values() if x is not None}
     if len(shapes) > 1:
         raise ValueError(
-            "The inputs of the parts differ in shape: "
+            "The parts have inputs of different shapes: "
             f"{', '.join(map(str, sorted(shapes)))}."
         )
     notes: tuple = ()
@@ -592,8 +592,8 @@ def _on_one_scale(parts, white):
         images, notes = on_one_scale(images, white)
     elif white is not None:
         raise ValueError(
-            f"white={white} has no effect on inputs that are no images; leave "
-            "it out."
+            f"white={white} has no effect on inputs that are not images; "
+            "leave it out."
         )
     else:
         images = {
@@ -649,8 +649,8 @@ pets: cat, dog.
         raise ValueError(f"A known class is listed twice: {names}.")
     if UNKNOWN_NAME in (class_names[i] for i in known):
         raise ValueError(
-            f"A known class cannot be called {UNKNOWN_NAME!r}: that is the "
-            "answer for inputs of no known class."
+            f"A known class cannot be named {UNKNOWN_NAME!r}: that is the "
+            "answer for inputs that belong to no known class."
         )
 
 
@@ -726,8 +726,8 @@ def _chosen(wanted, candidates, class_names):
     if bad:
         names = ", ".join(class_names[i] for i in bad)
         raise ValueError(
-            "These cannot be unknown classes, because they are known ones or "
-            f"have no test image: {names}."
+            "These cannot be unknown classes, because they are known classes "
+            f"or have no test examples: {names}."
         )
     return list(wanted)
 
@@ -737,6 +737,6 @@ def _check_no_class_is_empty(examples, ids, class_names, whose, notes):
     empty = [class_names[i] for i, c in zip(ids, counts, strict=True) if c == 0]
     if empty:
         raise ValueError(
-            f"These {whose} have no training image: {listed(empty)}."
+            f"These {whose} have no training examples: {listed(empty)}."
             + "".join(f" Note: {note}." for note in notes)
         )

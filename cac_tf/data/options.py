@@ -55,24 +55,25 @@ class DataOptions(Options):
     _: dataclasses.KW_ONLY
     data_dir: str | None = field(
         None,
-        "For folder: the folder, with one sub-folder per class, or with "
-        "train/, test/ and optionally validation/ and the classes inside. "
-        "For records: the folder with the TFRecord or Parquet files, whose "
-        "names begin with train, validation or test. For TFDS: its data "
-        "directory.",
+        "For folder: the folder, with one subfolder per class, or with "
+        "train/, test/ and optionally validation/, each with one subfolder "
+        "per class. For records: the folder of TFRecord or Parquet files, "
+        "whose names begin with train, validation or test. For TFDS: its "
+        "data directory.",
         kind=os.PathLike,
         of_source=True,
     )
     known_classes: tuple[str, ...] | None = field(
         None,
-        "Names of the known classes; the others are unknown. Default: the "
-        "benchmark's split, if there is one, or that of the .npz file.",
+        "Names of the known classes; the others are unknown. Default: those "
+        "of the benchmark's split or of the .npz file, if it has any.",
         kind=tuple,
     )
     known_share: float | None = field(
         None,
-        "Instead of known_classes: this share of the classes is known, drawn "
-        "by trial; see cac_tf.data.class_splits.drawn_classes.",
+        "Instead of known_classes: fraction of the classes that are known, "
+        "drawn at random for each trial; see "
+        "cac_tf.data.class_splits.drawn_classes.",
         kind=float,
         above=0,
         at_most=1,
@@ -80,29 +81,30 @@ class DataOptions(Options):
     unknown_classes: tuple[str, ...] | None = field(
         None,
         "Names of the unknown classes. Default: those of the benchmark's "
-        "split, else all that are neither known nor negative "
+        "split, or else all classes that are neither known nor negative "
         "(cifar10_vs_cifar100: those without a counterpart in CIFAR10).",
         kind=tuple,
     )
     negative_classes: tuple[str, ...] | None = field(
         None,
-        "Names of further classes of the data set that has the known ones "
-        "(cifar10_vs_svhn, cifar10_vs_cifar100: of CIFAR100): their training "
-        "images are negatives, on which a method may train as unknown; they "
-        "are not among the unknown classes. Default: none.",
+        "Names of classes whose training images serve as negatives: examples "
+        "of unknown inputs for methods that train on some. They come from "
+        "the same data set as the known classes (cifar10_vs_svhn, "
+        "cifar10_vs_cifar100: from CIFAR100) and are not among the unknown "
+        "classes. Default: none.",
         kind=tuple,
     )
     split_family: str | None = field(
         None,
-        "Family of the benchmark's class splits: neal, miller2020, or "
-        "random<n>, which draws n known and n unknown classes. Default: neal.",
+        "Family of class splits: neal, miller2020, or random<n>, which draws "
+        "n known and n unknown classes. Default: neal.",
         kind=str,
         means="neal",
     )
     trial: int | None = field(
         None,
-        "Which of the family's five splits, or which draw of known_share, 0 to "
-        "4. Default: 0.",
+        "Which of the family's five splits, or which draw of known_share, 0 "
+        "to 4. Default: 0.",
         kind=int,
         at_least=0,
         at_most=4,
@@ -117,34 +119,37 @@ class DataOptions(Options):
     label_column: str | None = field(
         None,
         "For tables: the column with the classes. Default: label. For TFDS: "
-        "the feature. Default: that of its supervised_keys, else label.",
+        "the feature with the classes. Default: the one in its "
+        "supervised_keys, or else label.",
         kind=str,
         of_source=True,
     )
     split_column: str | None = field(
         None,
-        "For tables: the column that says train, validation (valid, val, dev) "
-        "or test. Default: split, if there is such a column.",
+        "For tables: the column that contains train, validation (or valid, "
+        "val, dev) or test. Default: split, if there is such a column.",
         kind=str,
         of_source=True,
     )
     input_columns: tuple[str, ...] | None = field(
         None,
-        "For tables: columns of numbers, or one column of lists of numbers, of "
-        "texts, or of paths of image files, relative to the table's folder. "
-        "Default: the one column of lists, if there is one, else a column of "
-        "texts called text, else that of paths, else all other columns. For "
-        "TFDS: features. Default: the one of its supervised_keys, else image, "
-        "else as for tables.",
+        "For tables: the input columns: columns of numbers, or a single "
+        "column of lists of numbers, of texts, or of paths to image files, "
+        "relative to the table's folder. Default: the only column of lists, "
+        "if there is one, or else a text column named text, or else the "
+        "column of paths, or else all other columns. For TFDS: the input "
+        "features. Default: the one in its supervised_keys, or else image, "
+        "or else as for tables.",
         kind=tuple,
         of_source=True,
     )
     image_size: int | None = field(
         None,
-        "Height and width to resample images to. Default: 32, tinyimagenet "
-        "64; for TFDS sets outside the benchmark, their own. A pretrained "
-        "network gets images of this size, too; for folder, records and tables "
-        "the default is then the size that it takes, or 224.",
+        "Height and width that images are resized to. Default: 32, for "
+        "tinyimagenet 64; for TFDS sets outside the benchmark, their own "
+        "size. With a pretrained network too, images are read at this size; "
+        "for folder, records and tables its default is then the network's "
+        "input size, or 224.",
         kind=int,
         at_least=1,
         at_most=2**13,
@@ -152,35 +157,35 @@ class DataOptions(Options):
     )
     interpolation: str | None = field(
         None,
-        "How images are resampled. Default: bilinear; for a pretrained "
-        "network bicubic, as it resizes images itself.",
+        "How images are resized. Default: bilinear; for a pretrained network "
+        "bicubic, which it also uses to resize images itself.",
         kind=str,
         choices=INTERPOLATIONS,
         of_source=True,
     )
     stream: bool | None = field(
         None,
-        "Decode images when they are used, instead of keeping them in memory. "
-        "Default: if they would need more than 1 GiB.",
+        "Decode images when they are used instead of keeping them in memory. "
+        "Default: only if they would need more than 1 GiB.",
         kind=bool,
         of_source=True,
     )
     strict: bool = field(
         False,
-        "For folder and paths in a table: an unreadable file is an error; "
-        "else it is skipped and named.",
+        "For folder and image paths in a table: stop with an error if a file "
+        "cannot be read. Otherwise such files are skipped and listed.",
         of_source=True,
     )
     split_seed: int = field(
         0,
-        "Seed of the choice of validation (and test) images.",
+        "Random seed for choosing the validation (and test) examples.",
         at_least=0,
         at_most=2**32 - 1,
     )
     test_fraction: float | None = field(
         None,
-        "Share of each known class set apart for testing, where the data "
-        f"have no test part. Default: {TEST_FRACTION}.",
+        "Fraction of each known class held out for testing if the data have "
+        f"no test part. Default: {TEST_FRACTION}.",
         kind=float,
         above=0,
         below=1,
@@ -188,21 +193,21 @@ class DataOptions(Options):
     )
     validation_fraction: float | None = field(
         None,
-        "Share of each known class's training images set apart for "
-        "validation, where the data have no such part. Default: "
-        f"{VALIDATION_FRACTION}, tinyimagenet 0.1; of fewer than "
-        f"{FEW_OF_A_CLASS} vectors or texts a class, or images for a frozen "
-        "network, none: then the threshold comes from further trainings, each "
-        "without a fifth of them.",
+        "Fraction of each known class's training examples set aside for "
+        "validation if the data have no validation part. Default: "
+        f"{VALIDATION_FRACTION}, for tinyimagenet 0.1; none for vectors or "
+        "texts, or for images with a frozen network, if there are fewer than "
+        f"{FEW_OF_A_CLASS} examples per class: the threshold then comes from "
+        "extra trainings that each leave out a fifth of the examples.",
         kind=float,
         above=0,
         below=1,
     )
     validation_split: str | None = field(
         None,
-        "authors: set apart the validation images that the paper's authors "
-        "did, which their released weights have not seen (cifar10, cifar+10, "
-        "cifar+50). Default: chosen by split_seed.",
+        "authors: use the same validation images as the paper's authors, "
+        "which their released weights were not trained on (cifar10, "
+        "cifar+10, cifar+50). Default: chosen at random, using split_seed.",
         kind=str,
         choices=("authors",),
         of_source=True,
@@ -226,12 +231,11 @@ class DataOptions(Options):
         for name in options:
             if name not in names:
                 raise ValueError(
-                    f"There is no option of data {name!r}"
-                    f"{did_you_mean(name, names)} There are: "
-                    f"{', '.join(names)}."
+                    f"Unknown data option {name!r}{did_you_mean(name, names)} "
+                    f"Available: {', '.join(names)}."
                 )
         if not options.get("dataset"):
-            raise ValueError("dataset must name a data set.")
+            raise ValueError("dataset must be the name or path of a data set.")
         return cls(**options)
 
     @property

@@ -9,7 +9,7 @@ _ROUNDING = 1e-3
 # A brightest training pixel below this share of white is worth a note.
 _DARK = 0.5
 _HOW_TO_SAY = (
-    "or say which value is white (the entry `white` of an .npz file, the "
+    "or state which value is white (the entry `white` of an .npz file, the "
     "argument of make_open_set_dataset)"
 )
 
@@ -43,8 +43,8 @@ def on_one_scale(parts, white=None):
     >>> parts["train"].ravel()
     array([  0.,  51., 255.], dtype=float32)
     >>> notes[0]
-    'pixel values of 0...1 were scaled to 0...255, which the model and its \
-served form take'
+    'pixel values of 0...1 were scaled to 0...255, the range that the model \
+and its exported versions expect'
     """
     if white is not None and not (np.isfinite(white) and white > 0):
         raise ValueError(f"white must be a number above 0; got {white!r}.")
@@ -68,26 +68,26 @@ served form take'
         found = own[name] if name in largest else WHITE
         if found not in (None, white):
             raise ValueError(
-                f"The parts disagree on which pixel value is white: {white} "
-                f"in {first}, {found} in {name}. Bring all to one scale, "
+                f"The parts have different values for white: {white} in "
+                f"{first}, {found} in {name}. Bring all parts to one scale, "
                 f"{_HOW_TO_SAY}."
             )
         if largest.get(name, 0) > white * (1 + _ROUNDING):
             raise ValueError(
                 f"Pixel values of {name} go up to {largest[name]:g}, above "
-                f"white, which is {white:g}."
+                f"the value of white ({white:g})."
             )
     notes = []
     if white != WHITE:
         notes.append(
-            f"pixel values of 0...{white:g} were scaled to 0...{WHITE}, which "
-            "the model and its served form take"
+            f"pixel values of 0...{white:g} were scaled to 0...{WHITE}, the "
+            "range that the model and its exported versions expect"
         )
     if not is_said and largest.get(first, white) < _DARK * white:
         notes.append(
             f"the largest pixel value in {first} is {largest[first]:g}, and "
-            f"{white} is taken for white; if another value is, scale the "
-            f"images, {_HOW_TO_SAY}"
+            f"{white} is assumed to be white; if it is not, scale the images, "
+            f"{_HOW_TO_SAY}"
         )
     scaled = {
         name: _scaled(images, white) if name in largest else images
@@ -112,14 +112,14 @@ def _largest(images, name):
             ~np.isfinite(images.reshape(len(images), -1)).all(axis=1)
         )
         raise ValueError(
-            f"The images of {name} hold NaN or infinity, in rows "
+            f"The images of {name} contain NaN or infinity, in rows "
             f"{rows[:10].tolist()}."
         )
     if smallest < -_ROUNDING * max(largest, 1):
         raise ValueError(
             f"Pixel values of {name} go down to {smallest:g}, below 0. Models "
-            "take raw pixels and normalize them on their own: give the images "
-            "as they were before they were normalized."
+            "expect raw pixels and normalize them internally: provide the "
+            "images without normalization."
         )
     return largest
 
@@ -134,16 +134,17 @@ def _white(dtype, largest, name):
         return 1
     if dtype.kind == "f" and largest < 2:
         raise ValueError(
-            f"Pixel values of {name} go up to {largest:g}: that is neither "
-            f"0...1 nor 0...255. Scale them (or clip them at 1), {_HOW_TO_SAY}."
+            f"Pixel values of {name} go up to {largest:g}, which is neither "
+            "0...1 nor 0...255. Scale them (or clip them at 1), "
+            f"{_HOW_TO_SAY}."
         )
     if largest <= WHITE * (1 + (_ROUNDING if dtype.kind == "f" else 0)):
         return WHITE
     if dtype.kind in "ui" and largest <= 65535:
         return 65535
     raise ValueError(
-        f"Pixel values of {name} go up to {largest:g}. Allowed are numbers of "
-        "0...1 or 0...255, and whole numbers of 0...65535. Scale them, "
+        f"Pixel values of {name} go up to {largest:g}. They must be numbers "
+        "in 0...1 or 0...255, or integers in 0...65535. Scale them, "
         f"{_HOW_TO_SAY}."
     )
 

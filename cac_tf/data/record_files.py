@@ -107,7 +107,7 @@ def whole_records(path: Path, is_gzip: bool = False) -> tuple[int, str]:
     >>> with open(path, "wb") as file:
     ...     _ = file.write(bytes(16) + (2**40).to_bytes(8, "little") + b"abc")
     >>> whole_records(path)
-    (1, 'record 1 should have 1,099,511,627,776 bytes, more than any has')
+    (1, 'record 1 claims to have 1,099,511,627,776 bytes, more than the limit')
     """
     count, end = 0, 0
     with opened(path) as content:
@@ -116,22 +116,22 @@ def whole_records(path: Path, is_gzip: bool = False) -> tuple[int, str]:
             while header := file.read(_LENGTH):
                 length = int.from_bytes(header, "little")
                 if len(header) < _LENGTH:
-                    return count, f"record {count} is cut off"
+                    return count, f"record {count} is truncated"
                 if length > _LARGEST_RECORD:
                     return count, (
-                        f"record {count} should have {length:,} bytes, more "
-                        "than any has"
+                        f"record {count} claims to have {length:,} bytes, "
+                        "more than the limit"
                     )
                 end += _BEFORE + length + _AFTER
                 file.seek(end - 1)
                 if not file.read(1):
                     return count, (
-                        f"record {count} is cut off: it should have "
+                        f"record {count} is truncated: it should have "
                         f"{length:,} bytes"
                     )
                 count += 1
         except (OSError, EOFError, zlib.error) as error:
-            return count, f"what follows {count} records is damaged: {error}"
+            return count, f"damaged after {count} records: {error}"
     return count, ""
 
 
@@ -197,8 +197,8 @@ def read_records(
         file, *_ = found["places"][bad[0]]
         why = problem_of(records[bad[0]])
         raise ValueError(
-            f"{counted(len(bad), 'image')} of {name} cannot be read, the first "
-            f"in record {bad[0]}, in {paths[file]} ({why})."
+            f"{counted(len(bad), 'image')} of {name} cannot be read; the "
+            f"first is record {bad[0]}, in {paths[file]} ({why})."
         )
     return records, found["labels"], facts
 
@@ -213,7 +213,7 @@ def _index(paths, image_features, label_features):
         offset = 0
         _, problem = whole_records(path)
         if problem:
-            raise DamagedError(f"{path} is cut off or damaged: {problem}.")
+            raise DamagedError(f"{path} is truncated or damaged: {problem}.")
         batches = tf.data.TFRecordDataset(path).batch(_RECORDS_AT_ONCE)
         try:
             # This checks the checksums.
@@ -228,12 +228,12 @@ def _index(paths, image_features, label_features):
                     offset = place + len(record) + _AFTER
         except tf.errors.OpError as error:
             raise DamagedError(
-                f"{path} is cut off or damaged: {str(error).splitlines()[0]}"
+                f"{path} is truncated or damaged: {str(error).splitlines()[0]}"
             ) from error
     if len(names) > 1 or len({type(label) for label in labels}) > 1:
         raise ValueError(
-            f"The records of {os.path.dirname(paths[0])} differ in how they "
-            "hold images or labels. Images are called "
+            f"The records in {os.path.dirname(paths[0])} do not all store "
+            "images and labels the same way. Names of the image feature: "
             f"{' and '.join(sorted(names))}."
         )
     return {
@@ -256,7 +256,7 @@ def _name_of(features, wanted, where):
         if name in features and len(features[name].bytes_list.value) == 1:
             return name
     raise ValueError(
-        f"{where} has no image, one value of bytes called "
+        f"{where} has no image, a single bytes value named "
         f"{' or '.join(wanted)}; it has "
         f"{', '.join(sorted(features)) or 'nothing'}."
     )
@@ -273,11 +273,11 @@ def _label(features, wanted, where):
                     text = feature.bytes_list.value[0].decode()
                 except UnicodeDecodeError as error:
                     raise ValueError(
-                        f"{where} has a label that is not UTF-8 text: {error}."
+                        f"{where} has a label that is not valid UTF-8: {error}."
                     ) from error
                 return sys.intern(text)
     raise ValueError(
-        f"{where} has no label, one whole number or text called "
+        f"{where} has no label, a single integer or string named "
         f"{' or '.join(wanted)}; it has "
         f"{', '.join(sorted(features)) or 'nothing'}."
     )

@@ -65,9 +65,9 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> Any:
     names = table.column_names
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise ValueError(f"{path} has two columns called {listed(twice)}.")
+        raise ValueError(f"{path} has two columns named {listed(twice)}.")
     if not table.num_rows:
-        raise ValueError(f"{path} has no row.")
+        raise ValueError(f"{path} has no rows.")
     return table
 
 
@@ -77,7 +77,7 @@ def _opened(path):
         with opened(path) as content:
             yield content
     except FileNotFoundError as error:
-        raise ValueError(f"There is no file {path}.") from error
+        raise ValueError(f"File not found: {path}.") from error
     except (OSError, arrow.ArrowInvalid) as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
 
@@ -157,16 +157,16 @@ def input_columns(
         if len(single := lists or texts or images) > 1:
             kind = "lists" if lists else "paths of images"
             raise ValueError(
-                f"{path} has several columns of {kind}: {listed(single)}. Name "
-                f"the one to use: input_columns={single[0]}"
+                f"{path} has several columns of {kind}: {listed(single)}. "
+                f"Name the one to use: input_columns={single[0]}"
             )
         wanted = single or left
     require_columns(schema, path, wanted)
     lists = [name for name in wanted if name in lists]
     if not wanted or (lists and len(wanted) > 1):
         raise ValueError(
-            f"input_columns must be columns of numbers, or one of lists of "
-            "numbers, of texts or of paths of images; got "
+            "input_columns must be columns of numbers, or a single column of "
+            "lists of numbers, of texts or of paths of images; got "
             f"{listed(wanted) or 'none'} in {path}."
         )
     return tuple(wanted)
@@ -177,7 +177,7 @@ def require_columns(schema: Any, path: Path, names: Iterable[str]) -> None:
     missing = [name for name in names if name not in schema.names]
     if missing:
         raise ValueError(
-            f"{path} has no column {listed(missing)}; it has "
+            f"{path} has no column {listed(missing)}; its columns are "
             f"{listed(schema.names)}."
         )
 
@@ -306,10 +306,10 @@ def _no_numbers(column, path, name):
     values = column.to_pylist()
     row = next((i for i, one in enumerate(values) if not _is_numeric(one)), 0)
     return (
-        f"The column {name} of {path} holds {column.type}, not numbers: row "
-        f"{row} (counted from 0) has {str(values[row])[:40]!r}. Name the "
-        "columns of numbers to use as inputs, or one column of texts or of "
-        "paths of image files (input_columns=...)."
+        f"The column {name} of {path} contains {column.type}, not numbers: "
+        f"row {row} (counted from 0) has {str(values[row])[:40]!r}. Name the "
+        "input columns (input_columns=...): columns of numbers, or one "
+        "column of texts or of paths of image files."
     )
 
 
@@ -329,13 +329,14 @@ def _vectors(column, path, name):
     bad = np.flatnonzero((lengths != lengths[0]) | (lengths == 0))
     if bad.size:
         raise ValueError(
-            f"{what} must hold lists of one length; row 0 has {lengths[0]} "
-            f"numbers, row {bad[0]} (counted from 0) {lengths[bad[0]]}."
+            f"{what} must contain lists of the same length; row 0 has "
+            f"{lengths[0]} numbers, row {bad[0]} (counted from 0) has "
+            f"{lengths[bad[0]]}."
         )
     numbers = column.flatten()
     kind = numbers.type
     if not (arrow.types.is_integer(kind) or arrow.types.is_floating(kind)):
-        raise ValueError(f"{what} must hold lists of numbers; got {kind}.")
+        raise ValueError(f"{what} must contain lists of numbers; got {kind}.")
     values = numbers.to_numpy(zero_copy_only=False)
     return finite_rows(values.reshape(len(column), -1), what)
 
@@ -349,8 +350,9 @@ def labels_of(table: Any, path: Path, column: str) -> np.ndarray:
     """
     if column not in table.column_names:
         raise ValueError(
-            f"{path} has no column {column} with the labels; it has "
-            f"{listed(table.column_names)}. Name it: label_column=..."
+            f"{path} has no label column {column}; its columns are "
+            f"{listed(table.column_names)}. Name the label column: "
+            "label_column=..."
         )
     values = table.column(column)
     if arrow.types.is_dictionary(values.type):
@@ -359,8 +361,8 @@ def labels_of(table: Any, path: Path, column: str) -> np.ndarray:
     are_texts = is_text(kind)
     if not (are_texts or types.is_integer(kind) or types.is_boolean(kind)):
         raise ValueError(
-            f"The column {column} of {path} must hold labels, whole numbers or "
-            f"texts; it holds {kind}."
+            f"The column {column} of {path} must contain labels (integers or "
+            f"strings); it contains {kind}."
         )
     _refuse_missing(values, path, column)
     found = values.to_numpy()
@@ -385,8 +387,8 @@ def parts_of(table: Any, path: Path, column: str) -> dict[str, np.ndarray]:
     wrong = sorted(set(found.tolist()) - set(_PARTS))
     if wrong:
         raise ValueError(
-            f"The column {column} of {path} must hold the parts of the data "
-            f"set, {', '.join(_PARTS)}; it holds {listed(wrong)}."
+            f"The column {column} of {path} must contain the parts of the "
+            f"data set, {', '.join(_PARTS)}; it contains {listed(wrong)}."
         )
     parts = np.array([_PARTS[value] for value in found.tolist()])
     rows = {
@@ -395,8 +397,8 @@ def parts_of(table: Any, path: Path, column: str) -> dict[str, np.ndarray]:
     }
     if not rows["train"].size:
         raise ValueError(
-            f"The column {column} of {path} says train in no row: there is "
-            "nothing to train on."
+            f"The column {column} of {path} has no row with train, so there "
+            "is nothing to train on."
         )
     return {part: numbers for part, numbers in rows.items() if numbers.size}
 
@@ -406,5 +408,5 @@ def _refuse_missing(column, path, name):
         row = np.flatnonzero(column.is_null().to_numpy())[0]
         raise ValueError(
             f"The column {name} of {path} is empty in {column.null_count:,} "
-            f"rows, the first of them row {row} (counted from 0)."
+            f"rows, first in row {row} (counted from 0)."
         )

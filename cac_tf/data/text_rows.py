@@ -25,16 +25,18 @@ def text_rows(values: np.ndarray, what: str) -> np.ndarray:
 
     >>> text_rows(np.array(["a", None], object), "The train part")
     Traceback (most recent call last):
-    ValueError: The train part must hold texts; row 1 (counted from 0) holds \
-None.
+    ValueError: The train part must contain strings; row 1 (counted from 0) \
+contains None.
     """
     values = values.astype(object)
     if values.ndim != 1:
-        raise ValueError(f"{what} must be (n,) texts; got {values.shape}.")
+        raise ValueError(
+            f"{what} must be texts of shape (n,); got shape {values.shape}."
+        )
     for row, value in enumerate(values):
         if not isinstance(value, str):
             raise ValueError(
-                f"{what} must hold texts; row {row} (counted from 0) holds "
-                f"{value!r}."
+                f"{what} must contain strings; row {row} (counted from 0) "
+                f"contains {value!r}."
             )
     return values

@@ -27,7 +27,7 @@ _AT_ONCE = 1024
 def _refuse_a_folder(name, error):
     if os.path.isdir(name):
         raise ValueError(
-            f"{name!r} is a folder, not the name of a data set. For its "
+            f"{name!r} is a folder, not the name of a data set. To use its "
             f"images: dataset='folder', data_dir={name!r}."
         ) from error
 
@@ -52,13 +52,13 @@ def check_label(builder, label="label", image="image"):
     name, features = builder.name, builder.info.features
     if image not in features or label not in features:
         raise ValueError(
-            f"TFDS data set {name!r} has the features {sorted(features)}; "
-            f"images in {image!r} and a {label!r} are needed."
+            f"The TFDS data set {name!r} has the features {sorted(features)}; "
+            f"it needs images in {image!r} and a {label!r}."
         )
     if not isinstance(features[label], tfds.features.ClassLabel):
         raise ValueError(
-            f"The label of TFDS data set {name!r} is not a class label, but "
-            f"{features[label]!r}."
+            f"The label of the TFDS data set {name!r} is not a class label "
+            f"but {features[label]!r}."
         )
 
 
@@ -73,9 +73,9 @@ def builder_of(name, data_dir=None):
     except ImportError as error:
         _refuse_a_folder(name, error)
         raise ValueError(
-            f"{name!r} is taken to be a TFDS data set, and for these "
-            "tensorflow-datasets and tensorflow must be installed: pip install "
-            f"'cac-tf[datasets]'. There are: {what_is_taken()}."
+            f"{name!r} is assumed to be a TFDS data set, which needs "
+            "tensorflow-datasets and tensorflow: pip install "
+            f"'cac-tf[datasets]'. Available data: {what_is_taken()}."
         ) from error
     # TFDS finds the name once the module was imported.
     import cac_tf.data.tiny_imagenet  # noqa: F401
@@ -88,8 +88,8 @@ def builder_of(name, data_dir=None):
     except Exception as error:  # A name with a version or settings in it.
         _refuse_a_folder(name, error)
         raise ValueError(
-            f"{name!r} names no data set of TFDS: {str(error).splitlines()[0]} "
-            f"There are: {what_is_taken()}."
+            f"{name!r} is not a TFDS data set: {str(error).splitlines()[0]} "
+            f"Available: {what_is_taken()}."
         ) from error
 
 
@@ -119,7 +119,7 @@ def _no_such_name(name):
         *tfds.list_builders(with_community_datasets=False),
     ]
     return (
-        f"TFDS has no data set {name!r}{did_you_mean(name, names)} There are: "
+        f"TFDS has no data set {name!r}{did_you_mean(name, names)} Available: "
         f"{what_is_taken()}."
     )
 
@@ -156,16 +156,15 @@ def _unreachable(builder):
 
 def _not_there(builder, reason):
     lines = [
-        f"TFDS data set {builder.name!r} is not in {builder.data_dir} and "
-        f"could not be made ({reason}). Without a "
-        "network, put a prepared copy there (dataset_info.json, "
-        f"features.json and {builder.name}-<split>.tfrecord-* from a machine "
-        "that has it), or a TFDS directory that holds one as "
-        "data_dir (or TFDS_DATA_DIR)."
+        f"The TFDS data set {builder.name!r} is not in {builder.data_dir} and "
+        f"could not be prepared ({reason}). Without a network, copy it there "
+        "from a machine that has it (dataset_info.json, features.json and "
+        f"{builder.name}-<split>.tfrecord-*), or set data_dir (or "
+        "TFDS_DATA_DIR) to a TFDS directory that contains it."
     ]
     if builder.MANUAL_DOWNLOAD_INSTRUCTIONS:
         text = " ".join(builder.MANUAL_DOWNLOAD_INSTRUCTIONS.split())
-        lines.append(f"Or the source itself: {text}")
+        lines.append(f"Or provide the source itself: {text}")
     return " ".join(lines)
 
 
@@ -221,8 +220,8 @@ def read_split(
     size = image_size or (height if height == width else None)
     if stream and not size:
         raise ValueError(
-            f"The images of {builder.name} are not all of one square size, as "
-            "stream=True needs them; give image_size."
+            f"The images of {builder.name} are not all square and of the same "
+            "size, which stream=True requires; set image_size."
         )
 
     def is_streamed(count):
@@ -252,7 +251,8 @@ def read_split(
     decoded = [read_image(source, *form)[0] for source in sources]
     if len({image.shape for image in decoded}) > 1:
         raise ValueError(
-            f"The images of {builder.name} differ in shape; give image_size."
+            f"The images of {builder.name} have different shapes; set "
+            "image_size."
         )
     return Examples(np.stack(decoded), labels)
 
@@ -260,7 +260,7 @@ def read_split(
 def _check_there_is(split, builder):
     if split not in builder.info.splits:
         raise ValueError(
-            f"{builder.data_dir} has no split {split!r}; it has: "
+            f"{builder.data_dir} has no split {split!r}; its splits are: "
             f"{', '.join(builder.info.splits)}."
         )
 
@@ -319,7 +319,7 @@ def read_features(builder, split, names):
     batches = list(_batches(builder, split, names))
     if not batches:
         raise ValueError(
-            f"The split {split!r} in {builder.data_dir} has no example."
+            f"The split {split!r} in {builder.data_dir} has no examples."
         )
     return {
         name: np.concatenate([batch[name] for batch in batches])
@@ -400,8 +400,8 @@ def _batches(builder, split, names, is_wanted=None):
 
 def _damaged(builder, split, error):
     return (
-        f"A file of the split {split!r} in {builder.data_dir} is cut off or "
-        "damaged. Delete that folder and prepare it again (or copy it again). "
+        f"A file of the split {split!r} in {builder.data_dir} is truncated or "
+        "damaged. Delete that folder and prepare (or copy) it again. "
         f"{str(error).splitlines()[0]}"
     )
 
@@ -411,16 +411,16 @@ def _check_labels(builder, split, classes, labels):
     if classes is None and len(labels) != expected:
         raise ValueError(
             f"The split {split!r} in {builder.data_dir} has {len(labels)} "
-            f"examples; its dataset_info.json says {expected}. A file is "
+            f"examples, but its dataset_info.json says {expected}. A file is "
             "missing or was replaced."
         )
     if not len(labels):
         raise ValueError(
-            f"The split {split!r} in {builder.data_dir} has no example"
-            + (" of the classes asked for." if classes is not None else ".")
+            f"The split {split!r} in {builder.data_dir} has no examples"
+            + (" of the requested classes." if classes is not None else ".")
         )
     if labels.min() < 0:
         raise ValueError(
-            f"The split {split!r} of {builder.name} has examples without a "
-            "label."
+            f"The split {split!r} of {builder.name} has examples without "
+            "labels."
         )

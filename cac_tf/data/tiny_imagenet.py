@@ -36,7 +36,7 @@ class TinyImagenet(tfds.core.GeneratorBasedBuilder):
     URLS = (_URL,)
     RELEASE_NOTES: typing.ClassVar = {"1.0.0": "First version."}
     MANUAL_DOWNLOAD_INSTRUCTIONS = f"""\
-    Nothing is needed with network access. Without it, put either
+    With network access, nothing has to be done. Without it, put either
     {_FOLDER}.zip (from {_URL}) or the folder {_FOLDER} that it unpacks to
     into the manual folder, by default <data_dir>/downloads/manual.
     """

@@ -68,21 +68,22 @@ def load_unknown_images(
     kind, _, name = source.partition(":")
     if kind not in KINDS or not name:
         raise ValueError(
-            f"Unknown data must be named as folder:<path>, npz:<path> or "
+            "Unknown data must be given as folder:<path>, npz:<path> or "
             f"tfds:<name>; got {source!r}."
         )
     if not image_shape:
         raise ValueError(
-            "Unknown data of their own are images or vectors. Put texts into "
-            "the table of the others, as a class that is not known."
+            "Separate sets of unknown data must be images or vectors. For "
+            "texts, add them to the table of the other texts, as a class "
+            "that is not known."
         )
     if len(image_shape) != 3:
         return _vectors(kind, name, image_shape)
     height, width, channels = image_shape
     if height != width or channels not in (1, 3):
         raise ValueError(
-            "Unknown data are brought to square images of 1 or 3 channels; "
-            f"the model takes {tuple(image_shape)}."
+            "Unknown images are converted to square images with 1 or 3 "
+            f"channels; the model expects {tuple(image_shape)}."
         )
     if kind == "tfds":
         return _of_tfds(name, data_dir, height, channels, interpolation)
@@ -111,7 +112,7 @@ def load_unknown_images(
     images = np.fromiter(readable(), kind_of_image, count)
     if not images.size:
         raise ValueError(
-            " ".join([f"There is no image in {name}.", *skipped_notes(skipped)])
+            " ".join([f"{name} contains no images.", *skipped_notes(skipped)])
         )
     conversions = (
         f"{counted(count, 'image')} {what} {were(count)} converted"
@@ -123,8 +124,8 @@ def load_unknown_images(
 def _vectors(kind, path, shape):
     if kind != "npz":
         raise ValueError(
-            f"The model takes inputs of shape {tuple(shape)}: further unknown "
-            "ones are named as npz:<path>."
+            f"The model expects inputs of shape {tuple(shape)}: give further "
+            "unknown inputs as npz:<path>."
         )
     entries, others = read_entries(path, {"x_test"}, copies=2)
     if not entries and len(others) == 1:
@@ -132,10 +133,10 @@ def _vectors(kind, path, shape):
     name, values = next(iter(entries.items()), ("", np.zeros(0)))
     if values.shape[1:] != tuple(shape) or not len(values):
         raise ValueError(
-            f"{path} must hold (n, {', '.join(map(str, shape))}) numbers as "
-            "x_test or as its only array; it holds "
-            f"{', '.join([*entries, *others]) or 'none'}, of the shape "
-            f"{values.shape}."
+            f"{path} must contain numbers of shape (n, "
+            f"{', '.join(map(str, shape))}) as x_test or as its only array; "
+            f"it contains {', '.join(sorted({*entries, *others})) or 'none'}, "
+            f"of shape {values.shape}."
         )
     return finite_rows(values, f"{name} in {path}"), ()
 
@@ -152,7 +153,7 @@ def _readable(paths, folder, form, skipped):
 
 def _files(name):
     if not os.path.isdir(name):
-        raise ValueError(f"There is no folder {name}.")
+        raise ValueError(f"Folder not found: {name}.")
     return sorted(image_files(pathlib.Path(name)))
 
 
@@ -169,10 +170,10 @@ def _arrays(path):
     )
     if not is_array_of_images:
         raise ValueError(
-            f"{path} must hold images as x_test or as its only array, "
-            "(n, H, W) or (n, H, W, C) with 1 or 3 channels; it holds "
-            f"{', '.join([*entries, *others]) or 'none'}"
-            + (f", of the shape {images.shape}." if entries else ".")
+            f"{path} must contain images as x_test or as its only array, (n, "
+            "H, W) or (n, H, W, C) with 1 or 3 channels; it contains "
+            f"{', '.join(sorted({*entries, *others})) or 'none'}"
+            + (f", of shape {images.shape}." if entries else ".")
         )
     scaled, notes = on_one_scale({name: images}, white)
     return scaled[name], notes

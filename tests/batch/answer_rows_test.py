@@ -86,13 +86,13 @@ def test_files_behind_each_other(content):
     ("text", "message"),
     [
         ("key,label\n", "a.csv has no column class_id and no p_value: it must"),
-        ("class_id,p_value\n0\n", "record 2: 1 fields, and the first line"),
-        ("class_id,p_value\n0,\n", "record 2: class_id must be a whole number"),
-        ("class_id,p_value\n0.5,1\n", "class_id must be a whole number"),
-        ("class_id,p_value\n2,1\n", "the class id 2, and this model has 2"),
+        ("class_id,p_value\n0\n", "record 2: found 1 fields, but the header"),
+        ("class_id,p_value\n0,\n", "record 2: class_id must be an integer"),
+        ("class_id,p_value\n0.5,1\n", "class_id must be an integer"),
+        ("class_id,p_value\n2,1\n", "the class id is 2, but this model has 2"),
         (
             "class_id,p_value,label\n1,1,lynx\n",
-            "the class id 1 is 'lynx', and 'dog' in this model",
+            "the class id 1 is 'lynx', but 'dog' in this model",
         ),
         ('{"class_id": 1}\n', "record 1: class_id must be"),
         ('{"class_id": true, "p_value": 1}\n', "class_id must be"),
@@ -102,7 +102,10 @@ def test_files_behind_each_other(content):
             "is not a CSV or JSONL file",
         ),
         ("x" * 2**21, "is not a CSV or JSONL file"),
-        ("class_id,p_value\n" + "9" * 200_000 + "\n", "is not a CSV file"),
+        (
+            "class_id,p_value\n" + "9" * 200_000 + "\n",
+            "is not a valid CSV file",
+        ),
     ],
 )
 def test_what_is_no_file_of_answers(text, message):
@@ -116,7 +119,7 @@ def test_another_file_of_the_same_name_is_told(content):
     short = content[: content.index(b"bad.png")]
     for other in (changed, short, b""):
         with pytest.raises(
-            ValueError, match=r"a\.csv is not the file of which"
+            ValueError, match=r"a\.csv is not the file whose first"
         ):
             read([other], position)
     assert json.loads(json.dumps(position)) == list(position)

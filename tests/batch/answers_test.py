@@ -93,10 +93,10 @@ def test_paths(tmp_path):
     # A name that looks like a pattern, and is a file.
     (tmp_path / "[1].png").touch()
     assert list(batch.paths_of([f"{folder}/[1].png"])) == [f"{folder}/[1].png"]
-    with pytest.raises(ValueError, match="No file fits the pattern"):
+    with pytest.raises(ValueError, match="No file matches the pattern"):
         list(batch.paths_of([f"{folder}/*.gif"]))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="holds no file"):
+    with pytest.raises(ValueError, match="contains no files"):
         list(batch.paths_of([f"{folder}/empty"]))
 
 

@@ -183,8 +183,11 @@ def test_a_part_that_another_process_finished_is_kept(tmp_path):
     "arguments, message",
     [
         (["--beam_options=--x"], "beam_options has no effect without --runner"),
-        (["--runner=DirectRunner"], "output in parts"),
-        (["--runner=DirectRunner", "--output=a.csv"], "output in parts"),
+        (["--runner=DirectRunner"], "needs a folder as --output"),
+        (
+            ["--runner=DirectRunner", "--output=a.csv"],
+            "needs a folder as --output",
+        ),
         (
             ["--runner=DirectRunner", "--output=a/", "--copy_to=b"],
             "cannot be combined",

@@ -193,9 +193,9 @@ def test_what_is_no_model(places, tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "text.txt").write_text("x")
     for name, message in (
-        ("nowhere", "There is no model"),
+        ("nowhere", "Model not found"),
         ("text.txt", "neither a .keras file nor a folder"),
-        ("empty", "holds neither saved_model.pb nor model.keras"),
+        ("empty", "contains neither saved_model.pb nor model.keras"),
     ):
         with pytest.raises(ValueError, match=message):
             Classifier.load(str(tmp_path / name))
@@ -216,10 +216,10 @@ def test_arrays(places, trained_pictures, form):
         found = classifier.classify(classifier.rows(images, "x"))
         assert [one.class_id for one in found] == expected.class_id.tolist()
     for images, message in (
-        (pictures[:, :5], r"x holds rows of shape \(5, 10, 3\); the model ta"),
-        (pictures[0], r"x holds rows of shape \(10, 3\); the model takes"),
-        (pictures.astype("complex64"), "array of numbers; got the type comple"),
-        (pictures.astype("U3"), "x must be an array of numbers; got the type"),
+        (pictures[:, :5], r"x has rows of shape \(5, 10, 3\); the model ex"),
+        (pictures[0], r"x has rows of shape \(10, 3\); the model expects"),
+        (pictures.astype("complex64"), "array of numbers; got dtype comple"),
+        (pictures.astype("U3"), "x must be an array of numbers; got dtype "),
     ):
         with pytest.raises(ValueError, match=message):
             classifier.rows(images, "x")
@@ -245,11 +245,11 @@ def test_a_row_is_refused_where_python_refuses_it(
     assert not any(one.error for one in expected)
     images[2, 3, 1, 0] = value
     rule = "finite" if held.startswith("NaN") else "pixels in 0...255"
-    with pytest.raises(ValueError, match=f"must be {rule}, but position 2 ho"):
+    with pytest.raises(ValueError, match=f"must be {rule}, but position 2 co"):
         model.predict_open_set(images)
     found = classifier.classify(classifier.rows(images, "x"))
     bad = found.pop(2)
-    assert bad.error.startswith(f"it holds {held}")
+    assert bad.error.startswith(f"it contains {held}")
     assert bad.error.endswith(f"; inputs must be {rule}")
     for one, wanted in zip(found, [*expected[:2], expected[3]], strict=True):
         assert one.label == wanted.label
@@ -299,7 +299,8 @@ def test_ids_that_are_in_no_table(ids, form):
         found = classifier.classify(classifier.rows(x, "x"))
         assert [one.label for one in found] == expected
         assert found[place].error == (
-            f"it holds {value}; inputs must be whole numbers of 0 to 49 (int32)"
+            f"it contains {value}; inputs must be whole numbers of 0 to 49 "
+            "(int32)"
         )
         with pytest.raises(ValueError, match=r"whole numbers of 0 to 49 \(int"):
             cac_tf.load_model(folder / "plain.keras").predict_open_set(x)
@@ -316,7 +317,7 @@ def test_rows_that_the_network_cannot_compute(ids, form):
         x[place, 2], expected[place] = 50, ""
     found = classifier.classify(x)
     assert [one.label for one in found] == expected
-    assert {one.error[:19] for one in found} == {"", "the network fails: "}
+    assert {one.error[:20] for one in found} == {"", "the network failed: "}
 
 
 def test_grey_images_may_lack_their_channel(tmp_path):
@@ -362,7 +363,7 @@ def test_models_that_take_no_files(tmp_path):
     for place in (path, str(tmp_path / "saved")):
         classifier = Classifier.load(place)
         assert not classifier.takes_files
-        with pytest.raises(ValueError, match="does not take images"):
+        with pytest.raises(ValueError, match="does not accept images"):
             classifier.classify([b"no image"])
         found = classifier.classify(classifier.rows(rows, "x"))
         assert [one.label for one in found] == expected.label.tolist()

@@ -87,10 +87,26 @@ def test_arrays(images, vectors, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arrays", "name", "message"),
     [
-        ({"y": [0]}, "", "must hold an array images or x; it holds y. Name"),
-        ({"x": np.zeros(3), "images": [1]}, "", "must hold an array images"),
-        ({"x": np.zeros((2, 3))}, "", r"rows of shape \(3,\); the model takes"),
-        ({"x": np.zeros((2, 5))}, ":z", "must hold an array z; it holds x"),
+        (
+            {"y": [0]},
+            "",
+            "must contain an array named images or x; it contains y. Name",
+        ),
+        (
+            {"x": np.zeros(3), "images": [1]},
+            "",
+            "must contain an array named images",
+        ),
+        (
+            {"x": np.zeros((2, 3))},
+            "",
+            r"rows of shape \(3,\); the model expects",
+        ),
+        (
+            {"x": np.zeros((2, 5))},
+            ":z",
+            "must contain an array named z; it contains x",
+        ),
     ],
 )
 def test_arrays_that_do_not_fit(vectors, tmp_path, arrays, name, message):
@@ -140,7 +156,7 @@ def test_a_damaged_array(vectors, tmp_path):
     path.write_bytes(damaged)
     keys, (found,) = answers(classifier, path)
     assert keys == [str(path)] and found.error
-    for value, message in ((3.0, "has no rows"), ([None] * 2, "Python obj")):
+    for value, message in ((3.0, "without rows"), ([None] * 2, "Python obj")):
         np.savez(path, x=np.array(value))
         _, (found,) = answers(classifier, path)
         assert message in found.error
@@ -199,17 +215,17 @@ def test_records_of_images(images, tmp_path, name):
     write_records(path, records)
     _, found = answers(classifier, path)
     bad = {i: found[i].error for i in (5, 6, 7, 8)}
-    assert bad[5] == "no feature image/encoded or image; it has label"
-    wanted = "does not hold the file of an image"
+    assert bad[5] == "no feature image/encoded or image; found: label"
+    wanted = "does not contain an image file"
     assert bad[6] == f"the feature image/encoded {wanted}"
-    assert bad[7].startswith("no tf.Example: ")
-    assert bad[8] == "no JPEG, PNG, WebP or BMP image"
+    assert bad[7].startswith("not a tf.Example: ")
+    assert bad[8] == "not a JPEG, PNG, WebP or BMP image"
     good = [i for i in range(70) if i not in bad]
     assert_same([found[i] for i in good], [expected[i] for i in good])
     # A key that is missing, and another name of the image.
     _, found = answers(classifier, path, image="image", key="name")
-    assert found[3].error == "the feature name does not hold one text"
-    assert found[4].error == "no feature image; it has image/encoded, name"
+    assert found[3].error == "the feature name does not contain a single string"
+    assert found[4].error == "no feature image; found: image/encoded, name"
 
 
 def test_records_of_numbers(vectors, tmp_path):
@@ -279,7 +295,7 @@ def test_records_that_end_too_soon(images, tmp_path):
     keys, found = answers(classifier, path)
     assert 35 < len(found) < 50 and keys[-1] == str(path)
     assert_same(found[:-1], expected[: len(found) - 1])
-    assert "is cut off: it should have" in found[-1].error
+    assert "is truncated: it should have" in found[-1].error
     path = tmp_path / "b.tfrecord.gz"
     path.write_bytes(gzip.compress(whole)[:-200])
     keys, found = answers(classifier, path)
@@ -292,7 +308,7 @@ def test_records_that_end_too_soon(images, tmp_path):
     )
     keys, found = answers(classifier, path)
     assert_same(found[:-1], expected)
-    assert "record 70 should have 1,099,511,627,776 b" in found[-1].error
+    assert "record 70 claims to have 1,099,511,627,776 b" in found[-1].error
     os.mkfifo(tmp_path / "pipe.tfrecord")
     keys, (found,) = answers(classifier, tmp_path / "pipe.tfrecord")
     assert "It is a pipe" in found.error
@@ -384,10 +400,10 @@ def test_a_table_of_images(images, tmp_path):
     keys, found = answers(classifier, path, image="photo")
     assert keys == [f"{path}#{row}" for row in range(5)]
     assert_same(found[:3], expected[:3])
-    assert found[3].error == "the column photo holds no file of an image here"
-    assert found[4].error.startswith("no JPEG")
+    assert found[3].error == "the column photo has no image file here"
+    assert found[4].error.startswith("not a JPEG")
     _, (found,) = answers(classifier, path)
-    assert "no column image, and no columns of texts. Name" in found.error
+    assert "no column image and no text columns. Name" in found.error
     path.write_bytes(path.read_bytes()[:-9])
     keys, (found,) = answers(classifier, path)
     assert keys == [str(path)] and "Parquet" in found.error
@@ -419,9 +435,7 @@ def test_a_column_of_paths_of_images(images, tmp_path, ending, monkeypatch):
     names[5], names[6] = "none.png", ""
     write(other=names, photo=names)
     (found,) = answers(classifier, path)[1]
-    assert "no column image, and 2 columns of texts: other, photo" in (
-        found.error
-    )
+    assert "no column image and 2 text columns: other, photo" in (found.error)
     for one, named in (
         (classifier, {"image": "photo"}),
         (with_columns(classifier, ("photo",)), {}),
@@ -441,7 +455,7 @@ def test_a_table_of_numbers(vectors, tmp_path):
     _, found = answers(classifier, path)
     assert_same(found[:50], expected)
     assert "cannot reshape" in found[50].error
-    assert found[51].error == "the column image holds no numbers here"
+    assert found[51].error == "the column image has no numbers here"
     for values in ([[1.0, None, 1, 1, 1]] * 2, [["a"] * 5] * 2, ["text"] * 2):
         parquet.write_table(pa.table({"image": values}), path)
         _, found = answers(classifier, path)
@@ -480,7 +494,7 @@ def write_csv(path, columns):
 
 
 def test_columns_of_numbers(vectors, tmp_path):
-    """As many as the model takes, where nothing says which."""
+    """As many as the model expects, where nothing says which."""
     classifier, rows, expected = vectors
     named = {name: rows[:, i].tolist() for i, name in enumerate("vwxyz")}
     named = {"name": ["n" + str(i) for i in range(50)], **named}
@@ -496,10 +510,10 @@ def test_columns_of_numbers(vectors, tmp_path):
     write_csv(path, named)
     keys, found = answers(classifier, path)
     assert [i for i, one in enumerate(found) if one.error] == [0]
-    assert "4 columns of numbers, and the model takes 5" in found[0].error
+    assert "4 numeric columns, but the model expects 5" in found[0].error
     found = answers(with_columns(classifier, tuple("vwxyz")), path)[1]
-    assert found[7].error == "the column w holds no number here"
-    assert found[8].error == "the column x holds no number here"
+    assert found[7].error == "the column w has no number here"
+    assert found[8].error == "the column x has no number here"
     assert_same(found[:7] + found[9:], expected[:7] + expected[9:])
 
 
@@ -520,7 +534,7 @@ def test_the_columns_that_a_model_was_trained_on(vectors, tmp_path):
     assert "several columns of lists: other, mine" in found.error
     lost = with_columns(classifier, ("lost",))
     (found,) = answers(lost, path)[1]
-    assert "no column lost; it has other, mine" in found.error
+    assert "no column lost; its columns are other, mine" in found.error
     # The only column of lists needs no name.
     parquet.write_table(pa.table({"x": rows.tolist(), "id": range(50)}), path)
     assert_same(answers(classifier, path)[1], expected)
@@ -536,7 +550,7 @@ def test_an_array_in_a_file_of_its_own(vectors, tmp_path, monkeypatch):
     assert_same(found, expected)
     np.save(path, rows[:, :4])
     (found,) = answers(classifier, path)[1]
-    assert "rows of shape (4,); the model takes (5,)" in found.error
+    assert "rows of shape (4,); the model expects (5,)" in found.error
 
 
 def test_keys_of_any_kind(vectors, tmp_path):
@@ -572,13 +586,12 @@ def test_rows_of_any_size(tmp_path):
             assert_same(found[:6], expected)
             values.append([0.0] * 8)
         assert found[6].error == (
-            "it has the shape (2, 4), but others that are read at once have "
-            "(5, 4)"
+            "its shape is (2, 4), but others read with it have shape (5, 4)"
         )
     table = pa.table({"features": pa.array([[], []], pa.list_(pa.float32()))})
     parquet.write_table(table, tmp_path / "a.parquet")
     _, found = answers(classifier, tmp_path / "a.parquet", image="features")
-    assert [one.error for one in found] == ["it holds no number"] * 2
+    assert [one.error for one in found] == ["it contains no numbers"] * 2
 
 
 def test_images_of_any_size(tmp_path):
@@ -607,17 +620,16 @@ def test_images_of_any_size(tmp_path):
     )
     assert_same(found, expected)
     assert first.error == (
-        "it holds rows of shape (8, 2, 3); the model takes (None, None, 1)."
+        "it has rows of shape (8, 2, 3); the model expects (None, None, 1)."
     )
     assert last.error == (
-        "it has the shape (6, 8, 1), but others that are read at once have "
-        "(8, 6, 1)"
+        "its shape is (6, 8, 1), but others read with it have shape (8, 6, 1)"
     )
     # None fits, and none becomes an image of 1x1.
     for shape in ((1,), (1, 1, 2)):
         found = answered(np.zeros((2, *shape)))
         assert {one.error for one in found} == {
-            f"it holds rows of shape {shape}; the model takes (None, None, 1)."
+            f"it has rows of shape {shape}; the model expects (None, None, 1)."
         }
 
 
@@ -630,7 +642,7 @@ def test_a_film_beside_photos(images, tmp_path, monkeypatch):
     (block,) = batch.blocks_of(paths)
     (_, photo), (_, film) = batch.answers_of(classifier, block)
     assert_same([photo], expected[:1])
-    assert film.error == "a file of 10,000 bytes is too large"
+    assert film.error == "the file is too large (10,000 bytes)"
 
 
 @pytest.mark.parametrize(

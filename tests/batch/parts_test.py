@@ -80,7 +80,7 @@ def test_many_may_start_at_once(tmp_path):
             except file_lock.LockedError:
                 return number % 2  # Of the part: the manifest was accepted.
             except ValueError as error:
-                assert "holds the answers of another model" in str(error)
+                assert "contains answers from another model" in str(error)
                 return None
             return number % 2
 
@@ -134,7 +134,9 @@ def test_a_path_that_no_file_can_have(tmp_path):
 
 def test_a_folder_with_other_files_is_refused(tmp_path):
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(ValueError, match=r"holds other files \(thesis.txt\)"):
+    with pytest.raises(
+        ValueError, match=r"contains other files \(such as thesis.txt\)"
+    ):
         Parts(tmp_path, [], "csv", SETTINGS)
 
 

@@ -109,7 +109,9 @@ def test_requests_and_readme(folder):
 
 
 def test_no_file_for_devices(model, tmp_path):
-    with pytest.raises(ValueError, match="in a table, .* A SavedModel can"):
+    with pytest.raises(
+        ValueError, match="a lookup table, .* Export a SavedModel"
+    ):
         export.write_litert(model, tmp_path / "texts.tflite")
 
 
@@ -171,15 +173,15 @@ def test_rows_without_a_text(classifier, tmp_path):
     parquet.write_table(pa.table({"said": ["my card", None]}), path)
     _, (good, bad) = answers(classifier, path)
     assert good.predicted_class == "card"
-    assert bad.error == "it holds None; inputs must be texts"
+    assert bad.error == "it contains None; inputs must be texts"
     path = tmp_path / "x.jsonl"
     path.write_text('{"text": "my card"}\n{"text": 3}\n{"said": "a"}\nno\n')
     _, found = answers(classifier, path)
     assert [one.error for one in found] == [
         "",
-        "it holds 3; inputs must be texts",
-        "there is no field 'text'",
-        "no JSON object",
+        "it contains 3; inputs must be texts",
+        "the field 'text' is missing",
+        "not a JSON object",
     ]
 
 
@@ -187,12 +189,12 @@ def test_which_column(classifier, tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("said,by\nmy card,you\n")
     _, (answer,) = answers(classifier, path)
-    assert "2 columns of texts: said, by. Name that" in answer.error
+    assert "2 text columns: said, by. Name the" in answer.error
     _, (answer,) = answers(classifier, path, key="by")
     assert answer.predicted_class == "card"
     path.write_text("a,b\n1,2\n")
     _, (answer,) = answers(classifier, path)
-    assert "no columns of texts. Name that" in answer.error
+    assert "no text columns. Name the" in answer.error
 
 
 def test_texts_for_a_model_of_numbers(tmp_path):
@@ -204,9 +206,12 @@ def test_texts_for_a_model_of_numbers(tmp_path):
     path = tmp_path / "x.txt"
     path.write_text("a\n")
     _, (answer,) = answers(classifier, path)
-    assert answer.error == "the model takes no texts, and this file has some"
+    assert (
+        answer.error
+        == "this file contains texts, which the model does not accept"
+    )
     path = tmp_path / "x.jsonl"
     path.write_text('{"features": [1, 2]}\n{"features": ["a", 2]}\n')
     _, (good, bad) = answers(classifier, path)
     assert not good.error
-    assert "array of numbers; got the type <U" in bad.error
+    assert "array of numbers; got dtype <U" in bad.error

@@ -75,7 +75,7 @@ def test_resuming_says_which_part_has_changed(rng, tmp_path):
             pass
     changed_image(entries, "validation")
     summary = data_summary(of_npz(tmp_path, entries))
-    message = r"other data \(other images or labels in: validation[);]"
+    message = r"different data \(different inputs or labels in: validation[);]"
     with (
         pytest.raises(ValueError, match=message),
         RunFolder.open(run, settings, summary),

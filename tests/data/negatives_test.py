@@ -100,7 +100,7 @@ def test_of_a_source_with_a_test_part():
     np.testing.assert_array_equal(dataset.negatives.images, images[3::4])
     np.testing.assert_array_equal(dataset.unknown_test.images, images[2::4])
     # A class that is in the test part alone cannot be trained on.
-    with pytest.raises(ValueError, match="negative .* no training image: e"):
+    with pytest.raises(ValueError, match="negative .* no training examples: e"):
         make_open_set_dataset(
             "made",
             train,
@@ -143,7 +143,7 @@ def test_negatives_of_an_npz_file_of_ones_own(tmp_path):
         dataset.negatives.images, 255 - examples.images[200:230]
     )
     np.savez(path, **arrays, x_negatives=np.zeros((3, 9, 9, 1)))
-    with pytest.raises(ValueError, match="differ in shape"):
+    with pytest.raises(ValueError, match="different shapes"):
         load(path, known_classes=["1", "2"])
     np.savez(path, **arrays, x_negatives=np.full((2, 8, 8, 1), np.nan))
     with pytest.raises(ValueError, match=r"negatives .* NaN .*\[0, 1\]"):

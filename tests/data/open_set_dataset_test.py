@@ -125,9 +125,9 @@ def test_closed_set_says_so():
 def test_classes_need_names_of_their_own():
     source = numbered(np.arange(60) % 3)
     make = make_open_set_dataset
-    with pytest.raises(ValueError, match=r"made must differ; .* not: a\."):
+    with pytest.raises(ValueError, match=r"made must be unique; .*: a\."):
         make("made", source, ["a", "b", "a"], [0, 1])
-    with pytest.raises(ValueError, match=r"part of made must differ.*: x\."):
+    with pytest.raises(ValueError, match=r"part of made must be unique.*: x\."):
         make(
             "made",
             source,
@@ -147,7 +147,7 @@ def test_classes_need_names_of_their_own():
             unknown=source,
             unknown_class_names=["x", "a", "y"],
         )
-    with pytest.raises(ValueError, match="cannot be called 'unknown'"):
+    with pytest.raises(ValueError, match="cannot be named 'unknown'"):
         make("made", source, ["a", "unknown", "c"], [0, 1])
 
 
@@ -232,26 +232,28 @@ def test_bad_input():
     for labels, message in (
         ([0, 1, -1], "The test part of made: Label -1 at position 2 is out"),
         ([0, 1, 3], "The test part of made: Label 3 at position 2 is out"),
-        ([0, 1], "The test part of made has 2 labels for 3 images"),
+        ([0, 1], "The test part of made has 2 labels for 3 examples"),
     ):
         test = data.Examples(source.images[:3], np.array(labels))
         with pytest.raises(ValueError, match=message):
             make([0, 1], test=test)
     with pytest.raises(ValueError, match="listed twice: a, a"):
         make([0, 0])
-    with pytest.raises(ValueError, match="these have one: 'c'"):
+    with pytest.raises(ValueError, match="these have only one: 'c'"):
         make([0, 2])
     with pytest.raises(ValueError, match="validation_fraction must be below 1"):
         make([0, 1], validation_fraction=1.0)
     few = numbered([0] * 20 + [1] * 2)
-    for names_of, message in ((None, "parts: 1"), (["cat", "dog"], "'dog'")):
-        with pytest.raises(ValueError, match=rf"leaves no .*{message}\."):
+    for names_of, message in ((None, "classes: 1"), (["cat", "dog"], "'dog'")):
+        with pytest.raises(
+            ValueError, match=rf"leaves one part without .*{message}\."
+        ):
             stratified_split(few, 0.8, 0, names_of)
-    with pytest.raises(ValueError, match="no training image: c"):
+    with pytest.raises(ValueError, match="no training examples: c"):
         make_open_set_dataset(
             "made", numbered([0, 1]), names, [0, 2], test=source
         )
-    with pytest.raises(ValueError, match="no image of a known class"):
+    with pytest.raises(ValueError, match="no examples of a known class"):
         make_open_set_dataset(
             "made", source, names, [0, 1], test=numbered([2, 2])
         )
@@ -271,7 +273,7 @@ def test_bad_input():
         ),
         ({"trial": 7}, "trial must be at most 4; got 7"),
         ({"known_classes": ["0", "11"]}, "no class '11'; did you mean '1'"),
-        ({"known_classes": "01"}, "must be a list of texts; got '01'"),
+        ({"known_classes": "01"}, "must be a list of strings; got '01'"),
         ({"split_seed": 2**40}, "split_seed must be at most 4294967295; got"),
         ({"test_fraction": 1.5}, "test_fraction must be below 1; got 1.5"),
     ],

@@ -88,7 +88,7 @@ def test_what_white_is_can_be_said(rng, tmp_path):
     )
     # Without a word it would be taken for 16 bits: dark, with a note.
     dark = load(tmp_path, x_train=twelve)
-    assert "train is 4095, and 65535 is taken for white" in dark.notes[1]
+    assert "train is 4095, and 65535 is assumed to be white" in dark.notes[1]
     ones = rng.integers(0, 2, (60, 4, 4)).astype("uint8")
     found = load(tmp_path, x_train=ones, white=255)
     assert found.notes == ()
@@ -114,14 +114,14 @@ def one_pixel(value, dtype="float32"):
 @pytest.mark.parametrize(
     ("images", "message"),
     [
-        (one_pixel(np.nan), r"train hold NaN or infinity, in rows \[7\]"),
+        (one_pixel(np.nan), r"train contain NaN or infinity, in rows \[7\]"),
         (one_pixel(-np.inf), r"NaN or infinity, in rows \[7\]"),
-        (one_pixel(-1), "go down to -1, below 0.*before they were normalized"),
+        (one_pixel(-1), "go down to -1, below 0.*without normalization"),
         (one_pixel(-1, "int16"), "go down to -1, below 0"),
-        (one_pixel(1e30), r"go up to 1e\+30. Allowed are"),
-        (one_pixel(256), "go up to 256. Allowed are"),
-        (one_pixel(65536, "int32"), "go up to 65536. Allowed are"),
-        (one_pixel(0) / 160, "go up to 1.25: that is neither 0...1 nor"),
+        (one_pixel(1e30), r"go up to 1e\+30. They must be"),
+        (one_pixel(256), "go up to 256. They must be"),
+        (one_pixel(65536, "int32"), "go up to 65536. They must be"),
+        (one_pixel(0) / 160, "go up to 1.25, which is neither 0...1 nor"),
         (one_pixel(0) / 100 - 1, "go down to -1, below 0"),
         (one_pixel(0) / 100 - 3, "go down to -3, below 0"),
         (one_pixel(0, "complex64"), "must be numbers"),
@@ -143,7 +143,7 @@ def test_all_parts_have_the_scale_of_the_training_images(rng, tmp_path):
         (images, unit, "255 in train, 1 in test"),
         (unit, images, "1 in train, 255 in test"),
         (np.uint16(images) * 257, images, "65535 in train, 255 in test"),
-        (images, unit * 1.5, "test go up to 1.5: that is neither"),
+        (images, unit * 1.5, "test go up to 1.5, which is neither"),
         (images, unit - 0.5, "test go down to -0.5"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -153,7 +153,9 @@ def test_all_parts_have_the_scale_of_the_training_images(rng, tmp_path):
     # If it is said, nothing is guessed.
     found = load(tmp_path, x_train=images, x_test=unit, white=255, **test)
     assert found.known_test.images.max() == 1
-    with pytest.raises(ValueError, match="test go up to 255, above white"):
+    with pytest.raises(
+        ValueError, match="test go up to 255, above the value of white"
+    ):
         load(tmp_path, x_train=unit, x_test=images, white=1, **test)
 
 

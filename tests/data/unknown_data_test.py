@@ -38,7 +38,7 @@ def test_a_folder(photos, channels):
     np.testing.assert_array_equal(images, expected)
     assert "1 image of another size was converted" in notes
     assert notes[-1] == (
-        "1 file was skipped (no JPEG, PNG, WebP or BMP image): a/notes.txt"
+        "1 file was skipped (not a JPEG, PNG, WebP or BMP image): a/notes.txt"
     )
 
 
@@ -83,11 +83,11 @@ def test_white_is_said(tmp_path, dtype, white, name):
     ("entries", "message"),
     [
         ({"a": np.zeros((3, 8, 8)), "b": np.zeros(3)}, "or as its only array"),
-        ({"a": np.zeros((3, 8))}, r"of the shape \(3, 8\)"),
+        ({"a": np.zeros((3, 8))}, r"of shape \(3, 8\)"),
         ({"a": np.zeros((3, 8, 8, 2))}, "1 or 3 channels"),
         ({"a": np.full((3, 8, 8), np.nan)}, "NaN"),
         ({"a": np.full((3, 8, 8), -1.0)}, "below 0|-1"),
-        ({"a": np.zeros((0, 8, 8))}, "There is no image"),
+        ({"a": np.zeros((0, 8, 8))}, "contains no images"),
     ],
 )
 def test_files_that_hold_no_images(tmp_path, entries, message):
@@ -120,12 +120,12 @@ def test_memory_is_known_before_it_is_needed(
 @pytest.mark.parametrize(
     ("source", "shape", "message"),
     [
-        ("mnist", (8, 8, 1), "must be named as folder:.*got 'mnist'"),
+        ("mnist", (8, 8, 1), "must be given as folder:.*got 'mnist'"),
         ("tfds:", (8, 8, 1), "got 'tfds:'"),
-        ("folder:no/such", (8, 8, 1), "There is no folder no/such"),
-        ("npz:no/such.npz", (8, 8, 1), "There is no file no/such.npz"),
-        ("npz:a.npz", (8, 9, 1), r"the model takes \(8, 9, 1\)"),
-        ("npz:a.npz", (8, 8, 2), r"the model takes \(8, 8, 2\)"),
+        ("folder:no/such", (8, 8, 1), "Folder not found: no/such"),
+        ("npz:no/such.npz", (8, 8, 1), "File not found: no/such.npz"),
+        ("npz:a.npz", (8, 9, 1), r"the model expects \(8, 9, 1\)"),
+        ("npz:a.npz", (8, 8, 2), r"the model expects \(8, 8, 2\)"),
     ],
 )
 def test_sources_that_there_are_not(source, shape, message):
@@ -135,7 +135,7 @@ def test_sources_that_there_are_not(source, shape, message):
 
 def test_an_empty_folder_and_a_damaged_file(tmp_path):
     (tmp_path / "folder").mkdir()
-    with pytest.raises(ValueError, match="There is no image in"):
+    with pytest.raises(ValueError, match="contains no images"):
         load_unknown_images(f"folder:{tmp_path / 'folder'}", (8, 8, 1))
     path = tmp_path / "a.npz"
     path.write_bytes(b"PK no zip")

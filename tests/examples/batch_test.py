@@ -54,7 +54,7 @@ def test_every_image_has_a_row(example, job, capsys):
         rtol=1e-4,
         atol=1e-5,
     )
-    assert broken["error"] == "no JPEG, PNG, WebP or BMP image"
+    assert broken["error"] == "not a JPEG, PNG, WebP or BMP image"
     assert counts[broken["error"]] == 1
     printed = capsys.readouterr().out
     for label in set(expected.label.tolist()):

@@ -81,27 +81,26 @@ def test_jax_needs_no_tensorflow():
             "tensorflow",
             "from cac_tf.train import quiet; quiet.load_keras()",
             "TensorFlow is not installed: pip install 'cac-tf[tensorflow]'. Or "
-            "set KERAS_BACKEND=jax, for which there is the extra jax.",
+            "use JAX: pip install 'cac-tf[jax]' and set KERAS_BACKEND=jax.",
         ),
         (
             "jax",
             "jax",
             "from cac_tf.train import quiet; quiet.load_keras()",
-            "KERAS_BACKEND is jax, and JAX is not installed: pip install "
+            "KERAS_BACKEND is jax, but JAX is not installed: pip install "
             "'cac-tf[jax]'.",
         ),
         (
             "apache_beam",
             "tensorflow",
             "import cac_tf.batch.beam",
-            "The package apache_beam is needed for this: pip install "
-            "'cac-tf[beam]'",
+            "This needs the package apache_beam: pip install 'cac-tf[beam]'",
         ),
         (
             "tensorflow",
             "jax",
             "import cac_tf; cac_tf.export.write_litert(None, 'a.tflite')",
-            "The package tensorflow is needed for this: pip install "
+            "This needs the package tensorflow: pip install "
             "'cac-tf[tensorflow]'",
         ),
         (
@@ -115,7 +114,7 @@ def test_jax_needs_no_tensorflow():
             values(["cac-predict", "--model=runs/photos"])
             cac_predict.main(values, ["photo.jpg"])
             """,
-            "The package tensorflow is needed for this: pip install "
+            "This needs the package tensorflow: pip install "
             "'cac-tf[tensorflow]'",
         ),
     ],

@@ -113,7 +113,7 @@ class BenchmarkSets(DataSource):
 
     NAME = "benchmark"
     DATASETS = tuple(BENCHMARK_SETS)
-    TAKES = f"a set of the paper's benchmark ({', '.join(BENCHMARK_SETS)})"
+    TAKES = f"a data set of the paper's benchmark ({', '.join(BENCHMARK_SETS)})"
     OPTIONS = (
         "data_dir",
         "image_size",
@@ -265,8 +265,8 @@ class BenchmarkImages:
         """
         if self._set.known is not _CIFAR10:
             raise ValueError(
-                "validation_split='authors' exists only for sets with known "
-                "classes of CIFAR10: TFDS does not say which image of "
+                "validation_split='authors' is available only if the known "
+                "classes come from CIFAR10: TFDS does not say which image of "
                 f"{self._set.known.name} is which."
             )
         numbers, labels = tfds_images.read_numbers(self._known, "train")
@@ -360,9 +360,9 @@ def _check_counts(labels, classes, expected, builder, split):
         )
         more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
         raise ValueError(
-            f"The split {split!r} of {builder.name} in {builder.data_dir} has "
-            f"other numbers of images than the published data set ({listed}"
-            f"{more}). Most likely the copy was prepared from a part of the "
-            "data, or from another version of it. Delete that folder and "
-            "prepare it from the whole source."
+            f"The split {split!r} of {builder.name} in {builder.data_dir} "
+            "does not have as many images as the published data set "
+            f"({listed}{more}). Most likely, this copy was prepared from part "
+            "of the data or from another version. Delete that folder and "
+            "prepare it again from the complete source."
         )

@@ -47,8 +47,8 @@ class ImageFolder(DataSource):
     ):
         if data_dir is None:
             raise ValueError(
-                f"dataset={dataset!r} needs data_dir: the folder, with one "
-                "sub-folder of images per class."
+                f"dataset={dataset!r} needs data_dir: the folder that has one "
+                "subfolder of images per class."
             )
         # Before images are decoded.
         names = folder_classes(data_dir)
@@ -75,13 +75,13 @@ def folder_classes(data_dir):
     """
     root = pathlib.Path(data_dir)
     if not root.is_dir():
-        raise ValueError(f"There is no folder {data_dir}.")
+        raise ValueError(f"Folder not found: {data_dir}.")
     parts = _parts(root)
     names = {f.name for part in parts.values() for f in _class_folders(part)}
     if not names:
         raise ValueError(
-            f"{data_dir} holds no sub-folder. Expected one sub-folder per "
-            "class, or train/ and test/ with the classes inside."
+            f"{data_dir} has no subfolders. It needs one subfolder per class, "
+            "or train/ and test/ with the classes inside."
         )
     return tuple(check_class_names(sorted(names), data_dir))
 
@@ -97,7 +97,7 @@ def _check_there_are_files(data_dir, class_names, ids):
         ]
         if empty:
             raise ValueError(
-                f"These classes of {data_dir} have no training image: "
+                f"These classes in {data_dir} have no training images: "
                 f"{listed(empty)}."
             )
 
@@ -151,10 +151,11 @@ def _parts(root):
         ]
         if others:
             raise ValueError(
-                f"{root} holds train and test, and beside them "
-                f"{', '.join(others)}. Beside these two there can be only "
-                "validation; where they are names of classes, put all classes "
-                "into one more folder, train/, without a test/ beside it."
+                f"{root} contains train and test, but also "
+                f"{', '.join(others)}. Next to train and test, only "
+                "validation is allowed. If train and test are names of "
+                "classes, move all class folders into a new folder train/, "
+                "with no test/ next to it."
             )
         return {part.name: part for part in parts}
     return {"train": root}
@@ -220,7 +221,7 @@ def load_image_folder(
     >>> images.class_names, images.train.images.shape
     (('cat', 'dog'), (2, 32, 32, 3))
     >>> images.notes[0]
-    '2 images in grey were converted to RGB, 32x32'
+    '2 images in grayscale were converted to RGB, 32x32'
     """
     if image_size < 1:
         raise ValueError(f"image_size must be at least 1; got {image_size}.")
@@ -233,7 +234,7 @@ def load_image_folder(
         for part, folder in folders.items()
     }
     others = [f.name for f in _beside_parts(root)] if "test" in folders else ()
-    left_out = f"folders beside train and test are left out: {listed(others)}"
+    left_out = f"folders next to train and test are ignored: {listed(others)}"
     return LabelledParts(
         class_names=class_names,
         train=parts["train"],

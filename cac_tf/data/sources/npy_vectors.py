@@ -23,7 +23,7 @@ class NpyVectors(DataSource):
     """An array of vectors."""
 
     NAME = "npy"
-    TAKES = "a path ending in .npy, of vectors, with labels=FILE"
+    TAKES = "a path ending in .npy (vectors, with labels=FILE)"
     OPTIONS = ("labels", "label_column", "split_column")
 
     def takes(self, dataset):
@@ -76,14 +76,14 @@ def load_npy_vectors(
     vectors = read_npy(path)
     if vectors.ndim != 2 or 0 in vectors.shape:
         raise ValueError(
-            f"{path} must hold vectors, (n, D) numbers; got {vectors.dtype} "
-            f"{vectors.shape}."
+            f"{path} must contain vectors, numbers of shape (n, D); got "
+            f"{vectors.dtype} {vectors.shape}."
         )
     if labels is None:
         raise ValueError(
-            f"The labels of {path} are needed: labels=FILE, an .npy file with "
-            "(n,) whole numbers or texts, or a .csv or .parquet with a column "
-            "of them."
+            f"The labels of {path} are missing: give labels=FILE, an .npy "
+            "file of n integers or strings, or a .csv or .parquet file with "
+            "a column of them."
         )
     rows = {"train": np.arange(len(vectors))}
     if tables.is_table(labels):
@@ -96,13 +96,13 @@ def load_npy_vectors(
         ):
             if value is not None:
                 raise ValueError(
-                    f"{name}={value} has no effect, as {labels} is no table; "
-                    "leave it out."
+                    f"{name}={value} has no effect because {labels} is not a "
+                    "table; leave it out."
                 )
         table, found = None, read_npy(labels)
         if found.ndim != 1 or found.dtype.kind not in "iuU":
             raise ValueError(
-                f"{labels} must hold (n,) whole numbers or texts, a label for "
+                f"{labels} must contain n integers or strings, one label for "
                 f"each vector; got {found.dtype} {found.shape}."
             )
     if len(found) != len(vectors):

@@ -118,8 +118,8 @@ def load_npz_arrays(path: Path) -> LabelledParts:
     entries, others = read_entries(path, _KNOWN, copies=2)
     if "x_train" not in entries or "y_train" not in entries:
         raise ValueError(
-            f"{path} must hold x_train and y_train (and may hold "
-            f"{', '.join(_OPTIONAL)}); it holds: "
+            f"{path} must contain x_train and y_train (and may contain "
+            f"{', '.join(_OPTIONAL)}); it contains: "
             f"{listed(sorted([*entries, *others]))}."
         )
     parts = {part: _examples(entries, part, path) for part in _PARTS}
@@ -135,14 +135,14 @@ def load_npz_arrays(path: Path) -> LabelledParts:
     }
     if len(shapes) > 1:
         raise ValueError(
-            f"The inputs in {path} differ in shape: {sorted(shapes)}."
+            f"The inputs in {path} have different shapes: {sorted(shapes)}."
         )
     names = _texts(entries, "class_names", path)
     if names:
         largest = max(int(e.labels.max(initial=0)) for e in present)
         if largest >= len(names):
             raise ValueError(
-                f"{path} has {len(names)} class_names but labels up to "
+                f"{path} has {len(names)} class_names, but labels up to "
                 f"{largest}."
             )
     else:
@@ -195,7 +195,7 @@ def read_entries(path, wanted, copies=1):
             with np.load(content, allow_pickle=False) as arrays:
                 entries = {name: arrays[name] for name in used}
     except FileNotFoundError as error:
-        raise ValueError(f"There is no file {path}.") from error
+        raise ValueError(f"File not found: {path}.") from error
     except _NotThisFile:
         raise
     # Damaged files make zipfile, zlib and NumPy raise of any kind.
@@ -217,8 +217,8 @@ def _check_memory(file, members, path, copies):
     """
     if len(file.infolist()) > _MOST_MEMBERS:
         raise _NotThisFile(
-            f"{path} holds {len(file.infolist()):,} arrays; at most "
-            f"{_MOST_MEMBERS:,} are looked at."
+            f"{path} contains {len(file.infolist()):,} arrays; the limit is "
+            f"{_MOST_MEMBERS:,}."
         )
     needed, there = 0, os.path.getsize(path)
     for member in members:
@@ -227,25 +227,24 @@ def _check_memory(file, members, path, copies):
         expansion = _EXPANSIONS.get(member.compress_type, math.inf)
         if there < 0 or member.file_size > expansion * member.compress_size:
             raise _NotThisFile(
-                f"{path} is damaged: {member.filename} should hold "
-                f"{member.file_size:,} bytes, which cannot be in it."
+                f"{path} is damaged: {member.filename} claims to contain "
+                f"{member.file_size:,} bytes, which is not possible."
             )
         shape, dtype = _header(file, member)
         size = math.prod(shape) * dtype.itemsize
         if size > member.file_size and not dtype.hasobject:
             raise _NotThisFile(
-                f"{path} is damaged: {member.filename} should hold "
-                f"{shape} {dtype}, {size:,} bytes, but holds "
-                f"{member.file_size:,}."
+                f"{path} is damaged: {member.filename} should contain {shape} "
+                f"{dtype}, {size:,} bytes, but contains {member.file_size:,}."
             )
         needed += max(size, member.file_size)
     available = psutil.virtual_memory().available
     needed *= copies
     if needed > available:
         raise _NotThisFile(
-            f"The arrays of {path} need {needed / 2**30:,.1f} GiB of memory; "
-            f"{available / 2**30:,.1f} GiB are available. A folder of images "
-            "can be larger than memory."
+            f"The arrays in {path} need {needed / 2**30:,.1f} GiB of "
+            f"memory; {available / 2**30:,.1f} GiB are available. For data "
+            "larger than memory, use a folder of images."
         )
 
 
@@ -261,7 +260,7 @@ def _texts(entries, entry, path):
     array = entries.get(entry, np.array([], str))
     if array.ndim != 1 or array.dtype.kind not in "USiu":
         raise ValueError(
-            f"{entry} in {path} must be a list of texts; got {array.dtype} "
+            f"{entry} in {path} must be a list of strings; got {array.dtype} "
             f"{array.shape}."
         )
     if array.dtype.kind == "S":
@@ -295,11 +294,11 @@ def _fields(entries, path):
         unknown = set(origin) - set(_ORIGIN)
     except (ValueError, TypeError) as error:
         raise ValueError(
-            f"origin in {path} is not what dump_arrays writes: {error}"
+            f"origin in {path} was not written by dump_arrays: {error}"
         ) from error
     if unknown:
         raise ValueError(
-            f"origin in {path} is not what dump_arrays writes: it holds "
+            f"origin in {path} was not written by dump_arrays: it contains "
             f"{listed(sorted(unknown))}."
         )
     return {
@@ -338,7 +337,7 @@ def dump_arrays(path: Path, dataset: OpenSetDataset) -> None:
         raise ValueError(f"The path must end in .npz; got {path}.")
     if dataset.kind_of_inputs == "texts":
         raise ValueError(
-            "Texts are not written as arrays: take their table along."
+            "Texts cannot be dumped as arrays: copy their table instead."
         )
     num_known = len(dataset.class_names)
     known, unknown = dataset.known_test, dataset.unknown_test
@@ -381,7 +380,7 @@ def _examples(entries, part, path):
     if images is None and labels is None:
         return None
     if images is None or labels is None:
-        raise ValueError(f"{path} must hold both x_{part} and y_{part}.")
+        raise ValueError(f"{path} must contain both x_{part} and y_{part}.")
     images = _images(images, f"x_{part}", path)
     if labels.ndim == 2 and labels.shape[0] == 1:
         labels = labels[0]
@@ -391,7 +390,7 @@ def _examples(entries, part, path):
         raise ValueError(f"y_{part} in {path}: {error}") from error
     if len(labels) != len(images):
         raise ValueError(
-            f"y_{part} in {path} must hold one class id per image, "
+            f"y_{part} in {path} must contain one class id per input, "
             f"({len(images)},); got {labels.shape}."
         )
     return Examples(images, labels)
@@ -408,7 +407,7 @@ def _images(images, entry, path):
         )
     if 0 in images.shape[1:]:
         raise ValueError(
-            f"The inputs of {entry} in {path} hold nothing: their shape is "
+            f"The inputs {entry} in {path} are empty: their shape is "
             f"{images.shape[1:]}."
         )
     if images.ndim == 2:

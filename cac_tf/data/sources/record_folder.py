@@ -57,8 +57,9 @@ class RecordFolder(DataSource):
     ):
         if data_dir is None:
             raise ValueError(
-                f"dataset={dataset!r} needs data_dir: the folder, with files "
-                "whose names begin with train and end in .tfrecord or .parquet."
+                f"dataset={dataset!r} needs data_dir: the folder of files "
+                "whose names begin with train and end in .tfrecord or "
+                ".parquet."
             )
         size = self.IMAGE_SIZE if image_size is None else image_size
         return load_record_folder(data_dir, size, stream, interpolation)
@@ -111,11 +112,11 @@ def load_record_folder(
     (('cat', 'dog'), (4, 8, 8, 3))
     """
     if not os.path.isdir(data_dir):
-        raise ValueError(f"There is no folder {data_dir}.")
+        raise ValueError(f"Folder not found: {data_dir}.")
     if not _files_of(data_dir, "train"):
         raise ValueError(
-            f"{data_dir} has no file whose name begins with train and ends in "
-            ".tfrecord or .parquet."
+            f"{data_dir} contains no file whose name begins with train and "
+            "ends in .tfrecord or .parquet."
         )
     read = {
         part: _read_part(data_dir, part, paths, image_size, interpolation)
@@ -125,11 +126,11 @@ def load_record_folder(
     # The labels of an empty part have no kind.
     labels_found = [labels for _, labels, _ in read.values() if len(labels)]
     if not labels_found:
-        raise ValueError(f"The files of {data_dir} hold no record.")
+        raise ValueError(f"The files in {data_dir} contain no records.")
     if len({labels.dtype.kind for labels in labels_found}) > 1:
         raise ValueError(
-            f"The labels in {data_dir} are numbers in some files and texts in "
-            "others."
+            f"The labels in {data_dir} are integers in some files and strings "
+            "in others."
         )
     found = np.unique(np.concatenate(labels_found))
     conversions: collections.Counter[str] = sum(
@@ -163,13 +164,13 @@ def _files_of(data_dir, part):
     ]
     if compressed:
         raise ValueError(
-            f"{compressed[0]} is compressed, so that no record of it can be "
-            "read by itself. Decompress it."
+            f"{compressed[0]} is compressed, so its records cannot be read "
+            "individually. Decompress it."
         )
     paths = [path for path in there if _KIND.search(path)]
     if len({_is_table(path) for path in paths}) > 1:
         raise ValueError(
-            f"The files of the part {part} in {data_dir} are of two kinds, "
+            f"The files of the part {part} in {data_dir} mix two formats, "
             "TFRecord and Parquet."
         )
     return paths
@@ -210,9 +211,9 @@ def _as_records(data_dir, part, paths):
         atomic_files.write_once(path, lambda to: _copy(to, part, paths))
     except OSError as error:
         raise ValueError(
-            f"The Parquet files of {data_dir} must be copied to TFRecords in "
-            f"{os.path.dirname(path)}, and this failed ({error}). Make that "
-            "folder writable, or convert them to TFRecords elsewhere."
+            f"The Parquet files in {data_dir} have to be copied to TFRecords "
+            f"in {os.path.dirname(path)}, but this failed ({error}). Make "
+            "that folder writable, or convert them to TFRecords elsewhere."
         ) from error
     # Those of earlier files, also what a kill left of them.
     folder = glob.escape(os.path.dirname(path))
@@ -253,8 +254,8 @@ def _rows(path):
             name = next((name for name in wanted if name in names), None)
             if name is None:
                 raise ValueError(
-                    f"{path} has no column {' or '.join(wanted)}; it has "
-                    f"{', '.join(names)}."
+                    f"{path} has no column {' or '.join(wanted)}; its columns "
+                    f"are {', '.join(names)}."
                 )
             chosen.append(name)
         row = 0
@@ -266,8 +267,8 @@ def _rows(path):
                 is_label = isinstance(label, (int, str))
                 if not isinstance(image, bytes) or not is_label:
                     raise ValueError(
-                        f"Row {row} of {path} has no image as bytes, or no "
-                        "label that is a whole number or a text."
+                        f"Row {row} of {path} must have an image as bytes, "
+                        "and a label that is an integer or a string."
                     )
                 yield image, label
                 row += 1

@@ -209,8 +209,9 @@ class DataSource:
         wrong = [name for name in cls.OPTIONS if name not in SOURCE_OPTIONS]
         if wrong:
             raise ValueError(
-                f"{cls.__name__}.OPTIONS can hold {', '.join(SOURCE_OPTIONS)};"
-                f" got {', '.join(map(repr, wrong))}."
+                f"{cls.__name__}.OPTIONS may contain "
+                f"{', '.join(SOURCE_OPTIONS)}; got "
+                f"{', '.join(map(repr, wrong))}."
             )
 
     def takes(self, dataset: str) -> bool:
@@ -293,8 +294,8 @@ def source_of(dataset: str) -> DataSource:
     if len(taking) != 1:
         who = " and ".join(repr(source.NAME) for source in taking) or "none"
         raise ValueError(
-            f"Exactly one data source must take {dataset!r}; {who} "
-            f"{'do' if len(taking) > 1 else 'does'}. There are: "
+            f"Exactly one data source must accept {dataset!r}; {who} "
+            f"{'do' if len(taking) > 1 else 'does'}. Available: "
             f"{what_is_taken()}."
         )
     return taking[0]

@@ -31,8 +31,8 @@ class Table(DataSource):
 
     NAME = "table"
     TAKES = (
-        "a path ending in .csv or .parquet, of numbers, vectors, texts or "
-        "paths of images"
+        "a path ending in .csv or .parquet (numbers, vectors, texts or paths "
+        "of images)"
     )
     OPTIONS = (
         "label_column",
@@ -214,9 +214,9 @@ def _images_in(names, path, column, reading):
     folder = os.path.dirname(path) or os.curdir
     paths = [os.path.join(folder, name) for name in names]
     for what, is_right in (
-        ("no image file", map(is_name_of_image, names)),
+        ("files that are not images", map(is_name_of_image, names)),
         (
-            f"a file that is not there (looked for in {folder})",
+            f"files that do not exist (looked for in {folder})",
             map(os.path.isfile, paths),
         ),
     ):
@@ -224,8 +224,8 @@ def _images_in(names, path, column, reading):
         if wrong.size:
             raise ValueError(
                 f"The column {column} of {path} names {what} in "
-                f"{wrong.size:,} rows, the first of them row {wrong[0]} "
-                f"(counted from 0): {names[wrong[0]][:200]!r}."
+                f"{wrong.size:,} rows, first in row {wrong[0]} (counted from "
+                f"0): {names[wrong[0]][:200]!r}."
             )
 
     def examples_of(part, rows, labels):

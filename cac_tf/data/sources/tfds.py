@@ -27,8 +27,8 @@ class Tfds(DataSource):
 
     NAME = "tfds"
     TAKES = (
-        "the name of another TFDS data set of images, texts, vectors or "
-        "numbers with a label"
+        "the name of any other TFDS data set with images, texts, vectors or "
+        "numbers, and a label"
     )
     OPTIONS = (
         "data_dir",

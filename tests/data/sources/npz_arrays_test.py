@@ -54,31 +54,40 @@ def test_grey_images_and_labels_in_two_axes(rng, tmp_path, shape):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"y_train": None}, "must hold x_train and y_train"),
+        ({"y_train": None}, "must contain x_train and y_train"),
         ({"y_test": None}, "both x_test and y_test"),
-        ({"y_train": np.arange(59) % 3}, r"one class id per image, \(60,\)"),
+        ({"y_train": np.arange(59) % 3}, r"one class id per input, \(60,\)"),
         ({"y_train": np.eye(3)[np.arange(60) % 3]}, "One-hot labels are not"),
-        ({"y_train": np.full(60, 0.5)}, "Label 0.5 at .* is no whole number"),
+        (
+            {"y_train": np.full(60, 0.5)},
+            "Label 0.5 at .* is not a whole number",
+        ),
         ({"y_train": np.full(60, -1)}, "Label -1 at position 0 is out of"),
-        ({"x_test": np.zeros((16, 9, 9, 3))}, "differ in shape"),
+        ({"x_test": np.zeros((16, 9, 9, 3))}, "different shapes"),
         ({"x_train": np.zeros(60)}, r"\(n, height, width, channels\)"),
-        ({"x_train": np.zeros((60, 0, 8, 3))}, "hold nothing"),
+        ({"x_train": np.zeros((60, 0, 8, 3))}, "are empty"),
         ({"x_train": np.zeros((60, 8, 8), "complex64")}, "must be numbers"),
         ({"x_train": np.zeros((60, 8, 8), "U1")}, "must be numbers"),
         ({"x_train": np.float32(1)}, "must be numbers of shape"),
         ({"y_train": np.int64(1)}, r"indices of shape \(batch,\); got shape"),
-        ({"y_train": np.full(60, "a")}, "got texts such as a. To map them"),
+        (
+            {"y_train": np.full(60, "a")},
+            "got strings such as a. To convert them",
+        ),
         ({"y_train": np.full(60, np.inf)}, "Label inf at position 0 is out of"),
         ({"y_train": np.full(60, 2**64 - 1, "uint64")}, "Label 1844.* is out"),
-        ({"class_names": ["a", "b", "a", "d"]}, "must differ; these do not: a"),
-        ({"class_names": "abcd"}, "class_names .* must be a list of texts"),
-        ({"class_names": [["a", "b"]] * 2}, "must be a list of texts"),
+        (
+            {"class_names": ["a", "b", "a", "d"]},
+            "must be unique; these are repeated: a",
+        ),
+        ({"class_names": "abcd"}, "class_names .* must be a list of strings"),
+        ({"class_names": [["a", "b"]] * 2}, "must be a list of strings"),
         ({"known_classes": ["0", "5"]}, "no class '5'"),
-        ({"class_names": ["a", "b\udcff", "c", "d"]}, "must be UTF-8 text"),
+        ({"class_names": ["a", "b\udcff", "c", "d"]}, "must be UTF-8 strings"),
         ({"white": "255"}, "white in .* must be one number"),
-        ({"origin": "no JSON"}, "not what dump_arrays writes"),
-        ({"origin": '{"classes": 1}'}, "not what dump_arrays writes"),
-        ({"class_names": ["a", "b"]}, "2 class_names but labels up to 3"),
+        ({"origin": "no JSON"}, "not written by dump_arrays"),
+        ({"origin": '{"classes": 1}'}, "not written by dump_arrays"),
+        ({"class_names": ["a", "b"]}, "2 class_names, but labels up to 3"),
     ],
 )
 def test_bad_entries(rng, tmp_path, changes, message):
@@ -160,7 +169,9 @@ def test_arrays_that_memory_cannot_hold(tmp_path, monkeypatch):
     header["shape"] = (10**9, 1024, 1024)
     with_header(path, header, [bytes(1000)])
     tracemalloc.start()
-    with pytest.raises(ValueError, match="is damaged: x_train.npy should hold"):
+    with pytest.raises(
+        ValueError, match="is damaged: x_train.npy should contain"
+    ):
         load_npz_arrays(path)
     assert tracemalloc.get_traced_memory()[1] < 1 << 24
     tracemalloc.stop()
@@ -175,17 +186,19 @@ def test_members_that_claim_more_than_the_file_holds(tmp_path):
     place = content.index(b"PK\x01\x02") + 24
     content[place : place + 4] = (2**31 - 1).to_bytes(4, "little")
     path.write_bytes(content)
-    with pytest.raises(ValueError, match="2,147,483,647 bytes, which cannot"):
+    with pytest.raises(ValueError, match="2,147,483,647 bytes, which is not"):
         load_npz_arrays(path)
     with zipfile.ZipFile(path, "w") as file:
         for i in range(10_001):
             file.writestr(f"x{i}.npy", b"")
-    with pytest.raises(ValueError, match="holds 10,001 arrays; at most 10,000"):
+    with pytest.raises(
+        ValueError, match="contains 10,001 arrays; the limit is 10,000"
+    ):
         load_npz_arrays(path)
 
 
 def test_bad_files(tmp_path):
-    with pytest.raises(ValueError, match="There is no file"):
+    with pytest.raises(ValueError, match="File not found"):
         load_npz_arrays(tmp_path / "none.npz")
     (tmp_path / "text.npz").write_text("text")
     with pytest.raises(ValueError, match="not a readable"):

@@ -110,7 +110,9 @@ def test_a_column_of_vectors(tmp_path):
     assert dataset.input_columns == ("vector",)
     rows = [int(name.split("#")[1]) for name in dataset.train.names]
     np.testing.assert_array_equal(dataset.train.images[:, 0], rows)
-    with pytest.raises(ValueError, match="of one length; row 0 has 2 .*row 7"):
+    with pytest.raises(
+        ValueError, match="of the same length; row 0 has 2 .*row 7"
+    ):
         vectors[7] = [1.0]
         load(write_parquet(tmp_path / "made.parquet", vector=vectors))
     vectors[7] = [1.0, None]
@@ -129,10 +131,18 @@ def test_a_column_of_vectors(tmp_path):
         (
             {},
             {"input_columns": ["depth"]},
-            "no column depth; it has width",
+            "no column depth; its columns are width",
         ),
-        ({}, {"split_column": "part"}, "no column part; it has width, length"),
-        ({"label": None}, {}, r"labels; it has width, length, split\. Name it"),
+        (
+            {},
+            {"split_column": "part"},
+            "no column part; its columns are width, length",
+        ),
+        (
+            {"label": None},
+            {},
+            r"label; its columns are width, length, split\. Name",
+        ),
         (
             {"width": ["1"] * 7 + ["wide"] + ["2"] * 22},
             {},
@@ -147,9 +157,9 @@ def test_a_column_of_vectors(tmp_path):
         (
             {"split": ["train"] * 29 + ["later"]},
             {},
-            "parts of the data set, train, .*test; it holds later",
+            "parts of the data set, train, .*test; it contains later",
         ),
-        ({"split": ["test"] * 30}, {}, "says train in no row"),
+        ({"split": ["test"] * 30}, {}, "has no row with train"),
         ({}, {"image_size": 8}, "image_size has no effect"),
         ({}, {"split_seed": 1}, "split_seed has no effect"),
     ],
@@ -210,7 +220,7 @@ def test_a_row_whose_file_is_no_image(write, photos, tmp_path, stream):
     path = write(photo=photos, **NO_NUMBERS)
     dataset = load(path, stream=stream)
     assert (
-        "1 file was skipped (no JPEG, PNG, WebP or BMP image): "
+        "1 file was skipped (not a JPEG, PNG, WebP or BMP image): "
         f"{photos[4]} (row 4)"
     ) in dataset.notes
     assert photos[4] not in dataset.train.names
@@ -222,11 +232,11 @@ def test_a_row_whose_file_is_no_image(write, photos, tmp_path, stream):
 @pytest.mark.parametrize(
     ("row", "value", "message"),
     [
-        (7, "photos/none.jpg", r"a file that is not there \(looked for in "),
-        (7, "photos/\0.jpg", r"a file that is not there \(looked for in "),
-        (7, "a sentence.", "names no image file in 1 rows"),
-        (0, "photos", "names no image file in 1 rows"),
-        (7, "", "names no image file in 1 rows"),
+        (7, "photos/none.jpg", r"files that do not exist \(looked for in "),
+        (7, "photos/\0.jpg", r"files that do not exist \(looked for in "),
+        (7, "a sentence.", "names files that are not images in 1 rows"),
+        (0, "photos", "names files that are not images in 1 rows"),
+        (7, "", "names files that are not images in 1 rows"),
     ],
 )
 def test_a_row_without_a_file(write, photos, row, value, message):
@@ -251,7 +261,7 @@ def test_an_empty_column_is_none_of_paths(write):
 def test_files_that_are_none(tmp_path):
     for ending in ("csv", "parquet", "npy"):
         path = tmp_path / f"none.{ending}"
-        with pytest.raises(ValueError, match="There is no file"):
+        with pytest.raises(ValueError, match="File not found"):
             load(str(path))
     for ending in ("csv", "parquet", "npy"):
         path = tmp_path / f"empty.{ending}"
@@ -269,7 +279,7 @@ def test_vectors_with_labels_in_a_table(tmp_path):
     assert dataset.counts["train"] == 12
     rows = [int(name.removeprefix(f"{path}#")) for name in dataset.train.names]
     np.testing.assert_array_equal(dataset.train.images, vectors[rows])
-    with pytest.raises(ValueError, match="needed: labels=FILE"):
+    with pytest.raises(ValueError, match="missing: give labels=FILE"):
         load(path)
     np.save(tmp_path / "y.npy", np.arange(29))
     with pytest.raises(ValueError, match="29 labels for the 30 vectors"):

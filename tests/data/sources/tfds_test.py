@@ -170,14 +170,14 @@ def test_any_data_set_with_image_and_label(tmp_path, monkeypatch):
     np.testing.assert_array_equal(
         images.train.images[:, 8, 8, 0], 250 * images.train.labels
     )
-    with pytest.raises(ValueError, match="give image_size"):
+    with pytest.raises(ValueError, match="set image_size"):
         load_tfds_images("tiny_shapes", str(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["tiny_shapes", "wide_shapes"])
 def test_streamed_images_are_squares(tmp_path, name, monkeypatch):
     """Never another shape than in memory without a word."""
-    with pytest.raises(ValueError, match="not all of one square size.*image_s"):
+    with pytest.raises(ValueError, match="not all square.*image_s"):
         load_tfds_images(name, str(tmp_path), stream=True)
     images = load_tfds_images(name, str(tmp_path), image_size=6, stream=True)
     assert images.train.images.shape == (12, 6, 6, 3)
@@ -275,25 +275,34 @@ def test_other_features_by_name(news):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"input_columns": ["tokens"]}, "no column tokens; it has .*, embeddi"),
-        ({"input_columns": ["text"]}, "small_news has no column text; it has "),
+        (
+            {"input_columns": ["tokens"]},
+            "no column tokens; its columns are .*, embeddi",
+        ),
+        (
+            {"input_columns": ["text"]},
+            "small_news has no column text; its columns are ",
+        ),
         (
             {"input_columns": ["title", "stars"]},
             "column title of .* not number",
         ),
-        ({"label_column": "label"}, "no column label with the labels; .*topic"),
-        ({"label_column": "length"}, "length of small_news must hold labels"),
+        ({"label_column": "label"}, "no label column label; .*topic"),
+        (
+            {"label_column": "length"},
+            "length of small_news must contain labels",
+        ),
         ({"image_size": 8}, "^image_size has no effect here"),
         ({"split_column": "topic"}, "^split_column has no effect here"),
         (
             {"input_columns": ["photo"], "label_column": "stars"},
-            "label of TFDS data set 'small_news' is not a class label",
+            "label of the TFDS data set 'small_news' is not a class label",
         ),
         (
             {"input_columns": ["photo"], "label_column": "kind"},
-            "images in 'photo' and a 'kind' are needed",
+            "needs images in 'photo' and a 'kind'",
         ),
-        ({"name": "unlabelled_news"}, "no column label with the labels"),
+        ({"name": "unlabelled_news"}, "no label column label"),
         (
             {"name": "unlabelled_news", "label_column": "topic"},
             "topic of unlabelled_news is empty in 2 rows, .* row",
@@ -321,7 +330,7 @@ def test_a_wrong_class_is_found_before_images_are_read(tmp_path, monkeypatch):
         ("minst", "'minst'; did you mean 'mnist'"),
         ("fashion_mnits", "did you mean 'fashion_mnist'"),
         ("digit", "did you mean 'digits'"),
-        ("mnist/x:y", "names no data set of TFDS"),
+        ("mnist/x:y", "is not a TFDS data set"),
         (".", "is a folder, not .* dataset='folder', data_dir='.'"),
     ],
 )
@@ -393,6 +402,6 @@ def test_data_that_are_not_there(tmp_path, monkeypatch):
     )
     with pytest.raises(
         ValueError,
-        match=r"could not be made .Conn.*: no network.*as data_dir",
+        match=r"could not be prepared .Conn.*: no network.*set data_dir",
     ):
         load_tfds_images("mnist", str(tmp_path))
