@@ -216,7 +216,7 @@ def test_released_weights_with_the_classes_of_another_split(tmp_path):
             f"--output_dir={tmp_path / 'out'}",
         ]
     )
-    with pytest.raises(ValueError, match="another data set, split family"):
+    with pytest.raises(ValueError, match="different data set, split family"):
         cac_import_weights.main(values)
     assert not (tmp_path / "out").exists()
 

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cac-benchmark: runs any part of the paper's benchmark, next to its numbers.
+"""cac-benchmark: runs any part of the paper's benchmark, next to the published
+numbers.
 
 Example: cac-benchmark --datasets=mnist,cifar10 --methods=cac,cross_entropy
 --trials=0,1,2,3,4 --output_dir=runs/benchmark
 
-Or a table of the paper, from the weights that its authors released:
+Or a table of the paper, from the weights released by its authors:
 cac-benchmark --table=2 --released_weights=weights --output_dir=runs/released
 
 Each run has its own folder. Finished runs are skipped, so after an interruption
-the same command continues. Failed runs are named at the end.
-Writes results.csv, from which the printed tables and results.png are made.
+the same command continues. Failed runs are listed at the end.
+Writes results.csv, the source of the printed tables and results.png.
 """
 
 import os
@@ -38,8 +39,8 @@ def define_flags(values):
         "datasets",
         ["mnist", "svhn", "cifar10", "cifar+10", "cifar+50", "tinyimagenet"],
         f"Data sets: {', '.join(('digits', *data.BENCHMARK_SETS))}. With "
-        "--train_flags=--known_share=0.5 each trial draws the known classes, "
-        "and any --dataset of cac-train may stand here.",
+        "--train_flags=--known_share=0.5, each trial draws its own known "
+        "classes, and any --dataset of cac-train can be used.",
     )
     flag_kinds.define_choices(
         values, "methods", ["cac"], methods.names(), "Methods."
@@ -49,49 +50,49 @@ def define_flags(values):
         "table",
         None,
         ("1", "2", "3", "4", "5"),
-        "A table of the paper, printed beside the published numbers and "
-        "written as table_<number>.md. It decides --datasets, --methods and "
-        "--split_family, unless they are given.",
+        "A table of the paper, printed next to the published numbers and "
+        "written to table_<number>.md. It sets --datasets, --methods and "
+        "--split_family unless they are given.",
     )
     flag_kinds.define_choice(
         values,
         "figure",
         None,
         tuple(reporting.FIGURES),
-        "A figure of the paper, written as figure_<name>.png: 1, the logit "
-        "space of three classes; 2, the distances to the closest class mean; "
-        "3, the accuracy; classes, the AUROC with growing numbers of classes; "
-        "convergence, the epochs that anchored and learnt centers need (with "
-        "--train_flags='--schedule=two_stage --until_converged'). 1 and 2 "
-        "show the first trial. It decides --datasets, --methods and "
-        "--split_family, unless they are given.",
+        "A figure of the paper, written to figure_<name>.png: 1, the logit "
+        "space of three classes; 2, the distances to the nearest class mean; "
+        "3, the accuracy; classes, AUROC against the number of classes; "
+        "convergence, the epochs that anchored and learnt centers need "
+        "(with --train_flags='--schedule=two_stage --until_converged'). 1 "
+        "and 2 show the first trial. It sets --datasets, --methods and "
+        "--split_family unless they are given.",
     )
     flag_kinds.define_text(
         values,
         "sweep",
         None,
-        "Fields of the recipe and their values; every combination is trained, "
-        "and sweep.png drawn over numbers. E.g. 'magnitude=1,5,10,20 "
-        "anchor_weight=0,0.1'. "
-        "Methods without a field do not vary in it. With --table, "
-        "preset=paper (where a method has published values of its own) or "
-        "preset=fast.",
+        "Fields of the recipe and their values; every combination is "
+        "trained, and numeric fields are plotted in sweep.png. E.g. "
+        "'magnitude=1,5,10,20 anchor_weight=0,0.1'. A field has no effect on "
+        "methods that do not have it. With --table, only preset=paper (for "
+        "methods with published values of their own) or preset=fast.",
     )
     flag_kinds.define_text(
         values,
         "released_weights",
         None,
-        "Folder of the weights that the paper's authors released (`networks/"
-        "weights` of github.com/dimitymiller/cac-openset). They are evaluated "
-        "around class means, and nothing is trained. They belong to the split "
-        "family miller2020. Needs PyTorch.",
+        "Folder with the weights released by the paper's authors "
+        "(`networks/weights` of github.com/dimitymiller/cac-openset). They "
+        "are evaluated with class means as centers, and nothing is trained. "
+        "They belong to the split family miller2020. Needs PyTorch.",
     )
     flag_kinds.define_texts(
         values,
         "trials",
         ["0", "1", "2", "3", "4"],
-        "Trials of the split family, by number. Those with the known classes "
-        "of an earlier one share its model, and it is run as well.",
+        "Trials of the split family, by number. A trial with the same known "
+        "classes as an earlier one shares its model, and the earlier one is "
+        "run as well.",
     )
     flag_kinds.define_texts(
         values,
@@ -116,14 +117,14 @@ def define_flags(values):
     )
     command_line.define_scores_flag(
         values,
-        "For these, finished runs are evaluated again, not trained again. "
+        "Finished runs are evaluated again with these, not retrained. "
         "Default: those of each method.",
     )
     flag_kinds.define_switch(
         values,
         "dry_run",
         False,
-        "Print the plan with an estimate of its time, and run nothing.",
+        "Print the plan with a time estimate and exit.",
     )
 
 
@@ -161,7 +162,7 @@ def _leave_out_what_was_not_released(values, decided):
         # Nothing at all, or what was asked for by name, is an error later.
         if name in decided and found and left_out:
             terminal.say(
-                f"Left out of --{name}, as {folder} has no weights of "
+                f"Skipped in --{name}, because {folder} has no weights for "
                 f"{'it' if len(left_out) == 1 else 'them'}: "
                 f"{', '.join(left_out)}."
             )
@@ -176,14 +177,14 @@ def _sweep(text, flags_for_all):
         if name not in command_line.recipe_fields():
             hint = did_you_mean(name, command_line.recipe_fields())
             raise ValueError(
-                f"--sweep: {name!r} is not a field of a recipe{hint} Write "
-                "e.g. 'magnitude=5,10 anchor_weight=0,0.1'."
+                f"--sweep: {name!r} is not a field of a recipe{hint} Example: "
+                "'magnitude=5,10 anchor_weight=0,0.1'."
             )
         if name in found:
-            raise ValueError(f"--sweep names {name} twice.")
+            raise ValueError(f"--sweep contains {name} twice.")
         if flags_for_all[name].present:
             raise ValueError(
-                f"--sweep and --train_flags both decide {name}; choose one."
+                f"--sweep and --train_flags both set {name}; choose one."
             )
         try:
             values = tuple(
@@ -193,7 +194,9 @@ def _sweep(text, flags_for_all):
             message = f"--sweep: {name}={listed}: {error}"
             raise ValueError(command_line.in_words(message)) from error
         if len(set(values)) < len(values):
-            raise ValueError(f"--sweep: {name}={listed} has a value twice.")
+            raise ValueError(
+                f"--sweep: {name}={listed} contains a value twice."
+            )
         found[name] = values
     return found
 
@@ -245,19 +248,21 @@ def _values_for_all(train_flags, only=None):
     for name in _FLAGS_OF_THE_PLAN:
         if values[name].present:
             raise ValueError(
-                f"--train_flags cannot hold --{name}: the benchmark decides it."
+                f"--train_flags cannot contain --{name}: the benchmark sets it."
             )
     if values["preset"].present:
         raise ValueError(
-            "--train_flags cannot hold --preset: give it as --sweep=preset="
-            f"{values.preset}, so that the results are kept apart."
+            "--train_flags cannot contain --preset: use "
+            f"--sweep=preset={values.preset}, which keeps the results "
+            "separate."
         )
     present = [name for name in values if values[name].present]
     for name in present if only is not None else ():
         if name not in only:
             raise ValueError(
-                f"--train_flags cannot hold --{name}: with --released_weights "
-                f"nothing is trained. It may hold: --{', --'.join(only)}."
+                f"--train_flags cannot contain --{name}: with "
+                "--released_weights, nothing is trained. It may contain: "
+                f"--{', --'.join(only)}."
             )
     return values
 
@@ -277,11 +282,11 @@ def main(values):
         )
     if values.table and set(sweep) - {"preset"}:
         raise ValueError(
-            "--sweep can be combined with --table only as --sweep=preset=paper "
-            "or --sweep=preset=fast: the table has a line for each preset."
+            "--table allows only --sweep=preset=paper or "
+            "--sweep=preset=fast: the table has one row per preset."
         )
     if values.figure == "1" and len(values.datasets) > 1:
-        raise ValueError("--figure=1 shows one data set; name one.")
+        raise ValueError("--figure=1 shows a single data set; name only one.")
     quiet.load_keras()
     runs = [
         run
@@ -299,8 +304,8 @@ def main(values):
     ]
     if not runs:
         raise ValueError(
-            "--datasets, --methods, --trials and --split_family must each name "
-            "one at least: there is nothing to run."
+            "Nothing to run: --datasets, --methods, --trials and "
+            "--split_family must each name at least one."
         )
     # Errors in the flags concern every run, so they are found first.
     configs = experiments.configurations(runs, **cac_train.settings_of(for_all))
@@ -333,8 +338,8 @@ def _families(values, for_all):
         return values.split_family
     if values["split_family"].present:
         raise ValueError(
-            "--split_family has no effect with --known_share in --train_flags, "
-            "which draws the classes; leave it out."
+            "--split_family has no effect with --known_share in "
+            "--train_flags, which draws the classes; leave it out."
         )
     return [None]
 
@@ -450,8 +455,8 @@ def _print_plan(configs):
     total = sum(seconds or 0.0 for seconds in estimates.values())
     terminal.say(
         f"{len(waiting)} of {len(configs)} runs to do, about "
-        f"{terminal.duration(total)} if no stage ends early (from a few timed "
-        "steps on this machine)."
+        f"{terminal.duration(total)} if no stage ends early (estimated from a "
+        "few timed steps on this machine)."
     )
     if unknown := sum(seconds is None for seconds in estimates.values()):
         terminal.say(

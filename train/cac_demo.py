@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cac-demo: a web page to try a trained model on.
+"""cac-demo: a web page for trying out a trained model.
 
 Example: cac-demo --model=runs/digits, then open http://127.0.0.1:7860
 
-Drop a photo or, for a model of handwritten digits, draw one. The page says its
-class or "unknown", the score and the threshold, which can be moved, the nearest
-classes and the most similar training images. What was rejected is grouped, and
-a group becomes a class, without training. Nothing is sent anywhere else, and no
-network is needed. Ends with Ctrl-C.
+Drop a photo or, for a model of handwritten digits, draw one. The page shows
+its class or "unknown", the score and an adjustable threshold, the nearest
+classes and the most similar training images. Rejected images are grouped, and a
+group can become a class without training. Nothing is sent anywhere else, and no
+network is needed. Press Ctrl-C to stop.
 """
 
 import ipaddress
@@ -30,8 +30,8 @@ def define_flags(values):
         values,
         "host",
         "127.0.0.1",
-        "Address to listen on. 0.0.0.0 shows the page to every machine that "
-        "can reach this one.",
+        "Address to listen on. With 0.0.0.0, any machine that can reach this "
+        "one can open the page.",
     )
     flag_kinds.define_whole_number(
         values,
@@ -53,7 +53,7 @@ def main(values):
             f"Cannot listen on --host={values.host} --port={values.port}: "
             f"{error.strerror or 'the port is in use'}."
         ) from error
-    print(f"Open {address} (Ctrl-C ends it).", flush=True)
+    print(f"Open {address} (press Ctrl-C to stop).", flush=True)
     page.block_thread()
 
 
@@ -74,9 +74,9 @@ def page_of(values):
     demo.check_takes_photos(model.inputs_taken.fixed_shape)
     if model.threshold is None:
         raise ValueError(
-            f"--model={values.model} has no threshold, so it cannot say "
-            f'"unknown". cac-evaluate --model={path} --true_positive_rate=0.95 '
-            "writes a model with one."
+            f"--model={values.model} has no threshold, so it cannot answer "
+            '"unknown". To get a model with one: cac-evaluate '
+            f"--model={path} --true_positive_rate=0.95"
         )
     folder = os.path.dirname(path)
     dataset, notes = _data_of(folder)
@@ -101,7 +101,7 @@ def _is_this_machine(host):
 def _data_of(folder):
     """The data of a run, or None, and sentences about that."""
     if not os.path.exists(os.path.join(folder, "config.json")):
-        return None, ["There is no config.json beside the model."]
+        return None, ["There is no config.json next to the model."]
     try:
         options = experiments.read_config(folder)["settings"]["data"]
         return load_open_set_dataset(**options), []

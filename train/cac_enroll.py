@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cac-enroll: a saved model with more or other classes, without training.
+"""cac-enroll: changes the classes of a saved model, without training.
 
 Example: cac-enroll --model=runs/photos --add=lynx:photos/lynx --output_dir=v2
 
-An input is what cac-predict takes: a folder of photos, a file of many inputs, a
-pattern. First it says which decisions about the known inputs of the run change;
-then it writes model.keras into --output_dir. The model in --model stays as it
-is: both can be served side by side. --remove, --merge and --rename change
-classes that were enrolled before.
+Inputs are given as for cac-predict: a folder of photos, a file with many
+inputs, or a pattern. It first reports which decisions on the run's known inputs
+change, then writes model.keras into --output_dir. The model in --model is not
+modified, so both can be served side by side. --remove, --merge and --rename
+change classes that were enrolled before.
 """
 
 from cac_tf import batch
@@ -25,9 +25,9 @@ def define_flags(values):
     """Defines the flags of `cac-enroll`."""
     command_line.define_model_flag(values)
     for name, help_ in {
-        "add": "A class and a path to examples of it, NAME:PATH.",
+        "add": "A new class and a path to examples of it, NAME:PATH.",
         "remove": "An enrolled class to remove.",
-        "merge": "Enrolled classes that become one, NEW:ONE,OTHER.",
+        "merge": "Enrolled classes to merge into one, NEW:ONE,OTHER.",
         "rename": "An enrolled class and its new name, NAME:NEW.",
     }.items():
         flag_kinds.define_repeated(values, name, help_)
@@ -38,33 +38,34 @@ def define_flags(values):
         values,
         "true_positive_rate",
         None,
-        "Give each new class a threshold of its own that accepts this share of "
-        "it, from its examples. Default: they have the model's threshold.",
+        "Give each new class its own threshold, set to accept this fraction "
+        "of the class, based on its examples. Default: they use the model's "
+        "threshold.",
     )
     flag_kinds.define_switch(
         values,
         "accept_known",
         False,
-        "Also enroll what the model accepts as classes that it knows.",
+        "Also enroll examples that the model already accepts as known classes.",
     )
     flag_kinds.define_text(
         values,
         "known",
         None,
-        "Known inputs whose decisions before and after are compared. Default: "
-        "validation and test part of the run.",
+        "Known inputs to compare decisions on before and after. Default: the "
+        "validation and test parts of the run.",
     )
     flag_kinds.define_text(
         values,
         "image_column",
         None,
-        "As for cac-predict: column, field or feature with the inputs.",
+        "Column, field or feature with the inputs, as for cac-predict.",
     )
     flag_kinds.define_switch(
         values,
         "dry_run",
         False,
-        "Say what would change, and write nothing.",
+        "Show what would change, but write nothing.",
     )
 
 
@@ -72,11 +73,11 @@ def main(values):
     """Reads examples and model, compares, writes the new model."""
     if not any(values[name].value for name in _CHANGES):
         raise ValueError(
-            f"Say what to change: --{', --'.join(_CHANGES[:-1])} or "
+            f"Specify what to change: --{', --'.join(_CHANGES[:-1])} or "
             f"--{_CHANGES[-1]}."
         )
     if values.output_dir is None and not values.dry_run:
-        raise ValueError("Name a folder for the new model: --output_dir=...")
+        raise ValueError("Specify a folder for the new model: --output_dir=...")
     if not values.add:
         for name in ("true_positive_rate", "accept_known", "image_column"):
             if values[name].present:

@@ -3,9 +3,9 @@
 
 Example: cac-evaluate --model=runs/digits/model.keras --output_dir=runs/again
 
-Without --dataset, the data are those that the model was trained on, read
-from config.json beside it. Writes metrics.json, scores.npz and report.html;
-and model.keras, if the evaluated model is no longer the one in --model.
+Without --dataset, it uses the data that the model was trained on, as recorded
+in config.json next to it. Writes metrics.json, scores.npz and report.html, and
+model.keras if the evaluated model differs from --model.
 """
 
 import os
@@ -49,7 +49,7 @@ def _data(values):
         f"--{name}" for name in command_line.DATA_FLAGS if values[name].present
     ]
     if given:
-        raise ValueError(f"{', '.join(given)} needs --dataset too.")
+        raise ValueError(f"{', '.join(given)} has no effect without --dataset.")
     return None
 
 

@@ -34,14 +34,16 @@ def define_flags(values):
         values,
         "output_dir",
         None,
-        "The model's folder; for TF Serving, the folder that it polls.",
+        "The model's folder; for TF Serving, the base folder that the server "
+        "polls.",
         required=True,
     )
     flag_kinds.define_whole_number(
         values,
         "version",
         1,
-        "Number of the version's folder; an existing one is never overwritten.",
+        "Version number, which names the subfolder; an existing version is "
+        "never overwritten.",
         lower_bound=1,
         # TensorFlow Serving's largest.
         upper_bound=2**63 - 1,
@@ -51,13 +53,13 @@ def define_flags(values):
         "format",
         "tf_serving",
         _FORMATS,
-        "What to write.",
+        "Format to write.",
     )
     flag_kinds.define_switch(
         values,
         "allow_uncalibrated",
         False,
-        "Also export a model without a threshold: it rejects nothing.",
+        "Also allow a model without a threshold: it rejects nothing.",
     )
     flag_kinds.define_number(
         values,
@@ -75,8 +77,8 @@ def define_flags(values):
         values,
         "batch_sizes",
         None,
-        "For tf_serving: sizes of the batches that the server forms, "
-        "ascending. Default: "
+        "For tf_serving: batch sizes that the server may form, in ascending "
+        "order. Default: "
         + ",".join(map(str, export.DEFAULT_BATCH_SIZES))
         + ".",
     )
@@ -84,8 +86,9 @@ def define_flags(values):
         values,
         "max_image_pixels",
         None,
-        "For tf_serving: largest height times width of an encoded image; a "
-        f"larger one is not decoded. Default: {export.DEFAULT_MAX_PIXELS}.",
+        "For tf_serving: largest size of an encoded image, height times "
+        "width; larger images are not decoded. Default: "
+        f"{export.DEFAULT_MAX_PIXELS}.",
         lower_bound=1,
         upper_bound=2**31 - 1,
     )
@@ -128,16 +131,16 @@ def main(values):
     export.check_version(values.version)
     if os.path.exists(os.path.join(values.output_dir, "models.config")):
         raise ValueError(
-            f"{values.output_dir} is a TF Serving model's folder, where a "
-            "server looks for SavedModels. Choose another --output_dir."
+            f"{values.output_dir} is the folder of a TF Serving model, where "
+            "the server looks for SavedModels. Choose another --output_dir."
         )
     path = os.path.join(
         values.output_dir, str(values.version), _FILES[values.format]
     )
     if os.path.exists(path):
         raise FileExistsError(
-            f"{path} exists; a version is never overwritten. Choose a higher "
-            "one."
+            f"{path} already exists; a version is never overwritten. Choose a "
+            "higher one."
         )
     write = {"litert": export.write_litert, "onnx": export.write_onnx}
     write[values.format](model, path, version=values.version, **options)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cac-import-weights: makes a model.keras from the authors' released weights.
+"""cac-import-weights: creates a model.keras from the authors' released weights.
 
 Example: cac-import-weights --checkpoint=CIFAR10_0_CACclassifierAnchorLoss.pth
 --dataset=cifar10 --split_family=miller2020 --trial=0 --output_dir=runs/released
 
 The released weights (github.com/dimitymiller/cac-openset) belong to the splits
 of miller2020. The model keeps its anchors; cac-evaluate --recenter replaces
-them by class means, calibrates and evaluates. Needs PyTorch.
+them with class means, calibrates and evaluates. Needs PyTorch.
 """
 
 import math
@@ -48,10 +48,10 @@ def define_flags(values):
             values,
             name,
             None,
-            "Normalization that the weights were trained with, one number per "
-            "channel, on the scale of [0, 1]. Default: as the authors computed "
-            "it, over all training images of the known classes before they are "
-            "resized.",
+            "Normalization that the weights were trained with, one number "
+            "per channel, for pixels in [0, 1]. Default: computed as the "
+            "authors did, over all training images of the known classes "
+            "before resizing.",
         )
     flag_kinds.define_switch(
         values,

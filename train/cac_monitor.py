@@ -3,14 +3,14 @@
 
 Example: cac-monitor --model=runs/photos --state=watch.json answers.csv
 
-Or as they come: cac-predict --model=runs/photos photos/ | cac-monitor
+Or as a stream: cac-predict --model=runs/photos photos/ | cac-monitor
 --model=runs/photos --state=watch.json -
 
 It reports changes in the share of unknown inputs, in the mix of classes and in
 the p-values of accepted inputs, however often you look. An input is a CSV or
-JSONL file of cac-predict, a folder of them, or - for rows on standard input.
+JSONL file from cac-predict, a folder of them, or - for rows on standard input.
 The counts are kept in the state file: the same command continues from there,
-also where a file has grown. The exit status is 3 once a change was reported.
+even if a file has grown. The exit status is 3 once a change has been reported.
 """
 
 import hashlib
@@ -42,15 +42,15 @@ def define_flags(values):
         values,
         "model",
         None,
-        "The .keras file, or the folder of the run that it is in. Needed to "
-        "start a new state.",
+        "The .keras file, or the folder of the run that contains it. Needed "
+        "to start a new state.",
     )
     flag_kinds.define_text(
         values,
         "state",
         None,
-        "JSON file with everything counted so far; created if missing. After "
-        "an alarm, name a new one to go on watching.",
+        "JSON file with all counts so far; created if missing. To continue "
+        "after an alarm, name a new file.",
         required=True,
     )
     flag_kinds.define_number(
@@ -63,14 +63,14 @@ def define_flags(values):
         values,
         "prometheus",
         None,
-        "File for the counts, in the text format of Prometheus.",
+        "File for the counts, in the Prometheus text format.",
     )
     flag_kinds.define_switch(
         values,
         "merge",
         False,
-        "The inputs are the states of several workers, each of which counted "
-        "other answers; --state becomes their sum.",
+        "The inputs are the state files of several workers that each counted "
+        "different answers; --state becomes their sum.",
     )
 
 
@@ -82,8 +82,8 @@ def main(values, inputs):
     """
     if not inputs:
         raise ValueError(
-            "Name the answers: CSV or JSONL files of cac-predict, folders, or "
-            "- for rows on standard input."
+            "Specify the answers: CSV or JSONL files written by cac-predict, "
+            "folders, or - to read rows from standard input."
         )
     paths = _files_of(inputs)
     with file_lock.writing(values.state, f"{values.state}.lock"):
@@ -112,7 +112,8 @@ def _monitor(values):
         return monitor
     if digest is None:
         raise ValueError(
-            f"There is no state {values.state} yet: give --model to start one."
+            f"The state file {values.state} does not exist yet: give --model "
+            "to start one."
         )
     quiet.load_keras()
     from cac_tf.models.saving import load_model
@@ -126,10 +127,10 @@ def _monitor(values):
 
 def _check_begun(values, monitor, digest):
     if not {"model", "inputs"} <= monitor.notes.keys():
-        raise ValueError(f"{values.state} is not a state of cac-monitor.")
+        raise ValueError(f"{values.state} is not a state file of cac-monitor.")
     if digest not in (None, monitor.notes["model"]):
         raise ValueError(
-            f"{values.state} belongs to another model than {values.model}."
+            f"{values.state} belongs to a different model than {values.model}."
         )
     rate = values.false_alarm_rate
     if values["false_alarm_rate"].present and rate != monitor.false_alarm_rate:
@@ -150,12 +151,14 @@ def _files_of(inputs):
                 if name.endswith(_ENDINGS) and not name.startswith(".")
             ]
             if not own:
-                raise ValueError(f"The folder {path} has no CSV or JSONL file.")
+                raise ValueError(
+                    f"The folder {path} contains no CSV or JSONL files."
+                )
             found += own
         elif path == STANDARD_INPUT or os.path.exists(path):
             found.append(path)
         else:
-            raise ValueError(f"There is no file {path}.")
+            raise ValueError(f"File not found: {path}.")
     for path in found:
         if path.endswith(".parquet"):
             raise ValueError(
@@ -163,7 +166,7 @@ def _files_of(inputs):
                 "--format=csv)."
             )
         if found.count(path) > 1:
-            raise ValueError(f"{path} is named twice.")
+            raise ValueError(f"{path} is listed twice.")
     return found
 
 
@@ -183,7 +186,7 @@ def _count(values, monitor, paths):
                 _write(values, monitor)
                 written = time.monotonic()
     if not any(monitor.counts.values()):
-        raise ValueError(f"There are no answers in {', '.join(paths)}.")
+        raise ValueError(f"No answers found in {', '.join(paths)}.")
 
 
 def _rows_of(path, monitor):
@@ -210,19 +213,19 @@ def _merged(values, paths):
         if values[name].present:
             raise ValueError(f"--{name} has no effect with --merge.")
     if os.path.realpath(values.state) in map(os.path.realpath, paths):
-        raise ValueError("--state must not be one of the files that it merges.")
+        raise ValueError("--state must not be one of the files to merge.")
     if os.path.exists(values.state):
         _check_merged(values.state, paths)
     workers = [Monitor.load(path) for path in paths]
     for path, worker in zip(paths, workers, strict=True):
         if not {"model", "inputs"} <= worker.notes.keys():
-            raise ValueError(f"{path} is not a state of cac-monitor.")
+            raise ValueError(f"{path} is not a state file of cac-monitor.")
     if len({worker.notes["model"] for worker in workers}) > 1:
         raise ValueError("The states belong to different models.")
     counted = [name for one in workers for name in one.notes["inputs"]]
     twice = {name for name in counted if counted.count(name) > 1}
     if twice:
-        raise ValueError(f"Two of the states have both counted {min(twice)}.")
+        raise ValueError(f"Two of the states both include {min(twice)}.")
     monitor = Monitor.merged(workers)
     monitor.notes = {
         "model": workers[0].notes["model"],
@@ -235,7 +238,7 @@ def _merged(values, paths):
 def _check_merged(state, paths):
     if "merged" not in Monitor.load(state).notes:
         raise ValueError(
-            f"{state} was not made by --merge, so it is not overwritten."
+            f"{state} was not written by --merge, so it is not overwritten."
         )
 
 
@@ -255,7 +258,7 @@ def _say_what_is(monitor, earlier):
     )
     terminal.say(
         batch.Counts(**monitor.counts).in_words(),
-        f"E-values: {values}; an alarm at {monitor.alarm_level:g}.",
+        f"E-values: {values}; an alarm is raised at {monitor.alarm_level:g}.",
         *(f"Reported earlier, at {one.in_words()}" for one in earlier),
     )
 
@@ -266,7 +269,7 @@ def run():
         define_flags,
         main,
         __doc__,
-        "The same command continues with the files.",
+        "The same command continues from there.",
         takes_inputs=True,
     )
 

@@ -7,7 +7,7 @@ Or many: cac-predict --model=runs/photos --output=answers.csv photos/ more/*.jpg
 
 An input is a file, a folder (its files at any depth), a pattern, or - for paths
 on standard input. A file ending in .npz, .npy, .csv, .txt, .jsonl, .tfrecord or
-.parquet holds many inputs. Many answers are printed as CSV, or written to
+.parquet contains many inputs. Several answers are printed as CSV, or written to
 --output. An unreadable input never stops the run; its row holds the error. The
 exit status is 1 if an input could not be read, or a photo could not be copied.
 """
@@ -45,8 +45,8 @@ def define_flags(values):
         values,
         "model",
         None,
-        "The .keras file, the folder of the run that it is in, a SavedModel, "
-        "or a folder of TF Serving, whose newest version is taken.",
+        "The .keras file, the folder of the run that contains it, a "
+        "SavedModel, or a TF Serving folder, whose newest version is used.",
         required=True,
     )
     flag_kinds.define_number(
@@ -59,16 +59,16 @@ def define_flags(values):
         values,
         "false_discovery_rate",
         None,
-        "Also report the p-value up to which inputs can be called unknown so "
-        "that, on average, at most this share of them is known.",
+        "Also report the p-value below which inputs can be called unknown "
+        "such that, on average, at most this fraction of them is known.",
     )
     flag_kinds.define_text(
         values,
         "output",
         None,
-        "File for the answers (.csv, .jsonl or .parquet), which appears when "
+        "File for the answers (.csv, .jsonl or .parquet), which appears once "
         "it is complete. Or a folder, which is filled in parts: after an "
-        "interruption the same command continues, and several processes can "
+        "interruption, the same command continues, and several processes can "
         "share the work (--shard).",
     )
     flag_kinds.define_choice(
@@ -82,7 +82,7 @@ def define_flags(values):
         values,
         "files_per_part",
         1024,
-        "Photos per part. (A file of many inputs is a part of its own.)",
+        "Photos per part. (A file with many inputs is always one part.)",
         lower_bound=1,
     )
     flag_kinds.define_text(
@@ -95,47 +95,48 @@ def define_flags(values):
         values,
         "image_column",
         None,
-        "Column of tables, field of JSON, or feature of tf.Examples, with the "
-        'inputs. Default: "image", in tf.Examples "image/encoded" before; for '
-        "a model that takes no images the columns it was trained on, in "
-        'tf.Examples "features"; for one of texts "text" or the only such '
-        "column.",
+        "Column of tables, field of JSON, or feature of tf.Examples that "
+        'contains the inputs. Default: "image", in tf.Examples first '
+        '"image/encoded"; for a model that does not take images, the '
+        'columns it was trained on, in tf.Examples "features"; for a model '
+        'of texts, "text" or the only text column.',
     )
     flag_kinds.define_text(
         values,
         "key_column",
         None,
         "Column or feature with the keys. Default: the file's path and the "
-        "number of the row.",
+        "row number.",
     )
     flag_kinds.define_text(
         values,
         "copy_to",
         None,
-        "Folder into which photos are copied, each into a sub-folder named "
-        "after its answer.",
+        "Folder to copy the photos into, each in a subfolder named after its "
+        "answer.",
     )
     flag_kinds.define_text(
         values,
         "group_unknown",
         None,
         "New folder for the rejected inputs, grouped by similarity: a table, "
-        "a page to look at, and a file for each group. Needs the .keras file "
-        "of the model.",
+        "an HTML page, and a file for each group. Needs the model's .keras "
+        "file.",
     )
     flag_kinds.define_text(
         values,
         "runner",
         None,
-        "Runner of Apache Beam that writes the parts: DirectRunner, "
-        "FlinkRunner, SparkRunner, DataflowRunner, ... All its workers must "
-        "see the model, the inputs and the folder. Needs the extra beam.",
+        "Apache Beam runner that writes the parts: DirectRunner, "
+        "FlinkRunner, SparkRunner, DataflowRunner, ... All workers must be "
+        "able to read the model and the inputs and write to the folder. "
+        "Needs the extra beam.",
     )
     flag_kinds.define_text(
         values,
         "beam_options",
         None,
-        "Options of Beam, such as '--direct_num_workers=2 "
+        "Beam options, such as '--direct_num_workers=2 "
         "--direct_running_mode=multi_processing'.",
     )
 
@@ -148,19 +149,19 @@ def main(values, inputs):
     """
     if not inputs:
         raise ValueError(
-            "Name the photos: files, folders, patterns, or - for paths on "
-            "standard input."
+            "Specify the photos: files, folders, patterns, or - to read "
+            "paths from standard input."
         )
     into_parts = values.output is not None and _is_folder(values.output)
     if not into_parts:
         _check_no_effect(
             values,
             ("format", "files_per_part"),
-            "without an output in parts: a folder, such as answers/.",
+            "unless --output is a folder, such as answers/.",
         )
     elif values.false_discovery_rate is not None:
         raise ValueError(
-            "--false_discovery_rate needs all answers at once: one output file."
+            "--false_discovery_rate needs all answers in one output file."
         )
     if values.false_discovery_rate is not None:
         discovery_level([], [], values.false_discovery_rate)
@@ -168,7 +169,7 @@ def main(values, inputs):
     groups = values.group_unknown
     if groups is not None and os.path.exists(groups) and not into_parts:
         raise ValueError(
-            f"--group_unknown: {groups} exists. Name a new folder."
+            f"--group_unknown: {groups} already exists. Choose a new folder."
         )
     _check_runner(values, into_parts)
     if values.output is not None and not into_parts:
@@ -191,11 +192,11 @@ def main(values, inputs):
         _check_no_effect(
             values,
             ("image_column", "key_column"),
-            "on photos and arrays, only on CSV, JSON, Parquet and TFRecord "
-            "files.",
+            "with photos and arrays, only with CSV, JSON, Parquet and "
+            "TFRecord files.",
         )
     if not any(isinstance(block, batch.Photos) for block in blocks):
-        _check_no_effect(values, ("copy_to",), "where no input is a photo.")
+        _check_no_effect(values, ("copy_to",), "if no input is a photo.")
     lazy.require("tensorflow", "tensorflow")
     quiet_import.load("tensorflow")
     classifier = batch.Classifier.load(values.model, groups is not None)
@@ -206,9 +207,9 @@ def main(values, inputs):
     photos = [block for block in blocks if isinstance(block, batch.Photos)]
     if photos and not classifier.takes_files:
         raise ValueError(
-            f"{photos[0].files[0]} cannot be read by a model that takes no "
-            "images of 1 or 3 channels: give its inputs as .npz, .npy, .csv, "
-            ".txt, .jsonl, .tfrecord or .parquet."
+            f"{photos[0].files[0]} cannot be read by this model, which does "
+            "not take images with 1 or 3 channels: provide its inputs as "
+            ".npz, .npy, .csv, .txt, .jsonl, .tfrecord or .parquet."
         )
     work = _Work(classifier, values.threshold, values.copy_to)
     unknown = None if groups is None else batch.UnknownGroups()
@@ -239,7 +240,7 @@ def main(values, inputs):
     if unknown is not None:
         _write_groups(unknown, groups, classifier)
     if work.first_error is not None:
-        _complain(f"cac-predict: not read: {work.first_error}")
+        _complain(f"cac-predict: could not read {work.first_error}")
     return 1 if work.counts.failed or work.not_copied else 0
 
 
@@ -296,7 +297,7 @@ class _Work:
             batch.copy_by_answer(path, answer, self._copy_to)
         except OSError as error:
             self.not_copied += 1
-            _complain(f"{path} is not copied: {error.strerror or error}")
+            _complain(f"could not copy {path}: {error.strerror or error}")
 
 
 def _write_parts(values, shard, blocks, classifier, work):
@@ -322,7 +323,7 @@ def _write_parts(values, shard, blocks, classifier, work):
         there, missing = [i for i in own if parts.is_finished(i)], []
         if len(there) < len(own):
             rest = counted(len(own) - len(there), "part")
-            print(f"Other processes are writing {rest}.", file=sys.stderr)
+            print(f"Other processes are still writing {rest}.", file=sys.stderr)
     elif there:
         print(
             f"{len(there)} of {counted(len(own), 'part')} already written.",
@@ -359,7 +360,7 @@ def _has_all(parts):
     if missing:
         print(
             f"{missing} of {counted(len(parts.blocks), 'part')} missing. Once "
-            "all are written, the same command groups the inputs.",
+            "all are written, run the same command to group the inputs.",
             file=sys.stderr,
         )
     return not missing
@@ -402,7 +403,7 @@ def _check_runner(values, into_parts):
         )
     if not into_parts:
         raise ValueError(
-            "--runner needs an output in parts: a folder, such as answers/."
+            "--runner needs a folder as --output, such as answers/."
         )
     if values.copy_to is not None:
         raise ValueError("--copy_to cannot be combined with --runner.")
@@ -424,7 +425,7 @@ def _shard(text, into_parts):
         )
     if not into_parts:
         raise ValueError(
-            "--shard needs an output in parts: a folder, such as answers/."
+            "--shard needs a folder as --output, such as answers/."
         )
     return int(match[1]), int(match[2])
 

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cac-report: puts finished runs side by side, on one page.
+"""cac-report: compares finished runs on one page.
 
 Example: cac-report --compare runs/cac runs/cross_entropy
 
-The page has each run's verdict and numbers, the settings in which the runs
-differ, and their curves over each other. A run is a folder that cac-train or
-cac-evaluate has written.
+The page has each run's verdict and numbers, the settings that differ, and their
+curves in shared plots. A run is a folder written by cac-train or cac-evaluate.
 """
 
 from cac_tf import experiments
@@ -21,7 +20,7 @@ def define_flags(values):
         values,
         "compare",
         None,
-        "Folder of the first run; the others follow on the command line.",
+        "Folder of the first run; list the others after it.",
         required=True,
     )
     flag_kinds.define_text(

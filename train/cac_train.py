@@ -5,8 +5,8 @@ Example: cac-train --dataset=cifar10 --trial=0 --output_dir=runs/cifar10
 
 Writes model.keras, metrics.json, scores.npz, report.html and, on TensorFlow,
 serving/1 into --output_dir. After an interruption, the same command continues
-from the last finished epoch; if the run is finished, it says so. --config=<a
-run's config.json> repeats that run.
+from the last finished epoch; if the run is already finished, it says so.
+--config=<a run's config.json> repeats that run.
 """
 
 import json
@@ -51,22 +51,22 @@ def define_flags(values):
         "config",
         None,
         "A run's config.json, to repeat that run. Can be combined only with "
-        "--output_dir, --overwrite, --tensorboard and the flags of devices and "
-        "processes.",
+        "--output_dir, --overwrite, --tensorboard and the device and process "
+        "flags.",
     )
     flag_kinds.define_text(
         values,
         "output_dir",
         None,
-        "Folder of the run. Default: runs/ and the names of data set, trial "
-        "and method.",
+        "Folder of the run. Default: a folder in runs/ named after data set, "
+        "trial and method.",
     )
     flag_kinds.define_text(
         values,
         "dump_arrays",
         None,
         "Write the data to this .npz file instead of training; "
-        "--dataset=<that file> then gives the same experiment on a machine "
+        "--dataset=<that file> then runs the same experiment on a machine "
         "without TensorFlow or the data set.",
     )
     flag_kinds.define_whole_number(
@@ -74,44 +74,44 @@ def define_flags(values):
         "devices",
         1,
         "Number of devices that share each batch: the first accelerators or, "
-        "where there are none, virtual devices of the CPU. The weights are "
-        "those of one device, up to rounding, but for random layers on "
-        "TensorFlow.",
+        "if there are none, virtual CPU devices. The weights are the same as "
+        "with one device, up to rounding (except for random layers on "
+        "TensorFlow).",
         lower_bound=1,
     )
     flag_kinds.define_text(
         values,
         "coordinator",
         None,
-        "host:port of the first process, where several train together, on one "
-        "host or on several. Start each with the same command, changing only "
+        "host:port of the first process, to train with several processes, on "
+        "one or more hosts. Start each with the same command, changing only "
         "--process_id. Needs JAX.",
     )
     flag_kinds.define_whole_number(
         values,
         "num_processes",
         1,
-        "Number of processes that train together; each has --devices.",
+        "Number of processes that train together; each uses --devices devices.",
         lower_bound=1,
     )
     flag_kinds.define_whole_number(
         values,
         "process_id",
         0,
-        "Number of this process, from 0. The first writes into --output_dir.",
+        "Number of this process, from 0. Process 0 writes into --output_dir.",
         lower_bound=0,
     )
     flag_kinds.define_switch(
         values,
         "tensorboard",
         False,
-        "Write logs for TensorBoard into the run's folder tensorboard/.",
+        "Write TensorBoard logs to tensorboard/ in the run's folder.",
     )
     flag_kinds.define_switch(
         values,
         "overwrite",
         False,
-        "Delete what an earlier run left in --output_dir and start again.",
+        "Delete what an earlier run left in --output_dir and start over.",
     )
     command_line.define_recipe_flags(values)
 
@@ -135,7 +135,7 @@ def _dump(values):
     _refuse_others(
         values,
         {*command_line.DATA_FLAGS, "dump_arrays"},
-        "with --dump_arrays, which trains nothing",
+        "with --dump_arrays, which does not train",
     )
     if not values.dump_arrays.endswith(".npz"):
         raise ValueError(
@@ -143,7 +143,7 @@ def _dump(values):
         )
     folder = os.path.dirname(values.dump_arrays) or "."
     if not os.path.isdir(folder):  # Known only after the images are read.
-        raise ValueError(f"--dump_arrays: there is no folder {folder}.")
+        raise ValueError(f"--dump_arrays: folder not found: {folder}.")
     dataset = data.load_open_set_dataset(**command_line.data_settings(values))
     for note in dataset.notes:
         terminal.tell("note", note)
@@ -189,7 +189,7 @@ def configure(values):
         _refuse_others(
             values,
             {"config", *_WITH_CONFIG},
-            "with --config, which sets everything",
+            "with --config, which already sets everything",
         )
         return experiments.ExperimentConfig.from_dict(
             _settings_in(values.config)
@@ -216,7 +216,7 @@ def _settings_in(path):
         if found == experiments.FORMAT:
             return content["settings"]
     except FileNotFoundError as error:
-        raise ValueError(f"--config={path}: there is no such file.") from error
+        raise ValueError(f"--config={path}: file not found.") from error
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"--config={path} is not a run's config.json: "
@@ -224,7 +224,7 @@ def _settings_in(path):
         ) from error
     raise ValueError(
         f"--config={path} was not written by this version of cac_tf (its "
-        f"format is {found}, this version's {experiments.FORMAT})."
+        f"format is {found}; this version uses {experiments.FORMAT})."
     )
 
 
@@ -255,20 +255,20 @@ def main(values):
         tell=terminal.tell if processes.is_first else None,
     )
     if not processes.is_first:
-        terminal.say("This process is done; the first one has the results.")
+        terminal.say("This process is done; process 0 has the results.")
         return
     folder = trained.folder
     if trained.evaluation is None:
         terminal.say(
-            f"{folder.path} already holds this run, finished.",
-            "To run it again: --overwrite.",
+            f"{folder.path} already contains this run, finished.",
+            "To run it again, add --overwrite.",
         )
         return
     if keras.backend.backend() != "tensorflow":
         terminal.tell(
             "note",
-            "no SavedModel was written, because export needs TensorFlow. "
-            f"With it: cac-export --model={folder.file('model.keras')} "
+            "no SavedModel was written, because export needs TensorFlow. To "
+            f"write it there: cac-export --model={folder.file('model.keras')} "
             f"--output_dir={folder.serving}",
         )
     following = {}
@@ -281,7 +281,7 @@ def main(values):
         demo = terminal.command("cac-demo", model)
         following[_TRY] = demo
     following |= {
-        "Ask it": terminal.command("cac-predict", model, to_ask),
+        "Classify new inputs": terminal.command("cac-predict", model, to_ask),
         "Compare all scores": terminal.command(
             "cac-evaluate", model, "--scores=all", again
         ),
@@ -293,9 +293,9 @@ def _say_where(processes):
     what = f"Process {processes.process_id} of {processes.num_processes}"
     where = f"at {processes.coordinator}"
     if processes.is_first:
-        terminal.say(f"{what} waits for the others {where}.")
+        terminal.say(f"{what} is waiting for the others {where}.")
     else:
-        terminal.say(f"{what} connects to the first {where}.")
+        terminal.say(f"{what} is connecting to the first {where}.")
 
 
 def run():

@@ -122,7 +122,7 @@ def _run(program, define_flags, main, doc, takes_inputs, first):
 def _fail(program, message, status):
     lines = f"{program}: error: {message}".splitlines()
     if status == 2:
-        lines.append(f"{program} --help=all lists the flags.")
+        lines.append(f"Run {program} --help=all for a list of all flags.")
     terminal.say(*lines, file=sys.stderr)
     sys.exit(status)
 
@@ -140,7 +140,7 @@ def _of_absl(error, names):
     """The message of an error that absl found in the command line."""
     if isinstance(error, flags.UnrecognizedFlagError):
         name = error.flagname
-        return f"there is no flag --{name}{did_you_mean(name, names)}"
+        return f"unknown flag --{name}{did_you_mean(name, names)}"
     required = re.findall(r"flag (--\w+)=None: ", str(error))
     if required:
         return f"{' and '.join(required)} must be given."
@@ -152,8 +152,8 @@ def in_words(message):
 
     Example:
 
-    >>> in_words("--tta=flop: value should be one of <flip|no>")
-    "--tta=flop: there is no 'flop'; did you mean 'flip'? There are: flip, no."
+    >>> in_words("--tta=x: value should be one of <flip|no>")
+    "--tta=x: unknown value 'x'. Available: flip, no."
     >>> in_words("--epochs=x: invalid literal for int() with base 10: 'x'")
     '--epochs=x: it must be a whole number.'
     """
@@ -163,7 +163,7 @@ def in_words(message):
         wrong = next(one for one in given if one not in allowed)
         hint = did_you_mean(wrong, allowed)
         names = ", ".join(allowed)
-        return f"{choice[1]}: there is no {wrong!r}{hint} There are: {names}."
+        return f"{choice[1]}: unknown value {wrong!r}{hint} Available: {names}."
     for of_python, ours in (
         ("invalid literal for int", "it must be a whole number."),
         ("could not convert string to float", "it must be a number."),
@@ -274,9 +274,9 @@ def model_file(values):
     path = values.model
     if os.path.isdir(path):
         path = os.path.join(path, "model.keras")
-        what = "is a folder without model.keras: no finished run."
+        what = "is a folder without model.keras, so it is not a finished run."
     else:
-        what = "there is no such file."
+        what = "not found."
     if os.path.isfile(path):
         return path
     raise ValueError(f"--model={values.model}: {what}")
@@ -295,17 +295,17 @@ def define_recipe_flags(values):
         if name in values:
             raise ValueError(
                 f"The recipe of the method {methods_of[0]!r} has a field "
-                f"{name!r}, which is a setting of every experiment. Choose "
-                "another name."
+                f"{name!r}, which is already a setting of every experiment. "
+                "Choose another name."
             )
         text = fields[0].metadata.get("help", name)
         group = fields[0].metadata.get("group", "training")
         if len(found) < len(methods.names()):
             several = "s" if len(found) > 1 else ""
-            text += f" Of the method{several} {', '.join(methods_of)}."
+            text += f" Only for the method{several} {', '.join(methods_of)}."
             group = help_pages.OF_A_METHOD
         if name != "preset":
-            text += " Default: the preset's."
+            text += " Default: set by the preset."
         choices = [options.choices_of(field) or () for field in fields]
         allowed = list(dict.fromkeys(itertools.chain(*choices)))
         kinds = {type(field.default) for field in fields}

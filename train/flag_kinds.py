@@ -78,7 +78,7 @@ def define_switch(values, name, default, help, group=RUN):
 def define_texts(values, name, default, help, group=RUN, are_names=False):
     """A flag for some texts, by commas, which may be in a name as well."""
     shown = None if default is None else ",".join(default)
-    form = 'By commas; "a, b",c are two names.' if are_names else ""
+    form = 'Separated by commas; "a, b",c are two names.' if are_names else ""
     help = _help(help, shown, form)
     flags.DEFINE_list(name, default, help, values, module_name=group)
 

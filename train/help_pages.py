@@ -19,12 +19,12 @@ from cac_tf import methods
 # The groups, in the order in which they are listed.
 OF_A_METHOD = "method"
 _GROUPS = {
-    "data": "the data, and which classes are known",
-    "network": "what is trained",
+    "data": "the data and which classes are known",
+    "network": "the network that is trained",
     "training": "how it is trained",
     "score": "the unknown score and the threshold",
     "run": "files, devices and processes",
-    OF_A_METHOD: "what only some methods have",
+    OF_A_METHOD: "flags of individual methods",
 }
 _ALL = "all"
 # What absl gives a switch that stands alone.
@@ -45,7 +45,8 @@ def define_help(values):
             None,
             name,
             None,
-            "Show what most runs need; =all: all flags; =GROUP: those of one.",
+            "Show the most common flags; =all: all flags; =GROUP: the flags "
+            "of a group.",
             short_name=short_name,
             boolean=True,
             allow_override=True,
@@ -83,7 +84,7 @@ def asked_for(values, doc, first):
         lines = [
             doc.strip(),
             "",
-            "What most runs need:",
+            "Most common flags:",
             *_entries(values, shown),
         ]
         if "method" in values and values["method"].present:
@@ -110,7 +111,7 @@ def _of_method(values, own):
     shown = [flag for flag in own if flag.name in names]
     if not shown:
         return ["", f"The method {method} has no flags of its own."]
-    return ["", f"Of the method {method}:", *_entries(values, shown)]
+    return ["", f"Flags of the method {method}:", *_entries(values, shown)]
 
 
 def _contents(by_group):
@@ -120,7 +121,7 @@ def _contents(by_group):
         if name in by_group
     }
     if OF_A_METHOD in by_group:
-        rows["--method=NAME --help"] = "what this method has"
+        rows["--method=NAME --help"] = "flags of this method"
     rows["--help=all"] = "all flags"
     width = max(map(len, rows))
     for what, text in rows.items():

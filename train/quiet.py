@@ -16,9 +16,9 @@ from cac_tf.train import terminal
 # What is said where the package of the backend is missing.
 _WITHOUT = {
     "tensorflow": "TensorFlow is not installed: pip install "
-    "'cac-tf[tensorflow]'. Or set KERAS_BACKEND=jax, for which there is the "
-    "extra jax.",
-    "jax": "KERAS_BACKEND is jax, and JAX is not installed: pip install "
+    "'cac-tf[tensorflow]'. Or use JAX: pip install 'cac-tf[jax]' and set "
+    "KERAS_BACKEND=jax.",
+    "jax": "KERAS_BACKEND is jax, but JAX is not installed: pip install "
     "'cac-tf[jax]'.",
 }
 

@@ -55,7 +55,7 @@ def tell(kind, *values):
         draws = ", ".join(f"{rate:.1%}" for rate in rates)
         say(
             f"--maximize={measure}: accepts {chosen:.1%} of known inputs, the "
-            f"mean of {draws} with known classes left out"
+            f"mean over {draws} with known classes left out"
         )
     elif kind == "computed":
         done, total = values
@@ -116,7 +116,7 @@ def _print_measures(measures):
     ):
         value = measures.get(name)
         if isinstance(value, list):
-            shown = ", ".join(f"{one:.4g}" for one in value) + " (by class)"
+            shown = ", ".join(f"{one:.4g}" for one in value) + " (per class)"
         else:
             shown = "-" if value is None else f"{value:.4g}"
         say(f"{name.replace('_', ' '):>20}  {shown}")
@@ -127,10 +127,11 @@ def _print_measures(measures):
     if compared := score_rows(measures):
         network = measures["microseconds_per_image"]["network"]
         _print_table(
-            *compared, caption=f"µs: after the network's {network:.0f}"
+            *compared,
+            caption=f"µs: time after the network, which takes {network:.0f}",
         )
     if sets := unknown_set_rows(measures):
-        _print_table(*sets, title="AUROC by unknown test images")
+        _print_table(*sets, title="AUROC by set of unknown inputs")
 
 
 def _print_table(titles, rows, **texts):

@@ -172,8 +172,8 @@ def is_finished(run, config):
         if run.shares_model_of is not None:
             here = f"the model of {run.shares_model_of.name} is"
         raise RunFolderError(
-            f"{run.path} holds a run that was trained on its own; here {here} "
-            "evaluated."
+            f"{run.path} contains a run with a model of its own, but here "
+            f"{here} evaluated."
         )
     if not (
         run.folder.is_finished

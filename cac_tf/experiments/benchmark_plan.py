@@ -156,15 +156,16 @@ def plan(
     for dataset in datasets:
         if dataset not in known_names and known_share is None:
             raise ValueError(
-                f"{dataset!r} is not a data set of the benchmark; there are: "
-                f"{', '.join(known_names)}. Others need known_share=..., the "
-                "share of their classes that each trial draws."
+                f"{dataset!r} is not a data set of the benchmark; these are: "
+                f"{', '.join(known_names)}. Other data sets need "
+                "known_share=..., the fraction of their classes that each "
+                "trial draws."
             )
     endings = [os.path.basename(dataset) for dataset in datasets]
     if len(set(endings)) < len(endings):
         raise ValueError(
-            "datasets must differ in the last part of their paths, which "
-            f"names their folders; got {', '.join(datasets)}."
+            "datasets must differ in the last part of their paths, which is "
+            f"used as the folder name; got {', '.join(datasets)}."
         )
     runs: dict[tuple, BenchmarkRun] = {}
 
@@ -216,8 +217,8 @@ def plan(
             own_trials = [trial for trial in trials if trial == 0]
             if not own_trials:
                 raise ValueError(
-                    f"{dataset} has only trial 0: its known and unknown "
-                    "classes are fixed."
+                    f"{dataset} has only trial 0, because its known and "
+                    "unknown classes are fixed."
                 )
         for method in methods:
             for variant, trial in itertools.product(
@@ -236,8 +237,8 @@ def _variants(sweep, methods):
     for name in sweep:
         if not any(name in own for own in fields.values()):
             raise ValueError(
-                f"{name} is not a field of the recipe of "
-                f"{' or '.join(methods)}; leave it out of the sweep."
+                f"{name} is not in the recipe of {' or '.join(methods)}; "
+                "leave it out of the sweep."
             )
     found = {}
     for method, own in fields.items():

@@ -43,7 +43,7 @@ def compare_runs(folders: Sequence[Path], path: Path) -> None:
             raise ValueError(f"The run {folder} is listed twice.")
     parent = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(parent):
-        raise ValueError(f"There is no folder {parent} for the page.")
+        raise ValueError(f"The folder for the page does not exist: {parent}.")
     names = _names(whole)
     runs = [
         _read(name, folder) for name, folder in zip(names, folders, strict=True)
@@ -66,8 +66,8 @@ def _read(name, folder):
         measures, config = read_metrics(folder), read_config(folder)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise RunFolderError(
-            f"{folder} does not hold a finished run: it has no "
-            f"{os.path.basename(error.filename)}."
+            f"{folder} does not contain a finished run: "
+            f"{os.path.basename(error.filename)} is missing."
         ) from error
     history = []
     path = os.path.join(folder, "history.json")

@@ -35,7 +35,7 @@ ALL = "all"
 def _score(otherwise):
     return field(
         None,
-        f"The rule that gives the unknown score. Default: {otherwise}.",
+        f"The rule that computes the unknown score. Default: {otherwise}.",
         kind=str,
         choices=score_rules.names,
         group="score",
@@ -55,8 +55,8 @@ def _scores():
 def _tta(otherwise):
     return field(
         None,
-        "Test-time augmentation. flip: logits and features are means over an "
-        "image and its mirror image, at twice the cost. Default: "
+        "Test-time augmentation. flip: averages the logits and features of "
+        "each image and its mirror image, at twice the cost. Default: "
         f"{otherwise}.",
         kind=str,
         choices=("none", "flip"),
@@ -90,45 +90,46 @@ class ExperimentConfig(Options):
     )
     recipe: dict = dataclasses.field(default_factory=dict)
     score: str | None = _score(
-        "the method's own; vim with a pretrained network of images, knn for "
+        "the method's own; vim for images with a pretrained network, knn for "
         "vectors and texts"
     )
     tta: str | None = _tta("none")
     scores: str | tuple | None = _scores()
     seed: int = field(
         0,
-        "Seed for everything random; the same seed gives the same weights, "
-        "with the same number of threads.",
+        "Random seed; the same seed gives the same weights if the number of "
+        "threads is the same.",
         at_least=0,
         at_most=2**32 - 1,
     )
     evaluate_every: int = field(
         0,
-        "Evaluate on the test data every N epochs, around anchors, for "
-        "a learning curve in history.json and the report; no choice depends "
-        "on it. 0: only at the end.",
+        "Evaluate on the test data every N epochs (with anchors as centers) "
+        "for a learning curve in history.json and the report; it does not "
+        "influence the training. 0: only at the end.",
         at_least=0,
         at_most=10**6,
     )
     true_positive_rate: float = field(
         0.95,
-        "The threshold accepts this share of the known validation images.",
+        "The threshold accepts this fraction of the known validation inputs.",
         group="score",
         above=0,
         below=1,
     )
     maximize: str | None = field(
         None,
-        "What the threshold maximizes, in the place of a true-positive rate. "
-        "The rate is chosen by three more trainings, each of which leaves a "
-        "quarter of the known classes out and takes them for unknown.",
+        "Measure that the threshold maximizes, instead of a fixed "
+        "true-positive rate. The rate is chosen with three extra trainings, "
+        "each of which leaves out a quarter of the known classes and treats "
+        "them as unknown.",
         kind=str,
         choices=MEASURES,
         group="score",
     )
     unknown_share: float = field(
         0.5,
-        "With maximize: the share of unknown inputs that is expected.",
+        "With maximize: the expected fraction of unknown inputs.",
         group="score",
         above=0,
         below=1,
@@ -156,9 +157,9 @@ class ExperimentConfig(Options):
         object.__setattr__(self, "tta", plain_tta(self.tta))
         if self.is_pretrained and not recipe.fine_tune and self.tta == "flip":
             raise ValueError(
-                f"With a frozen network (network={recipe.network}) there is no "
-                "tta=flip, as each image is computed once: leave it out, or "
-                "give fine_tune."
+                "tta=flip is not available with a frozen network "
+                f"(network={recipe.network}), because each image is computed "
+                "only once: leave it out, or set fine_tune."
             )
         if getattr(recipe, "fine_tune", 0) and not hasattr(
             method, "fit_classifier"
@@ -184,9 +185,9 @@ class ExperimentConfig(Options):
         ):
             raise ValueError(
                 f"evaluate_every={self.evaluate_every} has no effect with "
-                f"score={self.score}, which is fitted after the training; "
-                "leave it out, or give a score that is not, such as score="
-                "max_logit."
+                f"score={self.score}, which is fitted after training; leave "
+                "it out, or choose a score that needs no fitting, such as "
+                "score=max_logit."
             )
 
     @property
@@ -231,8 +232,8 @@ class ExperimentConfig(Options):
             if network.startswith(networks.HUB):
                 return self.data  # (Whether it takes texts, it will say.)
             raise ValueError(
-                f"network={network} takes images, and {self.dataset_name} "
-                "holds none; leave it out."
+                f"network={network} needs images, but {self.dataset_name} "
+                "contains none; leave it out."
             )
         source, changes = source_of(self.data.dataset), {}
         if source.IMAGE_SIZE is not None and self.data.image_size is None:
@@ -300,20 +301,21 @@ class ExperimentConfig(Options):
             settings.get("data"), dict
         ):
             raise ValueError(
-                "These are not the settings of a run: they lack data."
+                "These are not the settings of a run: they have no data."
             )
         settings = dict(settings)
         backend = settings.pop("backend", None)
         if backend not in (None, keras.backend.backend()):
             raise ValueError(
-                f"The run was made with the backend {backend}; Keras now runs "
-                f"on {keras.backend.backend()}. Set KERAS_BACKEND={backend}."
+                f"The run was made with the backend {backend}, but Keras is "
+                f"running on {keras.backend.backend()}. Set "
+                f"KERAS_BACKEND={backend}."
             )
         fields = {field.name for field in dataclasses.fields(cls)}
         unknown = sorted(set(settings) - fields)
         if unknown:
             raise ValueError(
-                f"{', '.join(unknown)}: no part of a training's configuration."
+                f"{', '.join(unknown)}: not part of a training's configuration."
             )
         if settings.get("scores") is not None:
             settings["scores"] = tuple(settings["scores"])
@@ -350,16 +352,16 @@ class EvaluationConfig(Options):
     data: DataOptions | None = None
     recenter: bool = field(
         False,
-        "Use the class means of the training images as centers, as after "
-        "training.",
+        "Use the class means of the training images as centers, as is done "
+        "after training.",
     )
     score: str | None = _score("the model's own")
     tta: str | None = _tta("the model's own")
     scores: str | tuple | None = _scores()
     true_positive_rate: float | None = field(
         None,
-        "Calibrate the threshold again on the known validation images. "
-        "Default: the model's own; 0.95 if it has none, or if recentering, "
+        "Recalibrate the threshold on the known validation inputs. Default: "
+        "keep the model's own; 0.95 if it has none, or if recentering, "
         "another score or another tta made it invalid.",
         kind=float,
         above=0,
@@ -372,7 +374,7 @@ class EvaluationConfig(Options):
     )
     unknown_data: tuple = field(
         (),
-        "Further unknown test images, each set measured by itself: "
+        "Additional unknown test images, each set evaluated separately: "
         "tfds:<name>, folder:<path> of image files, or npz:<path>.",
     )
 
@@ -454,8 +456,8 @@ def scores_named(names: str | Sequence[str]) -> tuple[str, ...]:
     for name in names:
         if name not in known:
             raise ValueError(
-                f"scores must be {ALL}, or names of: {', '.join(known)}; got "
-                f"{name!r}{did_you_mean(name, (ALL, *known))}"
+                f"scores must be {ALL}, or names from: {', '.join(known)}; "
+                f"got {name!r}{did_you_mean(name, (ALL, *known))}"
             )
     return tuple(dict.fromkeys(names))
 

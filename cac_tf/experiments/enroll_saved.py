@@ -68,8 +68,8 @@ def enroll_saved(
     tell = tell or (lambda line: None)
     if not dry_run and os.path.exists(output_dir):
         raise FileExistsError(
-            f"{output_dir} exists; a version is never overwritten. Choose "
-            "another folder."
+            f"{output_dir} already exists; a version is never overwritten. "
+            "Choose another folder."
         )
     changed = model
     if config.remove:
@@ -84,9 +84,9 @@ def enroll_saved(
         )
         for name, one in changed.journal[-1]["classes"].items():
             tell(
-                f"{name}: {counted(one['examples'], 'example')}, of which "
-                f"{one['recognized']} would be recognized by the others "
-                f"alone; threshold {one['threshold']:.4g}"
+                f"{name}: {counted(one['examples'], 'example')}; judged by "
+                f"the others alone, {one['recognized']} would be recognized; "
+                f"threshold {one['threshold']:.4g}"
             )
     counts = {}
     if changed is not model:
@@ -96,7 +96,7 @@ def enroll_saved(
             counts[part] = {"inputs": found.inputs, "share": found.share}
             tell(f"known inputs, {part}: {found.in_words()}")
         if not compared:
-            tell("There are no known inputs whose decisions could be compared.")
+            tell("There are no known inputs to compare decisions on.")
     if config.rename:
         changed = changed.rename(config.rename)
     if changed is model:

@@ -65,8 +65,8 @@ def evaluate_saved(
     file = pathlib.Path(os.path.realpath(config.model))
     if file.is_relative_to(os.path.realpath(output_dir)):
         raise ValueError(
-            f"The model itself lies in {output_dir}, whose results would be "
-            "lost: choose another folder."
+            f"{output_dir} contains the model itself, and its results would "
+            "be overwritten: choose another folder."
         )
     RunFolder(os.fspath(output_dir)).holds_a_run()  # Or an error, before work.
     model = load_model(config.model)
@@ -81,8 +81,8 @@ def evaluate_saved(
                 raise
     if config.data is None and trained is None:
         raise ValueError(
-            f"There is no run's config.json beside {config.model}, so the "
-            "data must be named: give the dataset."
+            f"There is no config.json of a run next to {config.model}, so the "
+            "data set must be given: set dataset."
         )
     options = config.data or DataOptions.of(trained["data"])
     name_of_method = trained["method"] if trained else None
@@ -183,8 +183,8 @@ def _prepared(config, model, dataset):
     if rate is not None and not dataset.validation.size:
         raise ValueError(
             "These data have no validation part, so the threshold cannot be "
-            "set anew for a rate, another score or new centers: train anew "
-            "with these, or give the threshold."
+            "recalibrated for a new rate, score or centers: use data with a "
+            "validation part, or set the threshold."
         )
     if rate is not None:
         model.calibrate(dataset.validation.images, true_positive_rate=rate)

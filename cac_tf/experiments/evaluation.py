@@ -133,8 +133,8 @@ def evaluate(
     """
     if tuple(model.class_names) != tuple(dataset.class_names):
         raise ValueError(
-            f"The model knows the classes {list(model.class_names)}, the data "
-            f"set's known classes are {list(dataset.class_names)}."
+            f"The model knows the classes {list(model.class_names)}, but the "
+            f"known classes of the data set are {list(dataset.class_names)}."
         )
     _check_image_shape(model.inputs_taken, dataset.image_shape)
     others = [
@@ -145,8 +145,8 @@ def evaluate(
     names = [model.score.name, *(one.name for one in others)]
     if len(set(names)) < len(names):
         raise ValueError(
-            "Scores that are compared must differ in their names (pass name= "
-            f"to them); got {', '.join(names)}."
+            "Scores to compare must have different names (pass name= to "
+            f"them); got {', '.join(names)}."
         )
     fitted = scores
     if not isinstance(scores, Mapping):
@@ -227,13 +227,13 @@ def _check_image_shape(taken, image_shape):
     if len(image_shape) != 3 or len(taken.shape) != 3:
         if not fits:
             raise ValueError(
-                f"The model takes inputs of shape {tuple(taken.shape)}, those "
-                f"of the data set have {tuple(image_shape)}."
+                f"The model expects inputs of shape {tuple(taken.shape)}; "
+                f"those of the data set have shape {tuple(image_shape)}."
             )
     elif not fits or taken.size not in (None, tuple(image_shape[:2])):
         shape = (*(taken.size or taken.shape[:-1]), taken.shape[-1])
         raise ValueError(
-            f"The model takes images of shape {shape}, the data set has "
+            f"The model expects images of shape {shape}; the data set has "
             f"{image_shape} (height, width, channels)."
         )
 
@@ -334,9 +334,7 @@ def fitted_scores(model, dataset, rules, batch_size=256):
             statistics |= found
             problems |= failed
     for name, problem in problems.items():
-        warnings.warn(
-            f"The score {name!r} is left out: {problem}", stacklevel=3
-        )
+        warnings.warn(f"The score {name!r} is skipped: {problem}", stacklevel=3)
     return {
         one: statistics[one.name] for one in rules if one.name not in problems
     }

@@ -27,9 +27,9 @@ def call(function, arguments, log_file):
         problem = reader.recv()
     except EOFError:
         process.join()
-        problem = f"its process ended with status {process.exitcode}"
+        problem = f"its process exited with status {process.exitcode}"
         if process.exitcode < 0:
-            problem = f"its process was ended by signal {-process.exitcode}"
+            problem = f"its process was killed by signal {-process.exitcode}"
     finally:
         # After Ctrl-C nobody waits for it. (It may be killed at any moment.)
         if process.pid is not None:

@@ -41,8 +41,8 @@ def reconstructions(model, dataset):
             Row("reconstruction", made, tuple(f"{e:.3f}" for e in errors)),
         ]
     text = (
-        "Test images, and below each what the model makes of it, with the mean "
-        "absolute difference of the pixels in [0, 1]."
+        "Test images and the model's reconstruction of each, with the mean "
+        "absolute difference of pixels in [0, 1]."
     )
     return [Sheet("Reconstructions", text, tuple(rows))]
 
@@ -56,5 +56,5 @@ def kept_pictures(folder):
             Row(row, images[:PICTURES_IN_A_ROW])
             for row, images in read_rows(path).items()
         ]
-        sheets.append(Sheet(f"From the training: {name}", "", tuple(rows)))
+        sheets.append(Sheet(f"From training: {name}", "", tuple(rows)))
     return sheets

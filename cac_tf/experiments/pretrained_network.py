@@ -40,8 +40,9 @@ if TYPE_CHECKING:
 # Beside the folder of a run; other runs use them, too.
 _KEPT = ".cac_tf"
 _NOTE = (
-    "{network} was pretrained, perhaps on classes like the unknown ones here: "
-    "its numbers are not those of a network that has never seen them"
+    "{network} was pretrained, perhaps on classes similar to the unknown "
+    "ones here: the results may be better than for a network that has never "
+    "seen them"
 )
 
 
@@ -80,8 +81,8 @@ class PretrainedNetwork:
         kind = "texts" if takes_texts(self._backbone) else "images"
         if kind != dataset.kind_of_inputs:
             raise ValueError(
-                f"network={self._recipe.network} takes {kind}; {dataset.name} "
-                f"holds {dataset.kind_of_inputs}."
+                f"network={self._recipe.network} expects {kind}, but "
+                f"{dataset.name} contains {dataset.kind_of_inputs}."
             )
         if not dataset.holds_images:
             if self._recipe.views > 1:
@@ -94,7 +95,7 @@ class PretrainedNetwork:
         taken = self._backbone.input_shape[-1]
         if taken not in (None, channels):
             raise ValueError(
-                f"network={self._recipe.network} takes images of {taken} "
+                f"network={self._recipe.network} expects images with {taken} "
                 f"channels; those of {dataset.name} have {channels}."
             )
 
@@ -162,9 +163,9 @@ class PretrainedNetwork:
         rate = f", {new / seconds:.0f} a second" if new else ""
         tell(
             "note",
-            f"{self.name} is frozen: it computed {new:,} of {count:,} "
-            f"{'views' if views else dataset.kind_of_inputs}{rate}; what it "
-            f"makes of them is kept in {kept}",
+            f"{self.name} is frozen: it computed features for {new:,} of "
+            f"{count:,} {'views' if views else dataset.kind_of_inputs}{rate}; "
+            f"they are kept in {kept}",
         )
         return found
 

@@ -56,8 +56,8 @@ def chosen_rates(
     classes = len(dataset.class_names)
     if classes < 3:
         raise ValueError(
-            f"maximize={config.maximize} leaves known classes out, and at "
-            f"least two must stay; there are {classes}. Give "
+            f"maximize={config.maximize} leaves out some known classes, and "
+            f"at least two must remain; there are only {classes}. Set "
             "true_positive_rate=... instead."
         )
     if not dataset.validation.size:

@@ -54,12 +54,12 @@ def find_released_weights(
         if name not in there:
             raise ValueError(
                 f"The authors released weights of the {kind} "
-                f"{', '.join(there)}; not of {name}."
+                f"{', '.join(there)}, but not of {name}."
             )
     file = f"{_SETS[dataset]}_{trial}_{_TRAININGS[method]}.pth"
     found = sorted(pathlib.Path(folder).rglob(file))
     if not found:
-        raise ValueError(f"There is no {file} in {folder}.")
+        raise ValueError(f"{file} not found in {folder}.")
     return str(found[0])
 
 
@@ -189,7 +189,7 @@ def _check_accuracy(model, dataset, checkpoint):
     if accuracy < _LOWEST_ACCURACY:
         raise ValueError(
             f"{checkpoint} classifies {accuracy:.0%} of the validation images "
-            f"of {', '.join(dataset.class_names)} correctly: it belongs to "
-            "another data set, split family or trial. (The released weights "
-            "belong to the split family miller2020.)"
+            f"of {', '.join(dataset.class_names)} correctly: it belongs to a "
+            "different data set, split family or trial. (The released "
+            "weights belong to the split family miller2020.)"
         )

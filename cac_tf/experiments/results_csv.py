@@ -107,7 +107,7 @@ def differences_among_trials(output_dir: Path) -> list[str]:
         places = ("in the first", "in the second")
         if different := changes(theirs, own, places):
             found.append(
-                f"the results take the mean of {other} and {folder}, whose "
+                f"the results average {other} and {folder}, whose "
                 f"configurations differ ({different})."
             )
     return found
@@ -211,12 +211,12 @@ def read_results(path: Path) -> list[dict[str, Any]]:
         different = sorted(found ^ set(COLUMNS)) or sorted(map(str, formats))
         raise ValueError(
             f"{path} was not written by this version of cac_tf (format "
-            f"{FORMAT}); different: {', '.join(different)}. Move it away; it "
-            "is made again from the runs' folders."
+            f"{FORMAT}); differences: {', '.join(different)}. Move it away; "
+            "it will be regenerated from the run folders."
         )
     try:
         if any(None in row.values() for row in rows):
-            raise ValueError("it is cut off")
+            raise ValueError("it is truncated")
         return [
             {
                 name: None if row[name] == "" else kind(row[name])
@@ -225,4 +225,4 @@ def read_results(path: Path) -> list[dict[str, Any]]:
             for row in rows
         ]
     except ValueError as error:
-        raise ValueError(f"{path} holds a damaged row: {error}") from error
+        raise ValueError(f"{path} contains a damaged row: {error}") from error

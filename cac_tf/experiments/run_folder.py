@@ -120,10 +120,10 @@ class RunFolder:
         differences = changes(read_config(path)["settings"], settings)
         if differences:
             raise RunFolderError(
-                f"{path} holds a run with another configuration "
+                f"{path} contains a run with a different configuration "
                 f"({differences}).",
                 "Choose another folder, move that run away, or pass "
-                "overwrite=True to delete it and start again.",
+                "overwrite=True to delete it and start over.",
             )
         return folder
 
@@ -167,7 +167,8 @@ class RunFolder:
             except file_lock.LockedError as error:
                 raise RunFolderError(
                     str(error),
-                    "Wait until it ends, stop it, or choose another folder.",
+                    "Wait until it finishes, stop it, or choose another "
+                    "folder.",
                 ) from None
             except OSError as error:
                 raise RunFolderError(
@@ -179,8 +180,8 @@ class RunFolder:
                 if is_in_place():
                     raise
                 raise RunFolderError(
-                    f"{path} was deleted while this run was writing into it. "
-                    "The same command starts the run again."
+                    f"{path} was deleted while this run was writing to it. "
+                    "Run the same command again to restart."
                 ) from error
 
     @classmethod
@@ -194,9 +195,9 @@ class RunFolder:
             differences = changes_of_data(earlier["data"], data)
             if differences:
                 raise RunFolderError(
-                    f"{path} holds a run that began with other data "
-                    f"({differences}). Restore them, or pass overwrite=True to "
-                    "delete that run and start again."
+                    f"{path} contains a run that was started with different "
+                    f"data ({differences}). Restore the data, or pass "
+                    "overwrite=True to delete that run and start over."
                 )
             # (A run may last longer than a day.)
             differences = changes(
@@ -206,9 +207,9 @@ class RunFolder:
             atomic_files.remove_leftovers(path)
             if differences:
                 note = (
-                    f"This run began in another environment ({differences}), "
-                    "so its numbers may differ from those of an uninterrupted "
-                    "run."
+                    "This run was started in a different environment "
+                    f"({differences}), so its numbers may differ from those "
+                    "of an uninterrupted run."
                 )
                 folder = dataclasses.replace(folder, notes=(note,))
             return folder
@@ -246,7 +247,8 @@ class RunFolder:
         names = os.listdir(self.path) if os.path.isdir(self.path) else ()
         if not all(n == LOCK or atomic_files.is_leftover(n) for n in names):
             raise RunFolderError(
-                f"{self.path} is not empty and holds no run (no config.json).",
+                f"{self.path} is not empty but contains no run (no "
+                "config.json).",
                 "Choose another folder.",
             )
         return False
@@ -274,7 +276,7 @@ class RunFolder:
                 foreign.append(name)
         if foreign:
             raise RunFolderError(
-                f"{self.path} holds files that are not the run's: "
+                f"{self.path} contains files that do not belong to the run: "
                 f"{', '.join(sorted(foreign)[:3])}"
                 f"{', ...' * (len(foreign) > 3)}. Move them away, or choose "
                 "another folder."
@@ -323,8 +325,8 @@ def _patterns_of(path):
     except (ValueError, KeyError, TypeError):
         pass
     raise RunFolderError(
-        f"{path} holds a config.json that does not say which files a run has "
-        "written, so nothing is deleted.",
+        f"{path} contains a config.json that does not list the files of its "
+        "run, so nothing is deleted.",
         "Choose another folder.",
     )
 
@@ -345,7 +347,7 @@ def changes_of_data(earlier, now):
     parts = [name for name in after if before.get(name) != after[name]]
     differences = changes({**earlier, "sha256": {}}, {**now, "sha256": {}})
     if parts:
-        which = f"other images or labels in: {', '.join(parts)}"
+        which = f"different inputs or labels in: {', '.join(parts)}"
         differences = "; ".join(filter(None, [which, differences]))
     return differences
 
@@ -369,8 +371,8 @@ def read_config(path: Path) -> dict[str, Any]:
     missing = {"settings", "data", "environment", "files"} - set(content)
     if missing:
         raise RunFolderError(
-            f"{path} holds a config.json that is not a run's: it lacks "
-            f"{', '.join(sorted(missing))}."
+            f"{path} contains a config.json that does not belong to a run: it "
+            f"lacks {', '.join(sorted(missing))}."
         )
     return content
 
@@ -391,13 +393,13 @@ def _read(path):
             content = json.load(file)
         except ValueError as error:
             raise RunFolderError(
-                f"{path} is not a JSON file: {error}."
+                f"{path} is not a valid JSON file: {error}."
             ) from error
     found = content.get("format") if isinstance(content, dict) else None
     if found != FORMAT:
         raise RunFolderError(
             f"{path} was not written by this version of cac_tf (its format is "
-            f"{found}, this version's {FORMAT}).",
+            f"{found}; this version uses {FORMAT}).",
             "Choose another folder.",
         )
     return content

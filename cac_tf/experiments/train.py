@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 SLOW_PRECISION = (
     "bfloat16 is many times slower than float32 on this processor, which has "
-    "no AVX-512. Faster here: a precision of float32, and "
+    "no AVX-512. Faster here: float32 precision, with "
     "TF_ENABLE_ONEDNN_OPTS=1 in the environment."
 )
 
@@ -130,7 +130,8 @@ def train(
         if config.evaluate_every and dataset.kind_of_inputs == "texts":
             raise ValueError(
                 f"evaluate_every={config.evaluate_every} has no effect with "
-                "texts, whose vectors are what is trained on; leave it out."
+                "texts, because training uses precomputed vectors; leave it "
+                "out."
             )
         if pretrained is not None:
             pretrained.check(dataset)
@@ -161,7 +162,7 @@ def _check_alike(processes, differences, value):
     if found:
         raise ValueError(
             f"process_id={processes.process_id} has other settings or data "
-            f"than the first process (there: the first one's): {found}."
+            f'than the first process ("there" is the first one): {found}.'
         )
 
 
@@ -251,8 +252,8 @@ def _check_devices(config, devices, processes):
     name = config.method
     if config.is_pretrained and max(devices, processes.num_processes) > 1:
         raise ValueError(
-            "With a pretrained network, a run has one device and one process: "
-            f"leave devices={devices} and num_processes out."
+            "With a pretrained network, a run uses one device and one "
+            f"process: leave out devices={devices} and num_processes."
         )
     if (
         devices > 1
@@ -260,8 +261,8 @@ def _check_devices(config, devices, processes):
         and not methods.get(name).takes_several_devices
     ):
         raise ValueError(
-            f"On TensorFlow, the method {name} trains on one device: leave "
-            "devices out, or use JAX (KERAS_BACKEND=jax)."
+            f"With TensorFlow, the method {name} trains on only one device: "
+            "leave devices out, or use JAX (KERAS_BACKEND=jax)."
         )
 
 

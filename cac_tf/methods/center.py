@@ -15,7 +15,8 @@ class Recipe(around_centers.Recipe):
 
     center_weight: float = recipes.field(
         0.01,
-        "Weight of half the squared distance to the own center.",
+        "Weight of half the squared distance to the center of the input's "
+        "own class.",
         at_least=0,
         at_most=10**6,
     )

@@ -55,9 +55,9 @@ def register(method: Method) -> Method:
         kind, owner = elsewhere.get(field.name, (type(field.default), None))
         if {kind, type(field.default)} not in ({kind}, {int, float}):
             raise ValueError(
-                f"The field {field.name!r} of the method {method.name!r} is "
-                f"of the type {type(field.default).__name__}; that of {owner} "
-                f"is of the type {kind.__name__}. Choose another name."
+                f"The field {field.name!r} of the method {method.name!r} has "
+                f"type {type(field.default).__name__}, but the field of "
+                f"{owner} has type {kind.__name__}. Choose another name."
             )
     return _METHODS.register(method)
 
@@ -125,13 +125,14 @@ class Method:
         if vectors is not None:
             if not self.takes_vectors:
                 raise ValueError(
-                    f"method={self.name} takes only images, and no vectors, "
-                    "which a pretrained network makes of images as well; "
-                    "method=cac and method=cross_entropy take both."
+                    f"method={self.name} works only with images, not with "
+                    "vectors or with a pretrained network, which turns "
+                    "images into vectors; method=cac and "
+                    "method=cross_entropy work with both."
                 )
             if name != "fair":
                 raise ValueError(
-                    f"There is no preset={name} for vectors; leave it out."
+                    f"preset={name} is not available for vectors; leave it out."
                 )
             return self.fitting(presets.vectors(vectors))
         if name == "paper" and self.recipe.published():

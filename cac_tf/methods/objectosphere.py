@@ -24,13 +24,13 @@ class Recipe(recipes.Recipe):
 
     feature_length: float = recipes.field(
         FEATURE_LENGTH,
-        "Length that features of known images should have at least (xi).",
+        "Minimum feature length of known images (xi).",
         above=0,
         at_most=10**6,
     )
     length_weight: float = recipes.field(
         LENGTH_WEIGHT,
-        "Weight of the terms of the features' length (lambda).",
+        "Weight of the feature-length terms (lambda).",
         at_least=0,
         at_most=10**6,
     )

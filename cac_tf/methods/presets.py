@@ -262,9 +262,9 @@ def fast(dataset: str) -> dict[str, Any]:
     """
     if dataset not in _FAST_EPOCHS:
         raise ValueError(
-            f"There is no preset=fast for {dataset!r}, only for "
-            f"{', '.join(_FAST_EPOCHS)}. A smaller number of epochs is the way "
-            "to a shorter training."
+            f"preset=fast is not available for {dataset!r}, only for "
+            f"{', '.join(_FAST_EPOCHS)}. For shorter training, set fewer "
+            "epochs."
         )
     return {**_FAST, "epochs": _FAST_EPOCHS[dataset]}
 
@@ -287,11 +287,11 @@ def check_tta(tta: str | None, dataset: str, flip: float | None) -> None:
         return
     if preset(dataset).get("flip") == 0.0:
         raise ValueError(
-            f"Images of {dataset} change their classes when they are "
-            "mirrored: leave tta=flip out."
+            f"Images of {dataset} change class when they are mirrored: leave "
+            "tta=flip out."
         )
     if flip == 0.0:
         raise ValueError(
-            "tta=flip is for models that are trained with mirror images; "
-            "with flip=0 they are not."
+            "tta=flip is only for models trained with mirrored images, which "
+            "flip=0 turns off."
         )

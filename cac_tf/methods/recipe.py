@@ -93,45 +93,45 @@ class Recipe(BaseRecipe):
 
     preset: str = field(
         "fair",
-        "Where the other values come from. fair, the default: the data set's "
-        "recipe, the same for all methods; for the benchmark, that of the CAC "
-        "paper. fast: one cosine of fewer epochs, for data sets of the "
-        "benchmark. paper: the settings behind the published figures of "
-        "g_openmax and osrci, as far as they are known, without augmentation; "
-        "for c2ae, crosr and gfror, whose code is not known, the same with "
-        "learning rates of re-implementations; for other methods, fair.",
+        "Where the other values come from. fair (the default): the data "
+        "set's recipe, the same for all methods; for the benchmark, the CAC "
+        "paper's. fast: fewer epochs with a cosine schedule, for data sets "
+        "of the benchmark. paper: the settings behind the published figures "
+        "of g_openmax and osrci, as far as known, without augmentation; for "
+        "c2ae, crosr and gfror, whose code is not available, the same with "
+        "learning rates from re-implementations; for other methods, fair.",
         choices=presets.NAMES,
     )
     network: str = field(
         "openset_cnn",
-        "Backbone: openset_cnn or resnet18, for images; mlp, the default for "
-        "vectors, or linear; or one of another package. Or a pretrained "
-        f"network: {networks.PRETRAINED}, any Keras model of images of "
-        "0...255, cut before its last dense layer. It is frozen, computes each "
-        "image or text once, and a head is trained on what it makes of them: "
-        "linear for images, mlp for texts.",
+        "The network to train: openset_cnn or resnet18 for images, mlp (the "
+        "default for vectors) or linear, or one from another package. Or a "
+        f"pretrained network: {networks.PRETRAINED}, any Keras model of "
+        "images with pixels in 0...255, cut before its last dense layer. It "
+        "is frozen and computes the features of each image or text once; "
+        "only a head is trained on them: linear for images, mlp for texts.",
         group="network",
     )
     weights: str = field(
         "imagenet",
-        "Of a network of keras_applications: imagenet, a file of weights, or "
-        "none (random ones).",
+        "Weights of a keras_applications network: imagenet, a weights file, "
+        "or none (random weights).",
         group="network",
     )
     views: int = field(
         1,
-        "With a pretrained network of images: so many views of each training "
-        "image are trained on, itself and views - 1 crops, some of them "
-        "mirrored. Each is computed once.",
+        "With a pretrained network for images: number of views of each "
+        "training image: the image itself and views - 1 random crops, some "
+        "of them mirrored. Each is computed once.",
         group="network",
         at_least=1,
         at_most=100,
     )
     fine_tune: int = field(
         0,
-        "With a pretrained network: afterwards, so many passes over the "
-        "images train all of it, at a tenth of the learning rate; batch "
-        "normalization stays as it is.",
+        "With a pretrained network: number of passes over the images that "
+        "then fine-tune the whole network at a tenth of the learning rate; "
+        "batch normalization stays frozen.",
         group="network",
         at_least=0,
         at_most=_MOST,
@@ -141,35 +141,36 @@ class Recipe(BaseRecipe):
     )
     schedule: str = field(
         "cosine",
-        "cosine: the learning rate falls to 0 over all epochs, and the last "
-        "weights are kept. two_stage: epochs at learning_rate, then, from the "
-        "best weights, second_stage_epochs at second_stage_learning_rate; the "
-        "best weights by validation are kept.",
+        "cosine: the learning rate falls to 0 over all epochs, and the final "
+        "weights are kept. two_stage: epochs at learning_rate, then, from "
+        "the best weights, second_stage_epochs at "
+        "second_stage_learning_rate; the weights that are best on the "
+        "validation data are kept.",
         choices=("cosine", "two_stage"),
     )
     epochs: int = field(
         100,
-        "Passes over the training data; with two_stage, those of the first "
-        "stage; with until_converged, an upper limit (1000).",
+        "Number of passes over the training data; with two_stage, those of "
+        "the first stage; with until_converged, an upper limit (1000).",
         at_least=1,
         at_most=_MOST,
     )
     learning_rate: float = field(
         0.01,
-        "Learning rate at the start.",
+        "Initial learning rate.",
         above=0,
         at_most=_LARGEST_RATE,
     )
     second_stage_epochs: int = field(
         0,
-        "Passes of the second stage; 0: none; with until_converged an upper "
-        "limit (1000).",
+        "Epochs of the second stage; 0: no second stage; with "
+        "until_converged, an upper limit (1000).",
         at_least=0,
         at_most=_MOST,
     )
     second_stage_learning_rate: float = field(
         0.001,
-        "Learning rate in the second stage.",
+        "Learning rate of the second stage.",
         above=0,
         at_most=_LARGEST_RATE,
     )
@@ -180,33 +181,31 @@ class Recipe(BaseRecipe):
     )
     patience: int = field(
         20,
-        "Epochs without improvement that end a stage.",
+        "Epochs without improvement after which a stage ends.",
         at_least=1,
         at_most=_MOST,
     )
-    batch_size: int = field(
-        32, "Inputs in a training step.", at_least=1, at_most=_MOST
-    )
+    batch_size: int = field(32, "Batch size.", at_least=1, at_most=_MOST)
     momentum: float = field(
         0.9, "Momentum of SGD, in [0, 1).", at_least=0, below=1
     )
     weight_decay: float = field(
         1e-3,
-        "L2 penalty on all weights, as a gradient factor.",
+        "Weight decay: L2 penalty on all weights, as a factor of the gradient.",
         at_least=0,
         at_most=1,
     )
     dropout: float = field(
         0.2,
-        "Share of channels dropped after each block (mlp: of hidden units), "
-        "in [0, 1).",
+        "Fraction of channels dropped after each block (mlp: of hidden "
+        "units), in [0, 1).",
         group="network",
         at_least=0,
         below=1,
     )
     scale: float = field(
         0.5,
-        "Smallest area of a random crop, in (0, 1]; 1: no crops.",
+        "Smallest area of a random crop, as a fraction in (0, 1]; 1: no crops.",
         above=0,
         at_most=1,
     )

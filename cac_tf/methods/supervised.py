@@ -89,8 +89,8 @@ class SupervisedMethod(Method):
             if len(shape) == 3:
                 raise
             raise ValueError(
-                f"network={recipe.network} does not take inputs of shape "
-                f"{shape}: it is for images. network=mlp takes any."
+                f"network={recipe.network} is for images and does not accept "
+                f"inputs of shape {shape}. network=mlp accepts any shape."
             ) from error
 
     def parts(
@@ -153,9 +153,9 @@ class SupervisedMethod(Method):
             return dataset.train
         if not dataset.negatives.size:
             raise ValueError(
-                f"The method {self.name} trains on negatives, and these data "
-                "have none: name their classes, "
-                "negative_classes=[...], or give x_negatives in an .npz file."
+                f"The method {self.name} trains on negatives, but these data "
+                "have none: name their classes, negative_classes=[...], or "
+                "add x_negatives to an .npz file."
             )
         return dataset.train.joined(dataset.negatives)
 

@@ -503,10 +503,12 @@ def test_a_name_that_two_sources_take(register):
     register(Mine)
     with pytest.raises(ValueError, match="one .*'digits' and 'mine' do"):
         load_open_set_dataset("digits")
-    with pytest.raises(ValueError, match="already a data source 'mine'"):
+    with pytest.raises(ValueError, match="data source 'mine' is already"):
         register(type("Other", (DataSource,), {"NAME": "mine"}))
 
 
 def test_an_option_that_there_is_not():
-    with pytest.raises(ValueError, match=r"can hold data_dir.*; got 'size'\."):
+    with pytest.raises(
+        ValueError, match=r"may contain data_dir.*; got 'size'\."
+    ):
         type("Wrong", (DataSource,), {"OPTIONS": ("size",)})

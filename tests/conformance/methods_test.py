@@ -27,8 +27,8 @@ from cac_tf.training.runtime import Runtime
 pytestmark = [
     # After one epoch not every class is right once, nor does every score fit.
     pytest.mark.filterwarnings("ignore:These classes keep"),
-    pytest.mark.filterwarnings("ignore:The score .* is left out"),
-    pytest.mark.filterwarnings("ignore:.* counterfactual images still show"),
+    pytest.mark.filterwarnings("ignore:The score .* is skipped"),
+    pytest.mark.filterwarnings("ignore:.* counterfactual images are still"),
 ]
 
 

@@ -93,7 +93,7 @@ def test_its_flags_and_help(environment):
     text = " ".join(result.stdout.split())
     methods = ", ".join(sorted([*cac_tf.methods.names(), "toy"]))
     assert f"how the model is trained. One of: {methods}." in text
-    assert "Width of the toy's latent vectors. Of the method toy." in text
+    assert "Width of the toy's latent vectors. Only for the method toy." in text
     assert "One of: squared, absolute." in text
     result = completed(
         environment, command("cac_train", *OPTIONS, "--momentum=0.5")

@@ -54,7 +54,9 @@ def test_the_fast_preset_trains_on_fewer_images(dataset, most_images, method):
 
 
 def test_no_fast_preset_for_data_sets_of_ones_own():
-    with pytest.raises(ValueError, match=r"no preset=fast for 'digits'.*mnist"):
+    with pytest.raises(
+        ValueError, match=r"preset=fast is not available for 'digits'.*mnist"
+    ):
         ExperimentConfig({"dataset": "digits"}, recipe={"preset": "fast"})
 
 
@@ -132,7 +134,7 @@ def test_what_is_said_and_what_is_left_out_are_one_run(tmp_path):
     ):
         other = ExperimentConfig({**DIGITS, **data})
         assert other != config
-        with pytest.raises(ValueError, match="another configuration"):
+        with pytest.raises(ValueError, match="different configuration"):
             RunFolder.find(folder.path, other.settings())
 
 
@@ -160,15 +162,15 @@ def test_a_configuration_does_not_change_with_its_arguments():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"data": {}}, "dataset must name a data set"),
-        ({"data": {"trial": 1}}, "dataset must name a data set"),
-        ({"data": {"dataset": ""}}, "dataset must name a data set"),
+        ({"data": {}}, "dataset must be the name or path"),
+        ({"data": {"trial": 1}}, "dataset must be the name or path"),
+        ({"data": {"dataset": ""}}, "dataset must be the name or path"),
         (
             {"data": {**DIGITS, "trail": 1}},
-            "no option of data 'trail'; did you mean 'trial'.*: dataset, data_",
+            "Unknown data option 'trail'; did you mean 'trial'.*: dataset, ",
         ),
         ({"data": {**DIGITS, "trial": 5}}, "trial must be at most 4; got 5"),
-        ({"method": "cak"}, "There is no method 'cak'; did you mean 'cac'"),
+        ({"method": "cak"}, "Unknown method 'cak'; did you mean 'cac'"),
         ({"recipe": {"epoch": 3}}, "epoch=3 has no effect with method=cac"),
         (
             {"method": "cross_entropy", "recipe": {"magnitude": 5.0}},
@@ -193,8 +195,8 @@ def test_a_configuration_does_not_change_with_its_arguments():
             },
             "second_stage_learning_rate=0.1 has no.*second_stage_epochs=0",
         ),
-        ({"score": "gama"}, "There is no score 'gama'; did you mean 'gamma'"),
-        ({"scores": ["gamma", "all"]}, "scores must be all, or names of"),
+        ({"score": "gama"}, "Unknown score 'gama'; did you mean 'gamma'"),
+        ({"scores": ["gamma", "all"]}, "scores must be all, or names from"),
         ({"scores": "surprise"}, "scores must be all, or names.*'surprise'"),
         ({"evaluate_every": -1}, "evaluate_every must be at least 0"),
         ({"evaluate_every": 0.5}, "evaluate_every must be a whole number"),
@@ -203,14 +205,14 @@ def test_a_configuration_does_not_change_with_its_arguments():
             "evaluate_every=2 has no effect with score=vim",
         ),
         ({"tta": "both"}, "tta must be one of none, flip; got 'both'"),
-        ({"tta": "flip"}, "digits change their classes"),
+        ({"tta": "flip"}, "digits change class"),
         (
             {
                 "data": {"dataset": "cifar10"},
                 "tta": "flip",
                 "recipe": {"flip": 0.0},
             },
-            "with flip=0 they are not",
+            "which flip=0 turns off",
         ),
         ({"true_positive_rate": 0.0}, "rate must be above 0; got 0.0"),
         ({"true_positive_rate": 1.0}, "rate must be below 1; got 1.0"),
@@ -232,7 +234,7 @@ def test_what_is_refused(values, message):
         ([], "not the settings of a run"),
         ({}, "not the settings of a run"),
         ({"data": "digits"}, "not the settings of a run"),
-        ({"data": DIGITS, "model": "m.keras"}, "model: no part of a training"),
+        ({"data": DIGITS, "model": "m.keras"}, "model: not part of a training"),
         ({"data": DIGITS, "backend": "none"}, "Set KERAS_BACKEND=none"),
     ],
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A threshold where no examples are set apart: from further trainings."""
+"""A threshold where no examples are set apart: from extra trainings."""
 
 import math
 import types
@@ -137,7 +137,7 @@ def test_few_vectors_are_not_set_apart(rng):
     dataset = make_open_set_dataset("made", few, "abc", [0, 1], as_vectors=True)
     assert dataset.counts["validation"] == 0
     assert dataset.counts["train"] == 11
-    with pytest.raises(ValueError, match="at least two .* have one: 'b'"):
+    with pytest.raises(ValueError, match="at least two .* only one: 'b'"):
         make_open_set_dataset(
             "made",
             Examples(rng.random((6, 4)), np.int64([0, 0, 0, 1, 2, 2])),
@@ -191,9 +191,9 @@ def test_a_run_without_a_validation_part(run):
     rank = min(math.ceil(37 * rate - 1e-9), 36)
     assert measures["calibration"]["accepted"] == rank
     assert measures["true_positive_rate"] > rate - 0.15
-    assert "further trainings" in str(told["note"])
+    assert "extra trainings" in str(told["note"])
     with open(done.folder.file("MODEL_CARD.md")) as file:
-        assert "each scored by a training without it" in file.read()
+        assert "each scored by a model trained without it" in file.read()
 
 
 def test_its_threshold_is_not_set_anew_from_what_it_was_trained_on(

@@ -147,5 +147,5 @@ def test_another_models_data(trained_blobs, rng):
         dataset,
         train=Examples(dataset.train.images[:, :4], dataset.train.labels),
     )
-    with pytest.raises(ValueError, match="takes inputs of shape"):
+    with pytest.raises(ValueError, match="expects inputs of shape"):
         evaluate(model, narrow)

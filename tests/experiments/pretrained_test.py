@@ -101,7 +101,7 @@ def test_it_is_trained_on_features_and_measured_as_images(run, told):
     assert sum(total for done, total in counts if done == total) == 300
     notes = " ".join(said[1] for said in told if said[0] == "note")
     assert "somebodys.keras was pretrained, perhaps on classes" in notes
-    assert "it computed 300 of 300 images" in notes
+    assert "it computed features for 300 of 300 images" in notes
     with open(run.folder.file("report.html")) as file:
         report = file.read()
     assert "was pretrained" in report
@@ -393,9 +393,9 @@ def test_fine_tuning_leaves_batch_normalization(
     [
         ({"flip": 0.5}, {}, "^flip=0.5 has no effect with a frozen network"),
         ({"weights": "none"}, {}, "no effect with network=.*, which has its"),
-        ({}, {"tta": "flip"}, "no tta=flip, .* or give fine_tune"),
-        ({}, {"method": "crosr"}, "^method=crosr takes only images"),
-        ({"preset": "fast"}, {}, "no preset=fast for vectors"),
+        ({}, {"tta": "flip"}, "tta=flip is not available .* or set fine_tune"),
+        ({}, {"method": "crosr"}, "^method=crosr works only with images"),
+        ({"preset": "fast"}, {}, "preset=fast is not available for vectors"),
         ({"network": "resnet81"}, {}, "did you mean 'resnet18'.* pretrained"),
         (
             {"network": "resnet18", "fine_tune": 1},
@@ -419,13 +419,17 @@ def test_what_does_not_fit(run, photos, network, tmp_path):
     np.savez(
         tmp_path / "rows.npz", x_train=rng.normal(size=(9, 4)), y_train=[1] * 9
     )
-    with pytest.raises(ValueError, match="takes images, and .*rows.npz holds"):
+    with pytest.raises(
+        ValueError, match="needs images, but .*rows.npz contains"
+    ):
         ExperimentConfig(
             {"dataset": str(tmp_path / "rows.npz")}, recipe={"network": network}
         )
     grey = ExperimentConfig({"dataset": "digits"}, recipe={"network": network})
     folder = tmp_path / "run"
-    with pytest.raises(ValueError, match="images of 3 channels; .*digits have"):
+    with pytest.raises(
+        ValueError, match="images with 3 channels; .*digits have"
+    ):
         experiments.train(grey, folder)
     config = config_of(photos, network)
     with pytest.raises(ValueError, match="one device and one process"):
@@ -437,5 +441,7 @@ def test_what_does_not_fit(run, photos, network, tmp_path):
     other = keras.saving.load_model(network)
     other.layers[1].set_weights([2 * w for w in other.layers[1].get_weights()])
     other.save(network)
-    with pytest.raises(ValueError, match="with other data .*network_sha256"):
+    with pytest.raises(
+        ValueError, match="with different data .*network_sha256"
+    ):
         experiments.train(config, run.folder.path)

@@ -119,7 +119,7 @@ def test_the_report_shows_texts(run):
     assert "known test texts" in report
     with open(run.folder.file("MODEL_CARD.md")) as file:
         card = file.read()
-    assert "predict_open_set(texts)  # a list of texts" in card
+    assert "predict_open_set(texts)  # a list of strings" in card
     assert "- Texts: 30 train, " in card
 
 
@@ -132,7 +132,7 @@ def test_it_is_evaluated_again(run, tmp_path):
     config = experiments.EvaluationConfig(
         run.folder.file("model.keras"), unknown_data=("npz:noise.npz",)
     )
-    with pytest.raises(ValueError, match="Put texts into the table"):
+    with pytest.raises(ValueError, match="add them to the table"):
         experiments.evaluate_saved(config, tmp_path / "again")
 
 
@@ -164,9 +164,9 @@ def test_a_changed_text_is_noticed(run, table):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"method": "crosr"}, "^method=crosr takes only images"),
+        ({"method": "crosr"}, "^method=crosr works only with images"),
         ({"recipe": {"flip": 0.5}}, "^flip=0.5 has no effect"),
-        ({"tta": "flip"}, "with flip=0"),
+        ({"tta": "flip"}, "which flip=0"),
         (
             {"evaluate_every": 1, "score": "max_logit"},
             "^evaluate_every=1 has no effect with texts",
@@ -188,7 +188,7 @@ def test_a_row_without_a_text(table, tmp_path):
 
     made = {"text": ["a", None, "b"], "label": ["x", "x", "y"]}
     parquet.write_table(pyarrow.table(made), pandas_like)
-    with pytest.raises(ValueError, match="column text .* first of them row 1"):
+    with pytest.raises(ValueError, match="column text .* first in row 1"):
         load_open_set_dataset(str(pandas_like), known_classes=["x", "y"])
 
 
@@ -236,8 +236,8 @@ def test_a_network_of_texts_does_not_take_others(network, tmp_path, rng):
         file.write("label\n" + "a\nb\nc\nd\n" * 10)
     table = {"dataset": path, "known_share": 0.5}
     for data, message in (
-        ({**table, "labels": labels}, "takes texts; .* holds vectors"),
-        ({"dataset": "digits"}, "takes texts, and no images of 224 pixels"),
+        ({**table, "labels": labels}, "expects texts, but .* contains vectors"),
+        ({"dataset": "digits"}, "takes texts, so image_size=224"),
     ):
         config = ExperimentConfig(data, recipe={"network": network})
         with pytest.raises(ValueError, match=message):

@@ -216,7 +216,7 @@ def test_threshold_of_a_model(model, digits, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((np.ones(9), np.ones(99)), "tail of 9 match errors has 0"),
+        ((np.ones(9), np.ones(99)), "tail of 9 match errors contains only 0"),
         ((np.ones(99), np.full(99, np.nan)), "non_match must be finite"),
         ((np.ones(99), np.ones(99), 0.0), "unknown_share must be in"),
         ((np.ones(99), np.ones(99), 0.5, 1.0), "tail_share must be in"),
@@ -234,7 +234,9 @@ def test_too_few_images_for_the_tails_are_found_first(digits, tmp_path):
     )
     run = TrainingRun(Runtime(seed=0), str(tmp_path))
     recipe = method.recipe(threshold="extreme_values")
-    with pytest.raises(ValueError, match="so 50 validation images; there are"):
+    with pytest.raises(
+        ValueError, match="that is 50 validation images; there are"
+    ):
         method.train(few, recipe, run)
     assert not run.history
 
@@ -246,7 +248,7 @@ def test_which_threshold():
             experiments.ExperimentConfig(
                 data, method="c2ae", recipe=recipe, true_positive_rate=0.9
             )
-        with pytest.raises(ValueError, match="is for score=min_reconstruct"):
+        with pytest.raises(ValueError, match="only with score=min_reconstruct"):
             experiments.ExperimentConfig(
                 data, method="c2ae", recipe=recipe, score="max_softmax"
             )
@@ -256,7 +258,7 @@ def test_a_network_without_a_last_dense_layer():
     inputs = keras.Input([8, 8, 1])
     maps = keras.layers.Conv2D(3, 3)(inputs)
     logits = keras.layers.GlobalAveragePooling2D()(maps)
-    with pytest.raises(ValueError, match="'pooled' no image .* dense layer"):
+    with pytest.raises(ValueError, match="'pooled': it must .* dense layer"):
         image_networks.parts_of(keras.Model(inputs, logits, name="pooled"))
 
 
@@ -275,7 +277,7 @@ def test_pictures_of_test_images_and_of_the_training(finished, digits):
         outputs["reconstruction_errors"].min(axis=1), errors, atol=1e-5
     )
     (sheet,) = pictures.kept_pictures(RunFolder(finished[1].pictures + "/.."))
-    assert sheet.title == "From the training: decoder"
+    assert sheet.title == "From training: decoder"
     first, *_, last = sheet.rows
     assert first.name == "training images"
     assert last.name == "epoch 2: reconstructed"

@@ -148,7 +148,9 @@ def test_a_network_without_maps():
             return x
 
     for network in (flat, same_size, Own()):
-        with pytest.raises(ValueError, match="has no maps to reconstruct"):
+        with pytest.raises(
+            ValueError, match="has no feature maps to reconstruct"
+        ):
             hierarchy.with_hierarchical_reconstruction(
                 network, ([0.5], [1.0]), 4, 0.0, seed=0
             )

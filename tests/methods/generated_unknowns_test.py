@@ -263,7 +263,7 @@ def test_the_generator_goes_on_where_it_was_interrupted(resumed):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*still show a known class")
+@pytest.mark.filterwarnings("ignore:.*still classified as a known class")
 @pytest.mark.filterwarnings("ignore:These classes keep")
 def test_osrci_goes_on_where_it_was_interrupted(
     digits, network, tmp_path, monkeypatch
@@ -644,7 +644,7 @@ def test_counterfactual_images_and_their_origins(digits, trained):
         ]
     )
     parts = image_parts((8, 8, 1), [0.0], [1.0], network)
-    with pytest.warns(UserWarning, match="of 20 counterfactual images still"):
+    with pytest.warns(UserWarning, match="of the 20 counterfactual images are"):
         images, origins = osrci.unknowns(
             parts, trained, digits, recipe, np.random.default_rng(0)
         )
@@ -670,6 +670,8 @@ def test_several_devices_are_refused_at_the_start(tmp_path):
         config = experiments.ExperimentConfig(
             {"dataset": "digits"}, method=name
         )
-        with pytest.raises(ValueError, match=f"{name} trains on one device"):
+        with pytest.raises(
+            ValueError, match=f"{name} trains on only one device"
+        ):
             experiments.train(config, tmp_path / "run", devices=2)
     assert not (tmp_path / "run").exists()

@@ -272,8 +272,8 @@ def recipe_with(**fields):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"epochs": True}, "'epochs' .* type bool; .*all methods is .* int"),
-        ({"dropout": "much"}, "'dropout' .* type str; .* of the type float"),
+        ({"epochs": True}, "'epochs' .* type bool, .*all methods has type int"),
+        ({"dropout": "much"}, "'dropout' .* type str, .* has type float"),
     ],
 )
 def test_fields_that_are_called_like_others(fields, message):
@@ -289,7 +289,9 @@ def test_the_names_that_no_field_may_have(monkeypatch):
     for name, value in (("seed", 1), ("strict", True), ("output_dir", "x")):
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
         methods.register(recipe_with(**{name: value}))
-        message = f"method 'o' has a field '{name}', which is a setting of"
+        message = (
+            f"method 'o' has a field '{name}', which is already a setting of"
+        )
         with pytest.raises(ValueError, match=message):
             cac_train.define_flags(flags.FlagValues())
         monkeypatch.undo()
@@ -332,7 +334,7 @@ def test_a_score_that_cannot_be_fitted_is_left_out(tmp_path):
     model = OpenSetClassifier(
         parts.classifier(), digits.class_names, "max_softmax"
     )
-    with pytest.warns(UserWarning, match="'openmax.*' is left out"):
+    with pytest.warns(UserWarning, match="'openmax.*' is skipped"):
         metrics = evaluate(model, digits, scores=method.scores).metrics
     assert list(metrics["scores"]) == ["max_softmax", "max_logit"]
     # Anchors have no part in cross-entropy.

@@ -90,7 +90,7 @@ def test_runs_of_one_name_are_told_apart(runs, tmp_path):
     (tmp_path / "b" / "one").symlink_to(runs / "two")
     path = tmp_path / "page.html"
     compare_runs([runs / "one", tmp_path / "b" / "one"], path)
-    assert "<title>Runs compared: one, two</title>" in path.read_text()
+    assert "<title>Comparison of runs: one, two</title>" in path.read_text()
     with pytest.raises(ValueError, match="is listed twice"):
         compare_runs([runs / "one", tmp_path / "a" / "run"], path)
 
@@ -99,15 +99,15 @@ def test_runs_of_one_name_are_told_apart(runs, tmp_path):
     "arguments, message",
     [
         (["--compare", "{runs}/one"], "Name at least two runs"),
-        (["--compare={runs}/one", "{runs}/none"], "not hold a finished run"),
-        (["--compare={runs}/one", "{runs}"], "it has no metrics.json"),
+        (["--compare={runs}/one", "{runs}/none"], "not contain a finished run"),
+        (["--compare={runs}/one", "{runs}"], "metrics.json is missing"),
         (
             ["--compare={runs}/one", "{runs}/one/model.keras"],
-            "not hold a finished run",
+            "not contain a finished run",
         ),
         (
             ["--compare={runs}/one", "{runs}/two", "--output={runs}/no/a.html"],
-            "There is no folder",
+            "The folder for the page does not exist",
         ),
     ],
 )
@@ -122,7 +122,7 @@ def test_a_run_that_is_not_finished(runs, tmp_path):
     (tmp_path / "begun").mkdir()
     config = (runs / "one" / "config.json").read_text()
     (tmp_path / "begun" / "config.json").write_text(config)
-    with pytest.raises(RunFolderError, match=r"no metrics\.json"):
+    with pytest.raises(RunFolderError, match=r"metrics\.json is missing"):
         compare_runs([runs / "one", tmp_path / "begun"], tmp_path / "page.html")
 
 

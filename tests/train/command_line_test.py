@@ -143,7 +143,7 @@ def test_a_finished_run_is_left_alone(finished, tmp_path, capsys):
     (tmp_path / "letters.txt").write_text("mine")
     for folder, epochs, message in (
         (finished, 4, "epochs: 3 there, 4 now"),
-        (tmp_path, 3, "holds no run"),
+        (tmp_path, 3, "contains no run"),
     ):
         with pytest.raises(ValueError, match=message):
             run(
@@ -207,8 +207,8 @@ def test_unknown_data_from_elsewhere(finished, tmp_path, capsys, rng):
         cac_tf.metrics.auroc(known, unknown.unknown_score), abs=1e-6
     )
     assert found["false_positive_rate"] == (~unknown.is_unknown).mean()
-    assert "AUROC by unknown test images" in capsys.readouterr().out
-    with pytest.raises(ValueError, match="must be named as folder:"):
+    assert "AUROC by set of unknown inputs" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="must be given as folder:"):
         evaluated(finished, tmp_path / "other", "--unknown_data=mnist")
     assert not (tmp_path / "other").exists()
 
@@ -241,7 +241,7 @@ def test_the_last_lines_of_a_run(tmp_path, capsys, monkeypatch):
         assert lines[name].strip() == str(out / file)
         assert (out / file).exists()
     assert (
-        lines["Ask it"]
+        lines["Classify new inputs"]
         == f"{tmp_path}/cac-predict --model={out} YOUR_PHOTO.jpg"
     )
     assert lines["Compare all scores"] == (
@@ -295,15 +295,17 @@ def test_nothing_of_tensorflow_on_the_terminal(tmp_path):
 def test_evaluate_bad_input(finished, tmp_path):
     model = f"--model={finished / 'model.keras'}"
     out = f"--output_dir={tmp_path / 'out'}"
-    with pytest.raises(ValueError, match="--trial needs --dataset"):
+    with pytest.raises(
+        ValueError, match="--trial has no effect without --dataset"
+    ):
         run(cac_evaluate, model, out, "--trial=1")
     with pytest.raises(ValueError, match="knows the classes"):
         run(cac_evaluate, model, out, "--dataset=digits", "--trial=1")
-    with pytest.raises(ValueError, match="--model=none.keras: there is no"):
+    with pytest.raises(ValueError, match="--model=none.keras: not found"):
         run(cac_evaluate, "--model=none.keras", out)
     alone = tmp_path / "model.keras"
     alone.write_bytes((finished / "model.keras").read_bytes())
-    with pytest.raises(ValueError, match="give the dataset"):
+    with pytest.raises(ValueError, match="set dataset"):
         run(cac_evaluate, f"--model={alone}", out)
     # Beside it may lie what another tool left.
     (tmp_path / "config.json").write_text("{}")
@@ -317,7 +319,7 @@ def test_evaluate_bad_input(finished, tmp_path):
             "--dataset=digits",
             "--trial=1",
         )
-    with pytest.raises(ValueError, match="The model itself lies in"):
+    with pytest.raises(ValueError, match="contains the model itself"):
         run(cac_evaluate, model, f"--output_dir={finished}", "--overwrite")
     (tmp_path / "empty").mkdir()
     for binary in (cac_evaluate, cac_export):
@@ -326,7 +328,7 @@ def test_evaluate_bad_input(finished, tmp_path):
     inside = finished / "scores" / "model.keras"
     inside.parent.mkdir()
     inside.write_bytes(alone.read_bytes())
-    with pytest.raises(ValueError, match="The model itself lies in"):
+    with pytest.raises(ValueError, match="contains the model itself"):
         run(
             cac_evaluate,
             f"--model={inside}",
@@ -381,7 +383,7 @@ def test_export(finished, tmp_path, capsys):
         ([target, "--version=0"], "--version=0: 0 is not an integer in the ra"),
         ([target, f"--version={10**20}"], "not an integer in the range"),
         ([target, "--batch_sizes=1,x"], "--batch_sizes must be whole numbers"),
-        ([target, "--batch_sizes=8,1"], "must be ascending"),
+        ([target, "--batch_sizes=8,1"], "must be in ascending order"),
         (
             [target, "--quantize=dynamic_range"],
             "no effect with --format=tf_serving",
@@ -595,7 +597,7 @@ def test_dumped_arrays_are_the_same_experiment(tmp_path, capsys):
         load("digits", unknown_classes=["3", "3"])
     with pytest.raises(ValueError, match="split_seed has no effect"):
         load(str(path), split_seed=1)
-    with pytest.raises(ValueError, match="arrays: there is no folder .*no"):
+    with pytest.raises(ValueError, match="arrays: folder not found: .*no"):
         run(
             cac_train,
             *("--dataset=digits", f"--dump_arrays={tmp_path / 'no' / 'a.npz'}"),
@@ -611,7 +613,7 @@ def test_dumped_arrays_are_the_same_experiment(tmp_path, capsys):
         (["--dump_arrays=a.npz", "--seed=1"], "--output_dir has no effect"),
         (["--stream"], "stream has no effect"),
         (["--data_dir=x"], "data_dir has no effect"),
-        (["--dataset=none.npz", "--known_classes=a,b"], "There is no file"),
+        (["--dataset=none.npz", "--known_classes=a,b"], "File not found"),
         (["--trial=9"], "trial must be at most 4; got 9"),
         (["--trial=x"], "--trial=x: invalid literal for int"),
     ],
@@ -724,7 +726,7 @@ def test_test_time_augmentation_on_the_command_line(finished, tmp_path):
     """Digits refuse it; of other data it is kept with the model."""
     model = f"--model={finished / 'model.keras'}"
     out = tmp_path / "flip"
-    refused = "Images of digits change their classes .* leave tta=flip out"
+    refused = "Images of digits change class .* leave tta=flip out"
     with pytest.raises(ValueError, match=refused):
         run(cac_evaluate, model, f"--output_dir={out}", "--tta=flip")
     for flag in ("--flip=0.5", "--epochs=1"):
@@ -738,7 +740,7 @@ def test_test_time_augmentation_on_the_command_line(finished, tmp_path):
     images += 90 * labels[:, None, None, None]
     np.savez(path, x_train=images, y_train=labels)
     arguments = [f"--dataset={path}", "--known_classes=0,1", "--epochs=1"]
-    with pytest.raises(ValueError, match="with flip=0 they are not"):
+    with pytest.raises(ValueError, match="which flip=0 turns off"):
         run(
             cac_train,
             *arguments,
@@ -788,9 +790,12 @@ def test_configs_that_are_none(finished, tmp_path):
         ("{", "is not a run's config.json"),
         ("[1, 2]", "is not a run's config.json"),
         ('{"settings": {}}', "is not a run's config.json.*format"),
-        ({"format": 3, "settings": settings}, "format is 3, this version's 4"),
+        (
+            {"format": 3, "settings": settings},
+            "format is 3; this version uses 4",
+        ),
         ({"format": 4}, "is not a run's config.json.*settings"),
-        ({"format": 4, "settings": {}}, "lack data"),
+        ({"format": 4, "settings": {}}, "have no data"),
         (
             {"format": 4, "settings": {**settings, "recipe": {"epochs": 0}}},
             "epochs must be at least 1",
@@ -801,7 +806,7 @@ def test_configs_that_are_none(finished, tmp_path):
         )
         with pytest.raises(ValueError, match=message):
             run(cac_train, f"--config={path}", f"--output_dir={tmp_path / 'o'}")
-    with pytest.raises(ValueError, match="there is no such file"):
+    with pytest.raises(ValueError, match="file not found"):
         run(cac_train, f"--config={tmp_path / 'none.json'}")
     assert not (tmp_path / "o").exists()
 
@@ -837,7 +842,9 @@ def test_a_folder_of_others_is_refused_before_the_work(
     monkeypatch.setattr(evaluate, "load_model", None)
     model = str(finished / "model.keras")
     for overwrite in (False, True):
-        with pytest.raises(ValueError, match="is not empty and holds no run"):
+        with pytest.raises(
+            ValueError, match="is not empty but contains no run"
+        ):
             evaluate_saved(
                 EvaluationConfig(model),
                 tmp_path,
@@ -995,7 +1002,7 @@ def test_a_package_that_is_not_there(tmp_path, monkeypatch, missing):
         lambda name: None if name == missing else real(name),
     )
     out = tmp_path / "run"
-    with pytest.raises(ImportError, match=f"package {missing} is needed.*pip"):
+    with pytest.raises(ImportError, match=f"needs the package {missing}.*pip"):
         run(cac_train, *QUICK, f"--output_dir={out}", "--tensorboard")
     assert not out.exists()
 
@@ -1161,10 +1168,10 @@ def test_a_table_of_released_weights_has_what_was_released(tmp_path, capsys):
     assert values.methods == ["cac"]
     assert values.datasets == ["mnist", "cifar+10", "cifar+50"]
     told = capsys.readouterr().out
-    assert "weights of them: svhn, cifar10, tinyimagenet." in told
-    assert "weights of them: center, tuplet, anchor." in told
+    assert "weights for them: svhn, cifar10, tinyimagenet." in told
+    assert "weights for them: center, tuplet, anchor." in told
     # What was asked for by name is not left out in silence.
-    with pytest.raises(ValueError, match="There is no CIFAR10_0_CAC"):
+    with pytest.raises(ValueError, match="CIFAR10_0_CAC.* not found in"):
         run(
             cac_benchmark,
             *arguments,
@@ -1181,42 +1188,42 @@ def test_a_table_of_released_weights_has_what_was_released(tmp_path, capsys):
         (["--sweep=magnitud=5"], "not a field of a recipe.*'magnitude'"),
         (["--sweep=magnitude=5,x"], "--sweep: magnitude=5,x: it must be"),
         (["--sweep=magnitude="], "--sweep: magnitude=: it must be"),
-        (["--sweep=magnitude=5,5.0"], "magnitude=5,5.0 has a value twice"),
-        (["--sweep=epochs=1 epochs=2"], "--sweep names epochs twice"),
+        (["--sweep=magnitude=5,5.0"], "magnitude=5,5.0 contains a value twice"),
+        (["--sweep=epochs=1 epochs=2"], "--sweep contains epochs twice"),
         (
             ["--sweep=epochs=1", "--train_flags=--epochs=2"],
-            "both decide epochs",
+            "both set epochs",
         ),
         (
             ["--train_flags=--preset=fast"],
-            "cannot hold --preset: give it as --sweep=preset=fast",
+            "cannot contain --preset: use --sweep=preset=fast",
         ),
         (["--sweep=preset=best"], "--sweep: preset=best"),
         (["--sweep=epochs=1", "--figure=2"], "--sweep cannot be combined with"),
-        (["--sweep=epochs=1", "--table=1"], "combined with --table only as"),
+        (["--sweep=epochs=1", "--table=1"], "--table allows only"),
         (
             ["--sweep=magnitude=5", "--methods=cross_entropy"],
-            "magnitude is not a field of the recipe of cross_entropy",
+            "magnitude is not in the recipe of cross_entropy",
         ),
         (
             ["--released_weights=w", "--train_flags=--epochs=2"],
-            "cannot hold --epochs: with --released_weights nothing is trained",
+            "cannot contain --epochs: with --released_weights, nothing",
         ),
         (["--released_weights=w"], "belong to the split family miller2020"),
-        (["--trials="], "there is nothing to run"),
+        (["--trials="], "Nothing to run"),
         (["--scores=surprise"], "value should be one of <all"),
         (["--train_flags=--epoch"], "--train_flags.*epoch"),
-        (["--train_flags=--trial=3"], "--train_flags cannot hold"),
-        (["--train_flags=--dataset=mnist"], "--train_flags cannot hold"),
-        (["--train_flags=--overwrite"], "--train_flags cannot hold"),
+        (["--train_flags=--trial=3"], "--train_flags cannot contain"),
+        (["--train_flags=--dataset=mnist"], "--train_flags cannot contain"),
+        (["--train_flags=--overwrite"], "--train_flags cannot contain"),
         (["--train_flags=--epochs='3"], "--train_flags: No closing quotation"),
         (
             ["--figure=1", "--datasets=mnist,digits"],
-            "--figure=1 shows one data set",
+            "--figure=1 shows a single data set",
         ),
         (
             ["--released_weights=w", "--split_family=miller2020"],
-            "released weights of the data sets mnist, .*; not of digits",
+            "released weights of the data sets mnist, .*, but not of digits",
         ),
     ],
 )
@@ -1305,7 +1312,7 @@ def test_a_run_whose_process_is_killed(tmp_path):
             other.kill()
     output, _ = process.communicate()
     assert process.returncode == 1
-    assert "its process was ended by signal 9 (log: " in output
+    assert "its process was killed by signal 9 (log: " in output
     assert "1 of 2 runs failed" in output
     assert (folder / "trial1" / "metrics.json").exists()
 

@@ -77,12 +77,14 @@ def test_wrong_flags():
 
 def test_models_that_cannot_be_shown(saved, tmp_path, trained_pictures):
     pytest.importorskip("gradio", reason="needs the extra demo")
-    with pytest.raises(ValueError, match="--model=nowhere: there is no such"):
+    with pytest.raises(ValueError, match="--model=nowhere: not found"):
         cac_demo.page_of(parsed("--model=nowhere"))
     with pytest.raises(ValueError, match="folder without model.keras"):
         cac_demo.page_of(parsed(f"--model={tmp_path}"))
     vectors = OpenSetClassifier(small_classifier(), class_names(3))
-    with pytest.raises(ValueError, match="only images of 1 or 3 channels"):
+    with pytest.raises(
+        ValueError, match="only show images with 1 or 3 channels"
+    ):
         cac_demo.page_of(parsed(f"--model={saved(vectors)}"))
     images = trained_pictures[0].with_score("gamma")
     with pytest.raises(ValueError, match="no threshold.*--true_positive_rate"):
@@ -97,7 +99,7 @@ def test_a_model_without_its_data(saved, trained_pictures):
     pytest.importorskip("gradio", reason="needs the extra demo")
     folder = saved(trained_pictures[0])
     page = cac_demo.page_of(parsed(f"--model={folder}"))
-    assert "There is no config.json beside the model." in texts_of(page)
+    assert "There is no config.json next to the model." in texts_of(page)
     assert f"# {folder.name}: known or unknown?" in texts_of(page)
     # Only who is at this machine may write to it.
     everybody_s = cac_demo.page_of(parsed(f"--model={folder}", "--host=::"))
@@ -247,14 +249,12 @@ def examples_photo_and_slider(address, tmp_path):
     assert example["nearest"].splitlines()[1].startswith("0\t")
     assert example["neighbours"].count("0, ") == 6
     assert lowest["answer"].startswith("unknown\n")
-    assert "It is most like 0." in lowest["answer"]
+    assert "The most similar class is 0." in lowest["answer"]
     assert highest["answer"].startswith("0\n")
     # The slider stays where it is, and so does the answer: all are accepted.
     assert "is not above the threshold" in unknown["answer"]
-    assert "Its unknown score" in photo["answer"]
-    assert several["answer"].startswith(
-        "30 images, of which the model rejects "
-    )
+    assert "The unknown score" in photo["answer"]
+    assert several["answer"].startswith("30 images; the model rejects ")
     assert "Version 2 of the model. Enrolled: three" in enrolled["version"]
     assert "three is enrolled." in enrolled["said"]
     assert undone["version"] == "Version 1 of the model. Enrolled: nothing."

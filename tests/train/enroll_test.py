@@ -95,8 +95,9 @@ def test_versions_of_a_run(trained, unknown, digits, tmp_path, capsys):
     assert made.enrolled_classes == {"first": 20, "second": 20}
     entry = made.journal[0]["classes"]["first"]
     assert said[0] == (
-        f"first: 20 examples, of which {entry['recognized']} would be "
-        f"recognized by the others alone; threshold {old.threshold:.4g}"
+        f"first: 20 examples; judged by the others alone, "
+        f"{entry['recognized']} would be recognized; threshold "
+        f"{old.threshold:.4g}"
     )
     kept = json.loads((new / "enrolled.json").read_text())
     for line, (part, examples) in zip(
@@ -160,7 +161,7 @@ def test_reports_say_what_is_enrolled(trained, unknown, tmp_path):
     assert "<b>6 trained classes:</b> 0, 1, 2, 4, 5, 9<" in text
     assert "<b>1 enrolled class:</b> 3 (20 examples)<" in text
     config = json.loads((trained / "config.json").read_text())
-    assert "examples: 3 (20)." in model_card(evaluation.metrics, config)
+    assert "examples): 3 (20)." in model_card(evaluation.metrics, config)
 
 
 def test_columns_of_the_run_are_known_to_a_new_version(tmp_path):
@@ -179,14 +180,14 @@ def test_columns_of_the_run_are_known_to_a_new_version(tmp_path):
 @pytest.mark.parametrize(
     ("message", "arguments"),
     [
-        ("Say what to change: --add, --remove", []),
-        ("Name a folder for the new model", ["--add=a:b"]),
+        ("Specify what to change: --add, --remove", []),
+        ("Specify a folder for the new model", ["--add=a:b"]),
         ("--add must be NAME:PATH; got 'lynx'", ["--add=lynx"]),
         ("--rename gives 'a' two names", ["--rename=a:b", "--rename=a:c"]),
         ("no effect without --add", ["--remove=a", "--accept_known"]),
         ("already", ["--add={known}:{rows}"]),
-        ("cannot be read; .*bad.png: no JPEG", ["--add=a:{bad}"]),
-        ("There is no file|No such file|cannot be read", ["--add=a:{none}"]),
+        ("cannot be read; .*bad.png: not a JPEG", ["--add=a:{bad}"]),
+        ("File not found|No such file|cannot be read", ["--add=a:{none}"]),
         ("are too few", ["--add=a:{rows}", "--true_positive_rate=0.99"]),
         ("was trained, not enrolled", ["--remove={known}"]),
         ("exists; a version is never", ["--add=a:{rows}", "--output_dir=."]),

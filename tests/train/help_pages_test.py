@@ -88,18 +88,18 @@ def test_choices_and_defaults_are_said_alike():
     text = " ".join(page(cac_train, "--help=all").split())
     for entry in (
         "--schedule=NAME cosine: ",
-        "One of: cosine, two_stage. Default: the preset's. --",
+        "One of: cosine, two_stage. Default: set by the preset. --",
         "One of: float32, mixed_bfloat16, mixed_float16. Default: float32. --",
         "two_heads, unknown_class, unknown_class_openmax, vim. Default: the "
-        "method's own; vim with a pretrained network of images, knn for "
+        "method's own; vim for images with a pretrained network, knn for "
         "vectors and texts. --",
-        "--seed=N Seed for everything random; the same seed gives the same "
-        "weights, with the same number of threads. Default: 0. --",
+        "--seed=N Random seed; the same seed gives the same weights if the "
+        "number of threads is the same. Default: 0. --",
         "--[no]overwrite Delete what an earlier run left in --output_dir and "
-        "start again. Method (",
+        "start over. Method (",
     ):
         assert entry in text
-    assert "two names. Default: the benchmark" in text
+    assert "two names. Default: those of the benchmark's split" in text
     # The options of the library are the flags of the page.
     assert "folder (of images, see --data_dir)" in text
     assert "with --until_converged, an upper limit" in text

@@ -24,7 +24,7 @@ def refuse(*args, **kwargs):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "There is no file"), (b"no weights", r"a\.pth|needs PyTorch")],
+    [(None, "File not found"), (b"no weights", r"a\.pth|needs PyTorch")],
 )
 def test_the_checkpoint_comes_before_the_data(
     tmp_path, monkeypatch, content, message

@@ -97,7 +97,7 @@ def test_a_change_is_told_in_words_counts_and_status(answers, path, capsys):
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("603 inputs: ")
     assert first.endswith(" unknown, 3 unreadable.")
-    assert second.endswith("; an alarm at 400.")
+    assert second.endswith("; an alarm is raised at 400.")
     # Files that were counted are not counted again; the folder holds both.
     (answers / "both").mkdir()
     shutil.copy(other, answers / "both")
@@ -196,9 +196,9 @@ def test_workers_are_merged(answers, path, capsys):
     assert watch(f"--state={both}", answers / "usual.csv") == 0
     assert Monitor.load(both).answers == 900
     for arguments, message in (
-        ((f"--state={states[0]}", *states), "one of the files that it"),
-        ((f"--state={states[0]}", states[1]), "not made by --merge"),
-        ((f"--state={answers}/new.json", both, states[0]), "have both counted"),
+        ((f"--state={states[0]}", *states), "one of the files to merge"),
+        ((f"--state={states[0]}", states[1]), "not written by --merge"),
+        ((f"--state={answers}/new.json", both, states[0]), "both include"),
         ((f"--state={both}", "--model=m.keras", both), "no effect with"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -216,16 +216,16 @@ def test_one_sentence_says_what_is_wrong(answers, path, tmp_path, rng):
     print("class_id,p_value\n0,nan", file=nan, flush=True)
     new = (f"--model={path}", begun)
     for arguments, message in (
-        ((begun,), "Name the answers"),
+        ((begun,), "Specify the answers"),
         ((begun, usual), "give --model to start"),
-        ((*new, "no.csv"), "There is no file no.csv"),
-        ((*new, usual, usual), "is named twice"),
-        ((*new, tmp_path / "none"), "has no CSV or JSONL file"),
+        ((*new, "no.csv"), "File not found: no.csv"),
+        ((*new, usual, usual), "is listed twice"),
+        ((*new, tmp_path / "none"), "contains no CSV or JSONL file"),
         ((*new, tmp_path / "rows.parquet"), "must be CSV or JSONL"),
-        ((*new, tmp_path / "empty.csv"), "There are no answers in"),
+        ((*new, tmp_path / "empty.csv"), "No answers found in"),
         ((*new, nan.name), "nan.csv: Answer 1 has the p-value nan"),
         ((*new, "--false_alarm_rate=2", usual), "must be in"),
-        (("--model=no.keras", begun, usual), "there is no such file"),
+        (("--model=no.keras", begun, usual), "not found"),
     ):
         with pytest.raises(ValueError, match=message):
             watch(*arguments)
@@ -239,7 +239,7 @@ def test_one_sentence_says_what_is_wrong(answers, path, tmp_path, rng):
     for arguments, message in (
         (
             (f"--model={tmp_path}/other.keras", usual),
-            "belongs to another model than",
+            "belongs to a different model than",
         ),
         (("--false_alarm_rate=.1", usual), "started with 0.01"),
         ((more,), "more.csv: Answer 60. has .*another model"),
@@ -248,5 +248,5 @@ def test_one_sentence_says_what_is_wrong(answers, path, tmp_path, rng):
             watch(begun, *arguments)
         assert state.read_bytes() == before
     state.write_text(json.dumps({"format": 1}))
-    with pytest.raises(ValueError, match="is not the state of a monitor"):
+    with pytest.raises(ValueError, match="is not a monitor's state"):
         watch(begun, usual)

@@ -81,7 +81,7 @@ def test_vectors(vectors, tmp_path, capsys):
     assert run(folder / "model.keras", *arguments) == 0
     said = capsys.readouterr().err
     assert (
-        "40 inputs were rejected: 40 in 3 groups of similar ones. See "
+        "40 inputs were rejected: 40 in 3 groups of similar inputs. See "
         f"{out}/groups.html." in said
     )
     answers = {row["key"]: row for row in rows_of(tmp_path / "answers.csv")}
@@ -116,7 +116,9 @@ def test_vectors(vectors, tmp_path, capsys):
     again = tmp_path / "again"
     assert run(folder / "model.keras", path, f"--group_unknown={again}") == 0
     assert written_by(again) == before
-    with pytest.raises(ValueError, match="groups exists. Name a new folder"):
+    with pytest.raises(
+        ValueError, match="groups already exists. Choose a new folder"
+    ):
         run(folder / "model.keras", *arguments)
 
 
@@ -204,7 +206,10 @@ def test_more_than_is_held(vectors, tmp_path, capsys, monkeypatch):
     out = tmp_path / "groups"
     path = folder / "inputs.npy"
     run(folder / "model.keras", path, f"--group_unknown={out}")
-    assert "(10 of these were too many to look at.)" in capsys.readouterr().err
+    assert (
+        "(10 of these were not examined: there were too many.)"
+        in capsys.readouterr().err
+    )
     table = rows_of(out / "groups.csv")
     assert len(table) == 40
     assert sum(row["group"] == "unknown" for row in table) == 10

@@ -75,7 +75,7 @@ def test_many_photos(model, photos, trained_pictures, capsys, tmp_path):
     with open(output, newline="", encoding="utf-8") as file:
         found = list(csv.DictReader(file))
     assert [row["label"] for row in found] == [*expected.label, ""]
-    assert found[-1]["error"].startswith("no JPEG")
+    assert found[-1]["error"].startswith("not a JPEG")
     unknown = int(expected.is_unknown.sum())
     said = capsys.readouterr()
     assert said.out == ""
@@ -83,7 +83,7 @@ def test_many_photos(model, photos, trained_pictures, capsys, tmp_path):
         f"25 inputs: {24 - unknown} of known classes, {unknown} unknown, "
         "1 unreadable."
     ) in said.err
-    assert "text.png: no JPEG" in said.err
+    assert "text.png: not a JPEG" in said.err
     copies = list((sorted_to / "unknown").iterdir())
     assert len(copies) == unknown
     assert sum(1 for _ in sorted_to.rglob("*.png")) == 24
@@ -113,7 +113,7 @@ def test_photos_that_cannot_be_copied(model, photos, tmp_path, capsys):
     sorted_to.write_text("in the way")
     for _ in range(2):
         assert run(model, photos, *arguments) == 1
-        assert "00.png is not copied: " in capsys.readouterr().err
+        assert "00.png: " in capsys.readouterr().err
         (part,) = out.glob("part-*.csv")
         assert len(part.read_text().splitlines()) == 25
     sorted_to.unlink()
@@ -161,7 +161,7 @@ def test_names_that_move_the_cursor_or_turn_what_follows(
         keys = [row["key"] for row in csv.DictReader(io.StringIO(said.out))]
         key = shown if is_terminal else name
         assert keys == [f"{photos}/{key}", f"{photos}/{key}.dat"]
-        assert f"{shown}.dat: no JPEG" in said.err and "\x1b" not in said.err
+        assert f"{shown}.dat: not a JPEG" in said.err and "\x1b" not in said.err
 
 
 def test_a_file_that_is_not_there(model, capsys):
@@ -193,7 +193,9 @@ def test_a_model_that_takes_no_images(photos, tmp_path, capsys):
         small_classifier(), class_names(3), threshold=1e9
     )
     model.save(tmp_path / "model.keras")
-    with pytest.raises(ValueError, match=r"00\.png cannot be read by a model"):
+    with pytest.raises(
+        ValueError, match=r"00\.png cannot be read by this model"
+    ):
         run(tmp_path, photos / "00.png")
     np.savez(tmp_path / "a.npz", x=np.zeros((3, 5)))
     assert run(tmp_path, tmp_path / "a.npz") == 0
@@ -261,7 +263,7 @@ def test_parts(model, photos, capsys, tmp_path):
     with pytest.raises(ValueError, match="copy_to: None there, .*sorted now"):
         run(model, photos, two, size, f"--copy_to={tmp_path / 'sorted'}")
     (photos / "more.png").write_text("no image")
-    with pytest.raises(ValueError, match="answers of another model, of other"):
+    with pytest.raises(ValueError, match="answers from another model, other"):
         run(model, photos, two, size)
     assert contents(tmp_path / "two") == parts
 
@@ -331,11 +333,11 @@ def test_killed_at_any_moment(model, photos, tmp_path):
 def test_bad_command_lines(model, photos, tmp_path):
     with pytest.raises(flags.Error, match="must not be empty"):
         run("", photos)
-    with pytest.raises(ValueError, match="Name the photos"):
+    with pytest.raises(ValueError, match="Specify the photos"):
         run(model)
     with pytest.raises(ValueError, match=r"must end in \.csv"):
         run(model, photos, f"--output={tmp_path}/x.txt")
-    with pytest.raises(ValueError, match="There is no model"):
+    with pytest.raises(ValueError, match="Model not found"):
         run(tmp_path / "nowhere", photos)
     with pytest.raises(flags.Error, match="finite number"):
         run(model, photos, "--threshold=nan")
@@ -343,11 +345,11 @@ def test_bad_command_lines(model, photos, tmp_path):
     for shard in ("0/2", "3/2", "1", "a/b"):
         with pytest.raises(ValueError, match="shard must be i/n with i from"):
             run(model, photos, f"--output={tmp_path}/p", f"--shard={shard}")
-    with pytest.raises(ValueError, match="shard needs an output in parts"):
+    with pytest.raises(ValueError, match="shard needs a folder as --output"):
         run(model, photos, f"--output={tmp_path}/x.csv", "--shard=1/2")
     for rate, message in (
         ("1.5", r"must be in \(0, 1\)"),
-        ("0.1", "needs all answers at once"),
+        ("0.1", "needs all answers in one output file"),
     ):
         output = tmp_path / ("p" if rate == "0.1" else "x.csv")
         with pytest.raises(ValueError, match=f"false_discovery_rate {message}"):
@@ -363,11 +365,11 @@ def test_bad_command_lines(model, photos, tmp_path):
 def test_flags_without_effect(model, photos, tmp_path):
     np.savez(tmp_path / "a.npz", x=np.zeros((2, 16, 16, 3), "uint8"))
     for inputs, flag, why in (
-        (photos, "--format=jsonl", "without an output in parts"),
-        (photos, "--files_per_part=7", "without an output in parts"),
-        (photos, "--image_column=x", "on photos and arrays"),
-        (tmp_path / "a.npz", "--key_column=x", "on photos and arrays"),
-        (tmp_path / "a.npz", f"--copy_to={tmp_path / 's'}", "where no input"),
+        (photos, "--format=jsonl", "unless --output is a folder"),
+        (photos, "--files_per_part=7", "unless --output is a folder"),
+        (photos, "--image_column=x", "with photos and arrays"),
+        (tmp_path / "a.npz", "--key_column=x", "with photos and arrays"),
+        (tmp_path / "a.npz", f"--copy_to={tmp_path / 's'}", "if no input"),
     ):
         name = flag[2:].split("=")[0]
         with pytest.raises(ValueError, match=f"^--{name} has no effect {why}"):

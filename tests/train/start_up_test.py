@@ -93,7 +93,7 @@ def test_help_loads_nothing_heavy(binary, flag, tmp_path):
         ("--true_positive_rate=1", "--true_positive_rate must be below 1; got"),
         (
             "--scores=gamma,hop,vim",
-            "--scores=gamma,hop,vim: there is no 'hop'. There are: all, ",
+            "--scores=gamma,hop,vim: unknown value 'hop'. Available: all, ",
         ),
         ("--devices=two", "--devices=two: it must be a whole number."),
         ("--learning_rate=x", "--learning_rate=x: it must be a number."),
@@ -192,4 +192,4 @@ def test_a_name_of_ours_is_taken_before_it_is_imported():
         "try: networks.register(resnet18)\n"
         "except ValueError as error: print(error)"
     )
-    assert "There is already a network 'resnet18'" in result.stdout
+    assert "The network 'resnet18' is already registered" in result.stdout

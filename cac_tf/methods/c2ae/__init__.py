@@ -53,34 +53,36 @@ class Recipe(PublishedRecipe):
 
     match_weight: float = field(
         0.9,
-        "Weight alpha of reconstructions as the own class; those as another "
-        "class have 1 - alpha.",
+        "Weight alpha of reconstructing an image as its own class; "
+        "reconstructing it as another class has weight 1 - alpha.",
         at_least=0,
         at_most=1,
     )
     decoder_epochs: int = field(
-        30, "Passes of the decoder's training.", at_least=1, at_most=10**6
+        30, "Epochs for training the decoder.", at_least=1, at_most=10**6
     )
     decoder_learning_rate: float = field(
         3e-4, "Learning rate of the decoder (Adam).", above=0, at_most=1000
     )
     decoder_batch_size: int = field(
         64,
-        "Images in a step of the decoder's training; others of the same step "
-        "are those of another class.",
+        "Batch size for training the decoder; the other images in a batch "
+        "serve as examples of other classes.",
         at_least=2,
         at_most=10**6,
     )
     decoder_width: int = field(
-        64, "An eighth of the decoder's first filters.", at_least=1
+        64,
+        "An eighth of the number of filters in the decoder's first layer.",
+        at_least=1,
     )
 
     threshold: str = field(
         "accepted_share",
-        "accepted_share: the threshold accepts a share of the known validation "
-        "images, as with all methods. extreme_values: the threshold has the "
-        "smallest probability of a wrong decision, by the tails of the errors "
-        "(C2AE's paper).",
+        "accepted_share: the threshold accepts a fraction of the known "
+        "validation images, as with all methods. extreme_values: the "
+        "threshold minimizes the probability of a wrong decision, estimated "
+        "from the tails of the errors (C2AE's paper).",
         choices=("accepted_share", "extreme_values"),
     )
 
@@ -158,8 +160,9 @@ class C2AE(SupervisedMethod):
         super().check(recipe, dataset_name, tta, score)
         if recipe.threshold == "extreme_values" and score != self.scores[0]:
             raise ValueError(
-                f"threshold=extreme_values is for score={self.scores[0]}; got "
-                f"score={score}: choose threshold=accepted_share."
+                "threshold=extreme_values works only with "
+                f"score={self.scores[0]}; got score={score}. Choose "
+                "threshold=accepted_share."
             )
 
 

@@ -16,9 +16,9 @@ def check_enough(images):
     if int(_TAIL_SHARE * images) < _FEWEST:
         raise ValueError(
             f"threshold=extreme_values needs {_FEWEST} errors in a tail of "
-            f"{_TAIL_SHARE:.0%}, so {round(_FEWEST / _TAIL_SHARE)} validation "
-            f"images; there are {images}. Raise validation_fraction, or choose "
-            "threshold=accepted_share."
+            f"{_TAIL_SHARE:.0%}, that is {round(_FEWEST / _TAIL_SHARE)} "
+            f"validation images; there are {images}. Increase "
+            "validation_fraction, or choose threshold=accepted_share."
         )
 
 
@@ -108,9 +108,9 @@ class _Tail:
         count = int(share * len(values))
         if count < _FEWEST:
             raise ValueError(
-                f"The tail of {len(values)} {name} errors has {count} of them, "
-                f"at least {_FEWEST} are needed: give more errors or a larger "
-                "tail_share."
+                f"The tail of {len(values)} {name} errors contains only "
+                f"{count}; at least {_FEWEST} are needed: provide more errors "
+                "or a larger tail_share."
             )
         self._values, self._share = values, count / len(values)
         self._start = values[-count - 1]

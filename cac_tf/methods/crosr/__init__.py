@@ -41,8 +41,8 @@ class Recipe(PublishedRecipe):
 
     reconstruction_weight: float = field(
         1.0,
-        "Weight of the reconstruction's mean squared error; that of the "
-        "cross-entropy is 1.",
+        "Weight of the mean squared reconstruction error; the cross-entropy "
+        "has weight 1.",
         at_least=0,
         at_most=10**6,
     )

@@ -155,8 +155,8 @@ def maps_of(network):
             is_open = False
     if not found:
         raise ValueError(
-            f"The network {network.name!r} has no maps to reconstruct images "
-            "from: none of its layers gives (batch, height, width, channels) "
+            f"The network {network.name!r} has no feature maps to reconstruct "
+            "images from: no layer returns (batch, height, width, channels) "
             "with at most half the height and width of the images. Choose a "
             "convolutional network, functional or Sequential."
         )

@@ -52,16 +52,17 @@ class Recipe(GeneratedUnknownsRecipe):
 
     generator: str = field(
         "interpolation",
-        "interpolation: images between two training images, in an "
-        "auto-encoder's latent space (Neal et al.'s code). conditional: images "
-        "of mixed classes (nearer to the paper of G-OpenMax); its own learning "
+        "interpolation: images between two training images, in the latent "
+        "space of an autoencoder (Neal et al.'s code). conditional: images "
+        "of mixed classes (closer to the G-OpenMax paper); its own learning "
         "rate is 2e-4.",
         choices=("interpolation", "conditional"),
     )
     largest_known_probability: float = field(
         0.5,
-        "Interpolated images are kept if every known class has a smaller "
-        "probability. One of N classes has at least 1/N.",
+        "Interpolated images are kept if the probability of every known "
+        "class is below this. With N classes, at least one always has 1/N or "
+        "more.",
         above=0,
         at_most=1,
     )
@@ -144,7 +145,9 @@ class GOpenMax(GeneratedUnknowns):
                 return generated_images.shows_no_class(logits, largest)
 
         else:
-            seen = "the classifier sees the class that it was generated for"
+            seen = (
+                "the classifier recognizes the class that it was generated for"
+            )
             others = "You may"
 
             def draw(count):
@@ -170,13 +173,13 @@ class GOpenMax(GeneratedUnknowns):
         kept = np.concatenate(kept)[:wanted]
         if not len(kept):
             raise ValueError(
-                f"None of {drawn} generated images is of use as unknown: in "
-                f"each, {seen}. {others} lower epochs for a classifier that is "
-                "less certain."
+                f"None of the {drawn} generated images can serve as unknown: "
+                f"in each, {seen}. {others} lower epochs for a classifier "
+                "that is less certain."
             )
         if len(kept) < wanted:
             warnings.warn(
-                f"Of {drawn} generated images, {len(kept)} are of use as "
+                f"Of {drawn} generated images, {len(kept)} can serve as "
                 f"unknown, fewer than generated_unknowns={wanted}: in the "
                 f"others, {seen}.",
                 stacklevel=2,

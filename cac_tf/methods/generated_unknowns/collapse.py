@@ -31,6 +31,7 @@ def check_not_collapsed(made, images, what, advice):
     wanted = (np.float64(images) / 255.0).std(axis=0).mean()
     if not spread >= _SMALLEST_SPREAD * wanted:
         raise ValueError(
-            f"The generator has collapsed: over {what} a pixel varies by "
-            f"{spread:.2g}, over the images by {wanted:.2g}. {advice}"
+            f"The generator has collapsed: over {what}, a pixel varies by "
+            f"only {spread:.2g}, compared with {wanted:.2g} over the images. "
+            f"{advice}"
         )

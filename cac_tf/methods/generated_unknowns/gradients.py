@@ -58,8 +58,8 @@ def values_and_gradient(function, x, variables):
         )
         return values, gradient, after
     raise NotImplementedError(
-        "Generated unknowns need the backend tensorflow or jax; Keras runs on "
-        f"{keras.backend.backend()}."
+        "Generated unknowns need the backend tensorflow or jax; Keras is "
+        f"running on {keras.backend.backend()}."
     )
 
 

@@ -178,9 +178,9 @@ def check_finite(images):
     is_finite = np.isfinite(images).all(axis=(1, 2, 3))
     if not is_finite.all():
         raise FloatingPointError(
-            f"{int((~is_finite).sum())} of {len(images)} generated images hold "
-            "NaN or infinity. Lower gan_learning_rate, or search_speed and "
-            "distance_weight where there is a search."
+            f"{int((~is_finite).sum())} of the {len(images)} generated images "
+            "contain NaN or infinity. Lower gan_learning_rate, or "
+            "search_speed and distance_weight if the method has a search."
         )
 
 
@@ -203,7 +203,7 @@ def _beside_origins(images, origins, dataset):
         if len(shown):
             training = dataset.train.images[origins[shown]]
             rows[f"{name}: training images"] = training
-            rows[f"{name}: made of them"] = 255.0 * images[shown]
+            rows[f"{name}: generated from them"] = 255.0 * images[shown]
     return rows
 
 

@@ -16,7 +16,7 @@ class GeneratedUnknownsRecipe(PublishedRecipe):
     BETA_1: ClassVar[float] = 0.5
 
     gan_epochs: int = field(
-        30, "Passes of the generator's training.", at_least=1
+        30, "Epochs for training the generator.", at_least=1
     )
     gan_learning_rate: float = field(
         1e-4,
@@ -25,7 +25,7 @@ class GeneratedUnknownsRecipe(PublishedRecipe):
         at_most=1000,
     )
     gan_batch_size: int = field(
-        64, "Images in a step of the generator's training.", at_least=2
+        64, "Batch size for training the generator.", at_least=2
     )
     gan_width: int = field(
         64,
@@ -34,7 +34,7 @@ class GeneratedUnknownsRecipe(PublishedRecipe):
     )
     gan_dropout: float = field(
         0.2,
-        "Share of channels dropped after each block of encoder and "
+        "Fraction of channels dropped after each block of encoder and "
         "discriminator, in [0, 1).",
         at_least=0,
         below=1,
@@ -47,31 +47,35 @@ class GeneratedUnknownsRecipe(PublishedRecipe):
     )
     penalty_norm: str = field(
         "image",
-        "Which lengths the gradient penalty pulls to 1: image, of a whole "
-        "image (Gulrajani et al.); pixel, of each pixel, and of a sum of as "
-        "many logits as there are classes, of which one judges (Neal et al.'s "
-        "code).",
+        "Which gradients the penalty pulls to length 1: image, the gradient "
+        "of a whole image (Gulrajani et al.); pixel, that of each pixel, for "
+        "a sum of as many logits as there are classes, only one of which is "
+        "used as the critic (Neal et al.'s code).",
         choices=("image", "pixel"),
     )
     generated_unknowns: int = field(
         3200,
-        "Unknown images to generate, at most as many as training images.",
+        "Number of unknown images to generate, at most the number of "
+        "training images.",
         at_least=1,
         at_most=10**6,
     )
     generation_mode: str = field(
         "evaluation",
         "Whether dropout and batch normalization of generator and classifier "
-        "(osrci: of the encoder too) behave as in evaluation or as in training "
+        "(osrci: also of the encoder) run in evaluation or in training mode "
         "(Neal et al.'s code) while unknown images are generated.",
         choices=("evaluation", "training"),
     )
     unknown_class_epochs: int = field(
-        3, 'Passes with the class "unknown".', at_least=1, at_most=10**6
+        3,
+        'Epochs for training with the class "unknown".',
+        at_least=1,
+        at_most=10**6,
     )
     unknown_class_learning_rate: float = field(
         1e-5,
-        'Learning rate with the class "unknown" (Adam).',
+        'Learning rate for training with the class "unknown" (Adam).',
         above=0,
         at_most=1000,
     )

@@ -53,28 +53,28 @@ class Recipe(PublishedRecipe):
 
     symmetry_weight: float = field(
         0.2,
-        "Weight of telling how an image was turned and mirrored; that of its "
-        "class is 1 minus this.",
+        "Weight of predicting how an image was rotated and mirrored; "
+        "predicting its class has weight 1 minus this.",
         at_least=0,
         at_most=1,
     )
     auto_encoder_epochs: int = field(
-        40, "Passes of the auto-encoder's training.", at_least=1, at_most=10**6
+        40, "Epochs for training the autoencoder.", at_least=1, at_most=10**6
     )
     auto_encoder_learning_rate: float = field(
-        1e-4, "Learning rate of the auto-encoder (Adam).", above=0, at_most=1000
+        1e-4, "Learning rate of the autoencoder (Adam).", above=0, at_most=1000
     )
     auto_encoder_batch_size: int = field(
         256,
-        "Images in a step of the auto-encoder's training.",
+        "Batch size for training the autoencoder.",
         at_least=1,
         at_most=10**6,
     )
     auto_encoder_latents: int = field(
-        200, "Width of the auto-encoder's latents.", at_least=1
+        200, "Width of the autoencoder's latents.", at_least=1
     )
     auto_encoder_width: int = field(
-        64, "Filters of the auto-encoder's first convolution.", at_least=1
+        64, "Filters of the autoencoder's first convolution.", at_least=1
     )
 
     @classmethod

@@ -56,18 +56,19 @@ class Recipe(GeneratedUnknownsRecipe):
         at_most=10**5,
     )
     search_speed: float = field(
-        0.1, "Length of these steps, as a factor.", above=0, at_most=1000
+        0.1, "Step size of the search, as a factor.", above=0, at_most=1000
     )
     distance_weight: float = field(
         1.0,
-        "Weight of the distance from the start in the search.",
+        "Weight of the distance from the starting point in the search.",
         at_least=0,
         at_most=10**6,
     )
     latent_distance: str = field(
         "squared",
-        "squared: the squared distance of two latent vectors (the paper's). "
-        "means: of their mean values (its code's), which hardly binds.",
+        "squared: the squared distance between two latent vectors (the "
+        "paper's). means: the distance between their mean values (its "
+        "code's), which is a very weak constraint.",
         choices=("squared", "means"),
     )
     search_step: str = field(
@@ -118,10 +119,10 @@ class OSRCI(GeneratedUnknowns):
         known = int((logits_of(parts, images).max(axis=-1) > 0.0).sum())
         if 2 * known > len(images):
             warnings.warn(
-                f"{known} of {len(images)} counterfactual images still show a "
-                'known class to the classifier; the class "unknown" learns '
-                "them too. Raise search_steps or search_speed, or lower "
-                "distance_weight.",
+                f"{known} of the {len(images)} counterfactual images are "
+                'still classified as a known class; the class "unknown" is '
+                "trained on them too. Raise search_steps or search_speed, or "
+                "lower distance_weight.",
                 stacklevel=2,
             )
         return images, rows

@@ -39,9 +39,9 @@ def parts_of(network):
         both, last = with_features(network)
     except ValueError as error:
         raise ValueError(
-            f"From the network {network.name!r} no image can be "
-            "reconstructed: it must be a functional or Sequential model that "
-            "ends in a dense layer, whose inputs are taken for its features."
+            "Images cannot be reconstructed from the network "
+            f"{network.name!r}: it must be a functional or Sequential model "
+            "that ends in a dense layer, whose inputs are used as features."
         ) from error
     return keras.Model(both.input, both.outputs[0], name="encoder"), last
 
