@@ -82,7 +82,7 @@ def ink_of_strokes(
         points = [np.full((1, 2), np.nan)]
     points = [stroke for stroke in points if stroke.size]
     if not points:
-        raise ValueError("Nothing is drawn.")
+        raise ValueError("Nothing has been drawn.")
     if (
         any(
             stroke.ndim != 2
@@ -93,8 +93,8 @@ def ink_of_strokes(
         or sum(map(len, points)) > _MOST_POINTS
     ):
         raise ValueError(
-            "A drawing must be a list of strokes, each a list of points "
-            f"(x, y), with {_MOST_POINTS:,} points at most."
+            "A drawing must be a list of strokes, each a list of points (x, "
+            f"y), with at most {_MOST_POINTS:,} points in total."
         )
     every = np.concatenate(points)
     start, extent = every.min(axis=0), np.ptp(every, axis=0)
@@ -141,7 +141,7 @@ def image_of_drawing(ink: np.ndarray, size: int) -> np.ndarray:
     """
     ink = np.asarray(ink, bool)
     if not ink.any():
-        raise ValueError("Nothing is drawn.")
+        raise ValueError("Nothing has been drawn.")
     dots = _DOTS * size
     if size == _SCIKIT_SIZE:
         ink = _upright(_cropped(ink))

@@ -116,7 +116,7 @@ class Inspector:
         trained = names[: len(names) - len(self.model.enrolled_classes)]
         if dataset.class_names != trained:
             raise ValueError(
-                f"The data have the known classes "
+                "The data have the known classes "
                 f"{', '.join(dataset.class_names)}; the model has "
                 f"{', '.join(trained)}."
             )

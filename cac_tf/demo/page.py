@@ -71,7 +71,7 @@ def build_page(
         for note in (_what_is_known(inspector), *notes):
             gradio.Markdown(html.escape(note))
         session = gradio.State(Session.of(inspector))
-        with gradio.Tab("Ask the model"), gradio.Row():
+        with gradio.Tab("Classify images"), gradio.Row():
             with gradio.Column():
                 sources = _inputs(inspector, shape)
             answers = _Answers(inspector)
@@ -125,7 +125,9 @@ def _what_is_known(inspector):
     text = f"Known classes: {', '.join(inspector.model.class_names)}."
     if inspector.dataset is not None:
         unknown = ", ".join(inspector.dataset.unknown_class_names)
-        text += f" Unknown ones in its test: {unknown}." if unknown else ""
+        text += (
+            f" Unknown classes in its test data: {unknown}." if unknown else ""
+        )
     return text
 
 
@@ -169,7 +171,7 @@ def _inputs(inspector, shape):
             elem_id="photo",
         )
         several = gradio.File(
-            label="Or several",
+            label="Or several photos",
             file_count="multiple",
             height=160,
             elem_id="photos",
@@ -185,7 +187,9 @@ def _inputs(inspector, shape):
         _Source(several.upload, [several], images_of_files),
     ]
     if inspector.dataset is None:
-        gradio.Markdown("The data of the run are not there: no examples.")
+        gradio.Markdown(
+            "The data of the run are not available, so no examples are shown."
+        )
         return sources
     for kind, examples, names in _examples(inspector.dataset):
         if not examples.size:
@@ -239,8 +243,8 @@ def _images_of_files(paths, taken):
             if len(paths) == 1:
                 raise ValueError(str(error)) from error
             raise ValueError(
-                f"{os.path.basename(path)}: {error}. None of the "
-                f"{len(paths)} files was taken."
+                f"{os.path.basename(path)}: {error}. None of the {len(paths)} "
+                "files was used."
             ) from error
     return images
 
@@ -251,14 +255,14 @@ class _Answers:
     def __init__(self, inspector):
         with gradio.Column():
             self._verdict = gradio.HTML(
-                "<p>Give an image.</p>", elem_id="answer"
+                "<p>No image yet.</p>", elem_id="answer"
             )
             self._slider = gradio.Slider(
                 0,
                 _STEPS,
                 value=_place_of_threshold(Session.of(inspector)),
                 step=1,
-                label="Threshold: how far from all classes is unknown",
+                label="Threshold: distance beyond which an image is unknown",
                 elem_id="threshold",
                 buttons=[],
             )
@@ -343,8 +347,8 @@ class _Answers:
         if len(images) > 1:
             count = len(images.keys() & session.rejected().keys())
             said = (
-                f"<p>{len(images)} images, of which the model rejects {count}. "
-                "This is the last one:</p>"
+                f"<p>{len(images)} images; the model rejects {count} of them. "
+                "The last one:</p>"
             )
         verdict, *rest = self.of_session(session)
         return session, said + verdict, *rest
@@ -353,7 +357,7 @@ class _Answers:
         """Values of the outputs."""
         seen, place = session.seen, _place_of_threshold(session)
         if seen is None:
-            return "<p>Give an image.</p>", place, "", None, []
+            return "<p>No image yet.</p>", place, "", None, []
         return (
             self._in_words(session),
             place,
@@ -372,7 +376,7 @@ class _Answers:
             threshold[...] = value
         session = dataclasses.replace(session, threshold=threshold)
         if session.seen is None:
-            return session, "<p>Give an image.</p>"
+            return session, "<p>No image yet.</p>"
         return session, self._in_words(session)
 
     def _in_words(self, session):
@@ -383,9 +387,9 @@ class _Answers:
         limit = _threshold_of(session)
         kind = "rejected" if is_unknown else "accepted"
         sign = "above" if is_unknown else "not above"
-        like = f" It is most like {name}." if is_unknown else ""
+        like = f" The most similar class is {name}." if is_unknown else ""
         said = (
-            f"Its unknown score {seen.unknown_score:.4g} is {sign} the "
+            f"The unknown score {seen.unknown_score:.4g} is {sign} the "
             f"threshold {limit:.4g}.{like}"
         )
         return (
@@ -433,8 +437,8 @@ class _Answers:
             for i, distance in session.seen.nearest_classes()
         )
         return (
-            '<table class="nearest"><tr><th>nearest classes</th>'
-            f"<th>distance to their centers</th></tr>{rows}</table>"
+            '<table class="nearest"><tr><th>nearest '
+            f"classes</th><th>distance to center</th></tr>{rows}</table>"
         )
 
     @staticmethod

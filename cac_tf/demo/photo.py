@@ -19,13 +19,13 @@ def check_takes_photos(image_shape: tuple[int | None, ...]) -> None:
     >>> check_takes_photos((32, 32, 3))
     >>> check_takes_photos((20,))
     Traceback (most recent call last):
-    ValueError: The model takes inputs of shape (20,); only images of 1 or 3 \
-channels can be shown to it here.
+    ValueError: The model expects inputs of shape (20,); this page can only \
+show images with 1 or 3 channels.
     """
     if len(image_shape) != 3 or image_shape[-1] not in (1, 3):
         raise ValueError(
-            f"The model takes inputs of shape {tuple(image_shape)}; only "
-            "images of 1 or 3 channels can be shown to it here."
+            f"The model expects inputs of shape {tuple(image_shape)}; this "
+            "page can only show images with 1 or 3 channels."
         )
 
 

@@ -30,7 +30,7 @@ class RejectedTab:
     def __init__(self, inspector, save_beside=None):
         self._save_beside = save_beside
         why_not = _why_not(inspector.model)
-        self._tab = gradio.Tab("What was rejected", elem_id="rejected")
+        self._tab = gradio.Tab("Rejected images", elem_id="rejected")
         with self._tab:
             self._version = gradio.HTML(elem_id="version")
             self._groups = gradio.HTML(elem_id="groups")
@@ -49,15 +49,15 @@ class RejectedTab:
                 )
                 self._undo = gradio.Button("Undo", elem_id="undo")
                 self._save = gradio.Button(
-                    "Save beside the model's file",
+                    "Save next to the model file",
                     visible=save_beside is not None,
                     elem_id="save",
                 )
             self._said = gradio.HTML(_paragraph(why_not), elem_id="said")
             gradio.Markdown(
-                "Nothing is trained, and the model's file stays as it is: who "
-                "reloads the page begins anew. Another visitor does not see "
-                "what you enroll."
+                "Nothing is retrained and the model file is not changed: "
+                "reloading the page starts over. Other visitors do not see "
+                "the classes you enroll."
             )
 
     def follow(self, session, others, values_of_others):
@@ -120,10 +120,10 @@ class RejectedTab:
         try:
             model.save(path, overwrite=False)
         except FileExistsError:
-            return _paragraph(f"{path} exists already, and stays as it is.")
+            return _paragraph(f"{path} already exists and was not overwritten.")
         except OSError as error:
             return _paragraph(f"{path} cannot be written: {error.strerror}.")
-        return _paragraph(f"Version {model.version} is in {path}.")
+        return _paragraph(f"Version {model.version} was saved to {path}.")
 
 
 def _why_not(model):
@@ -163,8 +163,9 @@ def _version(session):
 def _what_changed(before, after, name):
     entry = after.inspector.model.journal[-1]["classes"][name]
     said = (
-        f"{name} is enrolled. By the others alone, {entry['recognized']} of "
-        f"its {entry['examples']} inputs would be recognized."
+        f"{name} is enrolled. Judged by the others alone, "
+        f"{entry['recognized']} of its {entry['examples']} inputs would be "
+        "recognized."
     )
     for kind, outputs in after.inspector.test_outputs.items():
         changed = open_world.changed_decisions(
@@ -177,7 +178,7 @@ def _what_changed(before, after, name):
 def _of_group(group):
     return (
         f"{counted(len(group.inputs), 'input')}, {group.nearest_share:.0%} of "
-        f"them most like {group.nearest_class}"
+        f"them most similar to {group.nearest_class}"
     )
 
 
@@ -189,10 +190,10 @@ def _table(session):
     ]
     if session.ungrouped:
         rows.append(
-            (f"In no group: {len(session.ungrouped)}", session.ungrouped)
+            (f"Not in any group: {len(session.ungrouped)}", session.ungrouped)
         )
     if not rows:
-        return _paragraph("Nothing was rejected so far.")
+        return _paragraph("Nothing has been rejected yet.")
     body = "".join(
         f'<tr><th scope="row">{html.escape(text)}</th>'
         f"<td>{_pictures(inputs)}</td></tr>"

@@ -96,8 +96,8 @@ class Session:
             raise ValueError("There is no image.")
         if len(images) > MOST_KEPT:
             raise ValueError(
-                f"{len(images)} images at once are too many; at most "
-                f"{MOST_KEPT} are taken."
+                f"{len(images)} images at once are too many; the limit is "
+                f"{MOST_KEPT}."
             )
         kept = dict(self.kept)
         for key, image in images.items():
@@ -177,7 +177,7 @@ class Session:
         """
         if len(self.versions) == 1:
             raise ValueError(
-                "This is the model that the page began with: there is nothing "
+                "This is the original version of the model: there is nothing "
                 "to undo."
             )
         return self._with_versions(self.versions[:-1])

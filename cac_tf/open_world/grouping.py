@@ -132,8 +132,8 @@ def group(
         origin = np.asarray(center, "float32")
         if origin.shape != (width,) or not np.isfinite(origin).all():
             raise ValueError(
-                f"center must be {width} finite numbers, as many as features; "
-                f"got an array of shape {origin.shape}."
+                f"center must be {width} finite numbers, one per feature; got "
+                f"an array of shape {origin.shape}."
             )
     labels = np.full(count, UNKNOWN, "int32")
     strength = np.zeros(count, "float32")
@@ -155,8 +155,8 @@ def _checked(features):
     bad = np.flatnonzero(~np.isfinite(features).all(axis=1))
     if len(bad):
         raise ValueError(
-            f"features must be finite; {len(bad)} of {len(features)} rows hold "
-            f"NaN or infinity, the first at position {bad[0]}."
+            f"features must be finite; {len(bad)} of {len(features)} rows "
+            f"contain NaN or infinity, first at position {bad[0]}."
         )
     return features
 

@@ -55,7 +55,7 @@ class Alarm(typing.NamedTuple):
             SHARE: "the share of unknown inputs",
             MIX: f"the share of {self.class_name} among accepted inputs",
             P_VALUES: "the p-values",
-            CALIBRATION: "accepted inputs' p-values, beside those of the "
+            CALIBRATION: "the p-values of accepted inputs, relative to the "
             "calibration,",
         }[self.test]
         done = "rose" if self.rose else "fell"
@@ -155,12 +155,12 @@ class Monitor:
     ) -> None:
         self.class_names = tuple(map(str, class_names))
         if not self.class_names:
-            raise ValueError("class_names must have at least one name.")
+            raise ValueError("class_names must contain at least one name.")
         pair = tuple(calibration or (0, 0))
         if len(pair) != 2 or not 0 <= pair[0] <= pair[1]:
             raise ValueError(
-                "calibration must be a pair: so many examples are accepted, of "
-                f"so many; got {calibration!r}."
+                "calibration must be a pair: the number of accepted examples "
+                f"and the number of all examples; got {calibration!r}."
             )
         accepted, examples = map(int, pair)
         self.calibration = (accepted, examples)
@@ -261,8 +261,8 @@ class Monitor:
         >>> monitor = Monitor(["cat", "dog"], calibration=(95, 99))
         >>> monitor.update([0, -1], [0.5, np.nan])
         Traceback (most recent call last):
-        ValueError: Answer 2 has the p-value nan, and this model gives whole \
-multiples of 1/100 up to 1: the p-values are those of another model, or rounded.
+        ValueError: Answer 2 has the p-value nan, but this model returns only \
+multiples of 1/100 up to 1: the p-values are from another model, or rounded.
         """
         class_ids, levels = self._checked(class_id, p_value)
         ties = np.random.PCG64(self.seed)
@@ -281,7 +281,7 @@ multiples of 1/100 up to 1: the p-values are those of another model, or rounded.
         class_ids, p_values = np.asarray(class_id), np.asarray(p_value, float)
         if class_ids.ndim != 1 or class_ids.shape != p_values.shape:
             raise ValueError(
-                "class_id and p_value must have one shape (B,); got "
+                "class_id and p_value must have the same shape (B,); got "
                 f"{class_ids.shape} and {p_values.shape}."
             )
         if not len(class_ids):
@@ -290,8 +290,8 @@ multiples of 1/100 up to 1: the p-values are those of another model, or rounded.
         self._refuse(
             ~np.isin(class_ids, known),
             lambda i: (
-                f"the class id {class_ids[i]}, and this model has "
-                f"{len(self.class_names)} classes: those of another model"
+                f"the class id {class_ids[i]}, but this model has "
+                f"{len(self.class_names)} classes: it is from another model"
             ),
         )
         levels = np.searchsorted(self._levels, p_values * (1 - _ROUNDING))
@@ -299,18 +299,18 @@ multiples of 1/100 up to 1: the p-values are those of another model, or rounded.
         self._refuse(
             ~np.isclose(self._levels[levels], p_values, rtol=_ROUNDING, atol=0),
             lambda i: (
-                f"the p-value {p_values[i]:.6g}, and this model gives "
-                f"whole multiples of 1/{self.calibration[1] + 1} up to 1: the "
-                "p-values are those of another model, or rounded"
+                f"the p-value {p_values[i]:.6g}, but this model returns only "
+                f"multiples of 1/{self.calibration[1] + 1} up to 1: the "
+                "p-values are from another model, or rounded"
             ),
         )
         self._refuse(
             (class_ids == UNKNOWN) & (levels >= self._above.start),
             lambda i: (
-                f"the p-value {p_values[i]:.6g} and is rejected, and "
-                "this model accepts those above "
-                f"{self._levels[self._above.start - 1]:.4g}: those of another "
-                "model, or of another threshold"
+                f"the p-value {p_values[i]:.6g} and is rejected, but this "
+                "model accepts inputs above "
+                f"{self._levels[self._above.start - 1]:.4g}: it is from "
+                "another model or another threshold"
             ),
         )
         return class_ids.astype(int), levels
@@ -444,7 +444,7 @@ multiples of 1/100 up to 1: the p-values are those of another model, or rounded.
             return cls._of_state(state)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(
-                f"{path} is not the state of a monitor, or is damaged "
+                f"{path} is not a monitor's state, or is damaged "
                 f"({type(error).__name__}: {error})."
             ) from error
 
@@ -497,21 +497,21 @@ multiples of 1/100 up to 1: the p-values are those of another model, or rounded.
         """
         monitors = list(monitors)
         if not monitors:
-            raise ValueError("There is no monitor to merge.")
+            raise ValueError("There are no monitors to merge.")
         settings = {
             (one.class_names, one.calibration, one.false_alarm_rate)
             for one in monitors
         }
         if len(settings) > 1:
             raise ValueError(
-                "Only monitors of one model and one false_alarm_rate can be "
-                "merged."
+                "Only monitors with the same model and false_alarm_rate can "
+                "be merged."
             )
         seeds = {seed, *(one.seed for one in monitors)}
         if len(seeds) <= len(monitors):
             raise ValueError(
-                "Two monitors have the same seed: give each worker one of its "
-                "own, and merge each once."
+                "Two monitors have the same seed: give each worker its own "
+                "seed, and merge each monitor only once."
             )
         ((names, calibration, rate),) = settings
         own = cls(names, calibration, false_alarm_rate=rate, seed=seed)

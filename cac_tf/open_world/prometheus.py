@@ -43,11 +43,12 @@ def prometheus_text(monitor: Monitor) -> str:
         (
             "cac_e_value",
             "gauge",
-            f"Evidence of a change; an alarm at {monitor.alarm_level:g}.",
+            "Evidence of a change; an alarm is raised at "
+            f"{monitor.alarm_level:g}.",
             *("test", values),
         ),
         (
-            *("cac_alarm", "gauge", "1 where a test has told a change."),
+            *("cac_alarm", "gauge", "1 if a test has detected a change."),
             *("test", {test: int(test in told) for test in values}),
         ),
     )

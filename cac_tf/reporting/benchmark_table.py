@@ -135,7 +135,7 @@ def _print_trials(rows, family, file):
         ["data, method, score"],
         ["trial", *measures.values(), *_TIMES],
         lines,
-        title=f"every trial; splits: {family}",
+        title=f"all trials; splits: {family}",
         file=file,
     )
 

@@ -19,13 +19,13 @@ from cac_tf.reporting.measures import rows_of
 from cac_tf.reporting.verdict import verdict
 
 _OTHER_TEST_DATA = (
-    "These runs were evaluated on different test inputs or classes, so a "
-    "difference of their numbers says nothing about their models."
+    "These runs were evaluated on different test inputs or classes, so "
+    "differences between their numbers say nothing about their models."
 )
 _ONE_TRAINING = (
-    "Intervals say how much chance there is in the choice of the test inputs. "
-    "Another seed changes a model's numbers too: train several before calling "
-    "a small difference real."
+    "Intervals reflect only the random choice of test inputs. A model's "
+    "numbers also change with the seed: train several before trusting a "
+    "small difference."
 )
 
 
@@ -52,7 +52,7 @@ def write_comparison(path: Path, runs: Sequence[ComparedRun]) -> None:
         path: of the HTML file.
         runs: list of `ComparedRun`, each with a name of its own.
     """
-    title = "Runs compared: " + ", ".join(run.name for run in runs)
+    title = "Comparison of runs: " + ", ".join(run.name for run in runs)
     notes = [_ONE_TRAINING]
     if len({_test_data(run) for run in runs}) > 1:
         notes.insert(0, _OTHER_TEST_DATA)
@@ -104,7 +104,7 @@ def _numbers(runs):
         entry = {"score": run.measures["score"], **dict(rows_of(run.measures))}
         if "epochs" in run.measures:
             entry["epochs"] = str(run.measures["epochs"])
-            entry["seconds of training"] = str(run.measures["seconds"])
+            entry["training time (seconds)"] = str(run.measures["seconds"])
         entries.append(entry)
     return _table("number", runs, entries)
 
@@ -192,7 +192,7 @@ def _figures(runs):
                 said = caption
             last = {run: epochs[-1][name] for run, epochs in trained.items()}
             figure = figures.learning_curves_figure(trained, name)
-            alt = alt_texts.of_runs(f"{said} by epoch, at the end", last)
+            alt = alt_texts.of_runs(f"{said} by epoch, final value", last)
             made.append((html.escape(said), figure, alt))
     return "".join(
         f"<figure><figcaption>{caption}</figcaption>{page.svg(figure, alt)}"

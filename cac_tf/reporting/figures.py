@@ -200,7 +200,7 @@ def oscr_figure(evaluation):
         _mark_threshold(axes, evaluation, right)
     axes.set_ylim(0, 1.02)
     axes.set_xlabel("unknown accepted (false-positive rate)")
-    axes.set_ylabel("known accepted and right (CCR)")
+    axes.set_ylabel("known accepted as their own class (CCR)")
     _legend(figure)
     return figure
 
@@ -236,7 +236,7 @@ def score_histogram(evaluation):
     axes.set_xlim(min([edges[0], *thresholds]), max([edges[-1], *thresholds]))
     if is_logarithmic:
         _label_some(axes.xaxis)
-    label = "threshold of a class"
+    label = "per-class threshold"
     if len(thresholds) == 1:
         label = f"threshold = {thresholds[0]:.3g}"
     for threshold in thresholds:

@@ -35,11 +35,11 @@ def summary_of(grouping: Grouping) -> str:
         return "No input was rejected, so there are no groups."
     rejected = f"{counted(count, 'input')} {were(count)}"
     if not number:
-        return f"{rejected} rejected; no group of similar ones was found."
+        return f"{rejected} rejected; no groups of similar inputs were found."
     rest = f"; {left:,} in no group" if left else ""
     return (
         f"{rejected} rejected: {count - left:,} in {counted(number, 'group')} "
-        f"of similar ones{rest}."
+        f"of similar inputs{rest}."
     )
 
 
@@ -74,7 +74,7 @@ def write_groups_page(
         f'<section><h2 id="group{k}">Group {k}</h2><p>{_said(one)}.</p>'
         f"<h3>Most typical</h3>{sections[_TITLES[0], k]}"
         + (
-            f"<h3>Most doubtful</h3>{sections[_TITLES[1], k]}"
+            f"<h3>Least typical</h3>{sections[_TITLES[1], k]}"
             if sections[_TITLES[1], k]
             else ""
         )
@@ -82,10 +82,13 @@ def write_groups_page(
         for k, one in enumerate(groups[:_MOST_GROUPS])
     )
     if len(groups) > _MOST_GROUPS:
-        shown += f"<p>The {_MOST_GROUPS} largest of {len(groups)} groups.</p>"
+        shown += (
+            f"<p>Only the {_MOST_GROUPS} largest of {len(groups)} groups are "
+            "shown.</p>"
+        )
     text = page.filled(
         "groups.html",
-        title="What was rejected, in groups",
+        title="Rejected inputs, grouped by similarity",
         summary=summary_of(grouping),
         overview=_overview(groups),
         groups=shown,
@@ -160,7 +163,7 @@ def _strength(value):
 
 def _picture(picture, name):
     if picture is None:
-        return "not read<br>"
+        return "unreadable<br>"
     # Of few pixels, each is to be seen.
     draw = page.png if max(picture.size) <= _FEW_PIXELS else page.jpeg
     source = draw(picture)
@@ -169,7 +172,7 @@ def _picture(picture, name):
 
 def _text(value):
     if value is None:
-        return "not read"
+        return "unreadable"
     if isinstance(value, str):
         more = "..." * (len(value) > _LONGEST_TEXT)
         return html.escape(value[:_LONGEST_TEXT]) + more

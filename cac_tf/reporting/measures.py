@@ -5,28 +5,30 @@ import html
 
 # What a reader of the page is told about each number.
 MEANINGS = {
-    "AUROC": "Probability that an unknown input has a larger unknown score "
-    "than a known one; .5 is chance, 1 is perfect. No threshold is needed.",
-    "AUROC, 95 % interval": "By the bootstrap, over the choice of test inputs.",
-    "FPR at TPR 95 %": "Share of unknown inputs accepted at the threshold "
+    "AUROC": "Probability that an unknown input has a higher unknown score "
+    "than a known one; .5 is chance, 1 is perfect. Does not depend on a "
+    "threshold.",
+    "AUROC, 95 % interval": "From a bootstrap over the test inputs.",
+    "FPR at TPR 95 %": "Fraction of unknown inputs accepted at the threshold "
     "that accepts 95 % of the known test inputs.",
-    "AUPR, unknown positive": "Area under precision and recall of finding "
-    "unknown inputs; depends on how many of each there are.",
-    "AUPR, known positive": "The same for finding known inputs.",
-    "accuracy": "Share of known inputs whose predicted class is their own, "
-    "before any is rejected (closed set).",
-    "OSCR": "Area under the curve of known inputs accepted as their own "
-    "class against unknown inputs accepted.",
-    "CCR": "Share of known inputs accepted as their own class, at the "
-    "threshold that accepts this share of unknown inputs.",
-    "Bhattacharyya": "Overlap of the distances of known and of unknown "
-    "inputs to the closest center: 0 for none, 1 for all.",
-    "openness": "How many of the classes met in the test are unknown: "
+    "AUPR, unknown positive": "Area under the precision-recall curve for "
+    "detecting unknown inputs; depends on the numbers of known and unknown "
+    "inputs.",
+    "AUPR, known positive": "The same for detecting known inputs.",
+    "accuracy": "Fraction of known inputs whose predicted class is correct, "
+    "without rejection (closed set).",
+    "OSCR": "Area under the curve of known inputs accepted as their own class "
+    "against unknown inputs accepted.",
+    "CCR": "Fraction of known inputs accepted as their own class, at the "
+    "threshold that accepts this fraction of unknown inputs.",
+    "Bhattacharyya": "Overlap between the distances of known and unknown "
+    "inputs to the nearest center: 0 for none, 1 for complete.",
+    "openness": "How many of the test classes are unknown: "
     "1 - sqrt(2 N / (2 N + U)) for N known and U unknown classes.",
-    "known accepted": "Share of known inputs that the threshold accepts.",
-    "unknown accepted": "Share of unknown inputs that the threshold accepts.",
-    "macro-F1": "Mean over the known classes and unknown of F1, the harmonic "
-    "mean of precision and recall of the decisions.",
+    "known accepted": "Fraction of known inputs accepted at the threshold.",
+    "unknown accepted": "Fraction of unknown inputs accepted at the threshold.",
+    "macro-F1": "F1, the harmonic mean of precision and recall of the "
+    'decisions, averaged over the known classes and "unknown".',
 }
 
 
@@ -87,7 +89,7 @@ def score_rows(measures):
     titles = [
         *_COMPARED,
         *(f"CCR at FPR {float(rate):.0%}" for rate in measures["ccr"]),
-        "µs an input",
+        "µs per input",
     ]
     rows = [
         [

@@ -14,14 +14,14 @@ import cac_tf
 
 model = cac_tf.load_model("model.keras")
 prediction = model.predict_open_set({inputs})  # {raw}
-prediction.label  # names of classes, or "unknown"
+prediction.label  # class names, or "unknown"
 ```
 
-On the command line, `cac-predict` takes this folder as its model."""
-_LICENCE = (
-    "cac_tf, which made the model, is under the Apache License 2.0. That does "
-    "not say who may use the model: its training data have licences of their "
-    "own."
+On the command line, pass this folder to `cac-predict --model`."""
+_LICENSE = (
+    "cac_tf, which trained the model, is licensed under the Apache License "
+    "2.0. That does not determine who may use the model: its training data "
+    "have their own licenses."
 )
 
 
@@ -48,7 +48,7 @@ def model_card(measures, config):
         ("Training", _training(settings, config["environment"])),
         ("Limits", _limits(measures)),
         ("How to load it", _loading(measures)),
-        ("Licence", _LICENCE),
+        ("License", _LICENSE),
     ]
     parts = [f"# Open-set classifier: {_text(measures['dataset'])}"]
     parts += [f"## {title}\n\n{text}" for title, text in sections]
@@ -60,16 +60,16 @@ def _purpose(measures, settings):
     made = f", made with the method `{method}` of cac_tf" if method else ""
     purpose = (
         f"It assigns an input to one of {len(measures['class_names'])} known "
-        f"classes, or rejects it as unknown. It is a Keras model{made}; "
-        f"an input is rejected if its `{measures['score']}` exceeds the "
+        f"classes, or rejects it as unknown. It is a Keras model{made}; an "
+        f"input is rejected if its `{measures['score']}` score exceeds the "
         "threshold."
     )
     enrolled = measures.get("enrolled_classes")
     if enrolled:
         names = ", ".join(f"{_text(n)} ({k})" for n, k in enrolled.items())
         purpose += (
-            " Enrolled after the training, without training, from so many "
-            f"examples: {names}."
+            " Classes enrolled after training, without retraining (with the "
+            f"number of examples): {names}."
         )
     return purpose
 
@@ -93,8 +93,8 @@ def _numbers(measures):
             "",
             *lines,
             "",
-            "Intervals show the chance in the choice of the test data, not "
-            "that of another training or of other unknown classes.",
+            "Intervals reflect only the random choice of test data, not "
+            "retraining or other unknown classes.",
         ]
     )
 
@@ -106,7 +106,7 @@ def _loading(measures):
     if inputs == "vectors":
         raw = "(n, D) numbers, as in the training data"
     elif inputs == "texts":
-        raw = "a list of texts"
+        raw = "a list of strings"
     return _LOADING.replace("{inputs}", inputs).replace("{raw}", raw)
 
 
@@ -125,7 +125,7 @@ def _data(data, options, measures):
     ]
     columns = data.get("input_columns")
     if columns:
-        lines.append(f"- Columns of an input: {_text(', '.join(columns))}")
+        lines.append(f"- Input columns: {_text(', '.join(columns))}")
     return "\n".join(lines)
 
 
@@ -146,20 +146,20 @@ def _training(settings, environment):
 
 
 def _limits(measures):
-    changes = "the camera, the light"
+    changes = "the camera, the lighting"
     if measures.get("inputs") == "vectors":
-        changes = "what makes the vectors"
+        changes = "the source of the vectors"
     elif measures.get("inputs") == "texts":
-        changes = "the way in which people write"
+        changes = "the way people write"
     lines = [
-        "- The rejection rates hold for unknown inputs like those of the test "
-        "data. Other unknown inputs may be accepted more often.",
-        "- It is calibrated on known inputs like those it was trained on. If "
-        f"{changes} or the share of classes changes, calibrate it anew.",
-        "- It is no defence against inputs that are made to be accepted.",
+        "- The rejection rates apply to unknown inputs like those in the "
+        "test data. Other unknown inputs may be accepted more often.",
+        "- The threshold is calibrated for known inputs like the training "
+        f"data. If {changes} or the class frequencies change, recalibrate it.",
+        "- It is no defense against inputs crafted to be accepted.",
     ]
     if measures["auroc"] is None:
-        lines.insert(0, "- Rejection was not measured at all.")
+        lines.insert(0, "- Rejection was not measured.")
     return "\n".join(lines)
 
 

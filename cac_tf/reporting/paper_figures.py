@@ -70,9 +70,9 @@ def distances_figure(
         axes.set_title(f"{dataset}, {method}: {overlap:.3f}", fontsize="small")
         axes.spines[["top", "right"]].set_visible(False)
     for axes in grid[-1]:
-        axes.set_xlabel("distance to the closest class mean")
+        axes.set_xlabel("distance to the nearest class mean")
     for row in grid:
-        row[0].set_ylabel("share of inputs")
+        row[0].set_ylabel("fraction of inputs")
     grid[0][-1].legend(frameon=False, fontsize="small")
     return figure
 
@@ -101,8 +101,8 @@ def logit_spaces_figure(evaluations: Mapping[str, Mapping[str, Any]]) -> Figure:
         width = arrays["logits"].shape[1]
         if width != 3:
             raise ValueError(
-                f"Only three classes have a logit space that can be drawn; "
-                f"{method} has {width}."
+                f"Logit spaces can be drawn only for three classes; {method} "
+                f"has {width}."
             )
         draw_logit_space(
             axes,
@@ -154,8 +154,8 @@ def class_count_figure(rows: Rows) -> Figure:
 
     lines = _by_trial(rows, place_of)
     if not lines:
-        raise ValueError("There are no results of split families random<n>.")
-    return lines_figure(lines, "known classes; as many are unknown")
+        raise ValueError("There are no results for split families random<n>.")
+    return lines_figure(lines, "known classes (and as many unknown)")
 
 
 def bars_figure(rows: Rows, measure: str) -> Figure:
@@ -176,7 +176,7 @@ def bars_figure(rows: Rows, measure: str) -> Figure:
 
     values = _by_trial(rows, place_of, measure)
     if not values:
-        raise ValueError(f"There are no results with {measure}.")
+        raise ValueError(f"No results contain {measure}.")
     methods = list(values)
     datasets = list(
         dict.fromkeys(row["dataset"] for row in rows if place_of(row))
@@ -208,7 +208,7 @@ def bars_figure(rows: Rows, measure: str) -> Figure:
 
 _MEASURES = {
     "accuracy": "accuracy on known classes",
-    "epochs": "epochs of training",
+    "epochs": "training epochs",
 }
 
 
@@ -242,13 +242,14 @@ def sweep_figure(rows: Rows, field: str) -> Figure:
             place = float(place)
         except ValueError:
             raise ValueError(
-                f"A sweep over {field} has no axis of numbers."
+                f"A sweep over {field} cannot be plotted, because its values "
+                "are not numbers."
             ) from None
         return ", ".join([row["dataset"], row["method"], *others]), place
 
     lines = _by_trial(rows, place_of)
     if not lines:
-        raise ValueError(f"There are no results of a sweep over {field}.")
+        raise ValueError(f"There are no results for a sweep over {field}.")
     return lines_figure(lines, field)
 
 

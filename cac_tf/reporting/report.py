@@ -78,8 +78,8 @@ def write_report(
         figures=_figures(evaluation, centers, history),
         pictures=_pictures(evaluation, pictures),
         sheets="".join(map(sheet_section, sheets)),
-        settings=page.section("What was run", config["settings"]),
-        environment=page.section("Where", config["environment"]),
+        settings=page.section("Configuration", config["settings"]),
+        environment=page.section("Environment", config["environment"]),
         script=page.resource("threshold.js"),
     )
     atomic_files.write_text(path, text)
@@ -142,7 +142,7 @@ def _numbers(measures):
         (html.escape(name), value, meaning(name))
         for name, value in rows_of(measures)
     ]
-    table = page.table(["number", "value", "what it is"], rows)
+    table = page.table(["number", "value", "meaning"], rows)
     note = ""
     if measures["threshold"] is not None:
         note = (
@@ -187,10 +187,10 @@ def _decisions(evaluation, dataset):
     columns = ["class", inputs, "accepted", "precision", "recall", "F1"]
     table = page.scrolled(page.table(columns, rows), "Classes")
     return (
-        f"<h2>Classes</h2>{table}<p>Of the decisions at the model's own "
-        f"threshold. Accepted: as any known class. Precision: of the {inputs} "
-        "decided for a class, those that are of it. Recall: of those of a "
-        "class, those decided for it.</p>"
+        f"<h2>Classes</h2>{table}<p>Decisions at the model's own threshold. "
+        f"Accepted: as any known class. Precision: fraction of the {inputs} "
+        "assigned to a class that belong to it. Recall: fraction of a class "
+        "that is assigned to it.</p>"
     )
 
 
@@ -214,10 +214,10 @@ def _scores(measures):
     columns = ["score", *map(explained, titles)]
     table = page.scrolled(page.table(columns, rows), "Scores")
     return (
-        f"<h2>Scores</h2>{table}<p>All are of the same network and the same "
-        f"{_inputs(measures)}. Times come after the network, which takes "
-        f"{measures['microseconds_per_image']['network']:.0f} µs for each "
-        "here.</p>"
+        f"<h2>Scores</h2>{table}<p>All scores use the same network and the "
+        f"same {_inputs(measures)}. Times do not include the network, which "
+        f"takes {measures['microseconds_per_image']['network']:.0f} µs per "
+        "input here.</p>"
     )
 
 
@@ -330,9 +330,7 @@ def _pictures(evaluation, pictures):
     accepted = evaluation.is_accepted
     sections = []
     if accepted is None:
-        sections.append(
-            ("Known, taken for another class", is_known & ~is_correct)
-        )
+        sections.append(("Known, misclassified", is_known & ~is_correct))
     else:
         is_wrong = accepted & ~is_correct
         sections += [
@@ -349,7 +347,7 @@ def _pictures(evaluation, pictures):
 def _picture_section(name, rows, evaluation, pictures):
     scores = evaluation.unknown_score[rows]
     if evaluation.thresholds is None:
-        order, first = np.argsort(scores), "with the smallest scores"
+        order, first = np.argsort(scores), "with the lowest scores"
     else:
         margins = np.abs(scores - evaluation.thresholds[rows])
         order, first = np.argsort(margins), "nearest to the threshold"
@@ -376,7 +374,7 @@ def _picture_section(name, rows, evaluation, pictures):
 def _count(rows, shown, first):
     count = f"{len(rows)}"
     if len(rows) > len(shown):
-        count += f", the {len(shown)} {first} shown"
+        count += f", {len(shown)} {first} shown"
     return count
 
 

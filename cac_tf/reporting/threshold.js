@@ -186,7 +186,7 @@
     const counts = answersAt(thresholds), all = summaryOf(counts);
     const isByClass = new Set(thresholds).size > 1;
     // The command sets the threshold to the last digit; people read four.
-    const text = isByClass ? "by class" : short(threshold);
+    const text = isByClass ? "per class" : short(threshold);
     const knownShare = share(all.knownAccepted, all.known);
     const unknownShare = share(all.unknownAccepted, all.unknown);
     const tell = (selector, said) => { at(selector).textContent = said; };

@@ -22,37 +22,39 @@ _TILES_IN_A_ROW = 20
 _SMALLEST_JPEG = 17
 
 _BY_CLASS = (
-    "<p>The model's thresholds differ by class; the page begins with them. "
-    "The line is at their median. Moving it sets one threshold for all "
-    "classes, and shows the command that exports the model with it.</p>"
+    "<p>The model has a separate threshold for each class, and the page "
+    "starts with these; the line marks their median. Moving it sets a single "
+    "threshold for all classes and shows the command that exports the model "
+    "with it.</p>"
 )
 _NOT_SET = (
-    "<p>The model has no threshold. The page begins with the median of the "
+    "<p>The model has no threshold. The page starts with the median of the "
     "unknown scores.</p>"
 )
 _TILES = (
     (
         "known-accepted",
         "known accepted",
-        "Share of the known test inputs that are accepted (true-positive "
+        "Fraction of the known test inputs that are accepted (true-positive "
         "rate), with its 95 % interval.",
     ),
     (
         "right",
         "known accepted as their own class",
-        "Share of the known test inputs that are accepted and given their own "
-        "class (correct classification rate, CCR).",
+        "Fraction of the known test inputs that are accepted and assigned to "
+        "their own class (correct classification rate, CCR).",
     ),
     (
         "unknown-accepted",
         "unknown accepted",
-        "Share of the unknown test inputs that are accepted (false-positive "
-        "rate): the errors that a threshold is there to prevent.",
+        "Fraction of the unknown test inputs that are accepted "
+        "(false-positive rate): the errors that the threshold is meant to "
+        "prevent.",
     ),
     (
         "threshold",
         "threshold",
-        "An input whose unknown score is larger is rejected.",
+        "Inputs with a higher unknown score are rejected.",
     ),
 )
 
@@ -109,8 +111,8 @@ def threshold_section(evaluation, pictures, model="."):
             "</style>"
         )
     return f"""<div id="threshold">{note}
-<noscript><p>Without JavaScript the threshold cannot be moved. The table of
-answers and the pictures beside the threshold are missing.</p></noscript>
+<noscript><p>Without JavaScript, the threshold cannot be moved, and the table
+of answers and the pictures near the threshold are missing.</p></noscript>
 <div class="control" data-script hidden>
 <label for="threshold-slider">threshold</label>
 <input id="threshold-slider" type="range" min="0" max="1000" step="1">
@@ -120,19 +122,19 @@ answers and the pictures beside the threshold are missing.</p></noscript>
 <p class="counts" data-script hidden></p>
 <div class="figures">{drawn}</div>
 <div data-script hidden>
-<p class="export">In the folder of this page, this command exports the model
-with this threshold: <code class="command"></code>
+<p class="export">To export the model with this threshold, run this in the
+folder of this page: <code class="command"></code>
 <button class="copy" type="button">copy</button>
 <span class="copied" role="status"></span></p>
 <h3>Nearest to the threshold</h3>
-<p>True class → predicted class; <span class="known">known</span> in a solid,
-<span class="unknown">unknown</span> in a dashed frame.</p>
+<p>True class → predicted class; <span class="known">known</span> with a solid
+frame, <span class="unknown">unknown</span> with a dashed one.</p>
 <p><b>Accepted</b></p><div class="accepted beside pictures"></div>
 <p><b>Rejected</b></p><div class="rejected beside pictures"></div>
 <h3>Answers</h3>
 <p class="sentence"></p>
-<p>Each row: the inputs of a class, by answer; the deeper the color, the
-larger the share. <span class="known">Right answers</span> and
+<p>Each row shows the answers for one true class; a deeper color means a
+larger fraction. <span class="known">Right answers</span> and
 <span class="unknown">wrong ones</span>.</p>
 <div class="scroll" tabindex="0" role="region" aria-label="Table of answers">
 <table class="answers"><thead></thead><tbody></tbody></table></div>

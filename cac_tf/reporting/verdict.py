@@ -41,12 +41,12 @@ def verdict(measures: Mapping[str, Any]) -> list[str]:
     ...     print(sentence)
     Accepts 95 % [91-97] of 200 known test images and 25 % [21-29] of 400 \
 unknown ones (gamma, threshold 1.5).
-    Asked for 95 %, the threshold comes from 151 validation images and accepts \
-145 of them (96.0 %): with that many, 92-98 % of new known images are accepted \
-(with a probability of 90 %).
+    The threshold was set for 95 % on 151 validation images and accepts 145 \
+of them (96.0 %); expect it to accept 92-98 % of new known images (with 90 % \
+probability).
     Its closed-set accuracy is 90 % [85-93].
     By AUROC on these test images, knn would have been better: 0.940 against \
-0.910 of gamma, a difference of 0.030 [0.012 to 0.048].
+0.910 for gamma, a difference of 0.030 [0.012 to 0.048].
     """
     counts = measures["counts"]
     known, unknown = counts["known_test"], counts["unknown_test"]
@@ -67,8 +67,8 @@ unknown ones (gamma, threshold 1.5).
     sentences.append(f"Its closed-set accuracy is {accuracy}.")
     if measures["auroc"] is None:
         sentences.append(
-            "There are no unknown classes in the test data: this is a "
-            "closed-set evaluation, and it says nothing about rejection."
+            "The test data contain no unknown classes: this is a closed-set "
+            "evaluation, which says nothing about rejection."
         )
     elif len(measures["scores"]) > 1:
         sentences.append(_comparison(measures))
@@ -81,17 +81,18 @@ def _calibration(measures, inputs):
     source = f"{share.examples} validation {inputs}"
     if measures["counts"].get("validation") == 0:
         source = (
-            f"{share.examples} training {inputs}, each scored by a training "
-            "without it,"
+            f"{share.examples} training {inputs}, each scored by a model "
+            "trained without it,"
         )
     # Known only where the threshold was set by this evaluation's run.
-    asked, the = found.get("asked"), "The"
+    asked, goal = found.get("asked"), ""
     if asked is not None:
-        the = f"Asked for {100 * asked:.4g} %, the"
+        goal = f" for {100 * asked:.4g} %"
     return (
-        f"{the} threshold comes from {source} and accepts {share.accepted} of "
-        f"them ({100 * share.rate:.1f} %): with that many, {share.in_words()} "
-        f"of new known {inputs} are accepted (with a probability of 90 %)."
+        f"The threshold was set{goal} on {source} and accepts "
+        f"{share.accepted} of them ({100 * share.rate:.1f} %); expect it to "
+        f"accept {share.in_words()} of new known {inputs} (with 90 % "
+        "probability)."
     )
 
 
@@ -108,7 +109,7 @@ def _threshold(threshold):
     if not isinstance(threshold, list):
         return f"threshold {threshold:.4g}"
     return (
-        f"threshold from {min(threshold):.4g} to {max(threshold):.4g} by class"
+        f"thresholds from {min(threshold):.4g} to {max(threshold):.4g} by class"
     )
 
 
@@ -120,8 +121,7 @@ def _comparison(measures):
     if better - auroc < _MATTERS:
         return (
             f"By AUROC on these test {inputs}, none of the {len(scores)} "
-            f"scores compared is better than {own} ({auroc:.3f}) by {_MATTERS} "
-            "or more."
+            f"scores compared beats {own} ({auroc:.3f}) by {_MATTERS} or more."
         )
     # Runs of earlier versions have none.
     interval = (measures.get("auroc_differences") or {}).get(best)
@@ -129,11 +129,11 @@ def _comparison(measures):
     if interval is not None:
         low, high = interval
         if low <= 0.0:
-            said = "is ahead, but within chance"
+            said = "is ahead, but possibly by chance"
         difference = (
             f", a difference of {better - auroc:.3f} [{low:.3f} to {high:.3f}]"
         )
     return (
-        f"By AUROC on these test {inputs}, {best} {said}: {better:.3f} against "
-        f"{auroc:.3f} of {own}{difference}."
+        f"By AUROC on these test {inputs}, {best} {said}: {better:.3f} "
+        f"against {auroc:.3f} for {own}{difference}."
     )

@@ -89,15 +89,15 @@ def test_dots_and_lines_stay_inside(strokes, size):
 @pytest.mark.parametrize(
     "strokes, message",
     [
-        ([], "Nothing is drawn."),
-        ([[]], "Nothing is drawn."),
+        ([], "Nothing has been drawn."),
+        ([[]], "Nothing has been drawn."),
         (None, "A drawing must be a list of strokes"),
         ("text", "A drawing must be a list of strokes"),
         ([[1, 2, 3]], "A drawing must be"),
         ([[(0, 0, 0)]], "A drawing must be"),
         ([[(0, float("nan"))]], "A drawing must be"),
         ([[(0, 1e300), (0, -1e308)]], "A drawing must be"),
-        ([[(0, 0)] * 20_001], "20,000 points at most"),
+        ([[(0, 0)] * 20_001], "at most 20,000 points"),
     ],
 )
 def test_what_is_no_drawing_is_refused(strokes, message):
@@ -112,7 +112,7 @@ def test_ink_of_one_point_a_row(ink, size):
 
 
 def test_an_empty_drawing_is_refused():
-    with pytest.raises(ValueError, match="Nothing is drawn"):
+    with pytest.raises(ValueError, match="Nothing has been drawn"):
         image_of_drawing(np.zeros((9, 9), bool), 28)
 
 

@@ -88,7 +88,7 @@ def test_without_data(trained_digits, digits):
 
 
 def test_what_does_not_fit_is_refused(trained_digits, digits, inspector):
-    with pytest.raises(ValueError, match="takes inputs of shape|got"):
+    with pytest.raises(ValueError, match="expects inputs of shape|got"):
         inspector.inspect(np.zeros((9, 8, 3), "uint8"))
     other = dataclasses.replace(digits, class_names=("a", *"bcdef"))
     with pytest.raises(ValueError, match="known classes a, b, .* model has 0"):

@@ -99,7 +99,7 @@ def test_the_slider_is_the_threshold(page, inspector):
     # Before the first image it is kept for that.
     now, text = moved(Session.of(inspector), 1000)
     assert now.threshold > session.threshold
-    assert text == "<p>Give an image.</p>"
+    assert text == "<p>No image yet.</p>"
 
 
 def test_thresholds_by_class_move_one_by_one(trained_digits, digits):
@@ -132,7 +132,7 @@ def test_drawings(page, inspector, strokes):
     session, *_ = answer(session, selection(strokes=[*drawing, [[0, 0]]]))
     assert len(session.kept) == count
     session, text, *_ = answer(session, selection(strokes=[]))
-    assert session.seen is None and text == "<p>Nothing is drawn.</p>"
+    assert session.seen is None and text == "<p>Nothing has been drawn.</p>"
     _, text, *_ = answer(session, selection(strokes=[[["<b>", 1]]]))
     assert "must be a list of strokes" in text
 
@@ -148,7 +148,7 @@ def test_photos(page, inspector, digits, tmp_path):
     assert answer(session, None)[1] == "<p>There is no image.</p>"
     (tmp_path / "b.png").write_text("<no image>")
     now, text, *_ = answer(now, [str(tmp_path / "b.png")])
-    assert now.seen is None and "no JPEG, PNG, WebP or BMP image" in text
+    assert now.seen is None and "not a JPEG, PNG, WebP or BMP image" in text
     # What Gradio itself would open, and refuse without a word.
     (tmp_path / "c.png").write_bytes(references.png_header(60_000, 60_000))
     (photo,) = (b for b in page.blocks.values() if b.elem_id == "photo")
@@ -177,12 +177,12 @@ def test_several_photos(page, inspector, threes, tmp_path):
     images = np.stack([one.image for one in session.kept.values()])
     is_unknown = inspector.model.predict_open_set(images).is_unknown
     assert len(images) == 30
-    assert f"30 images, of which the model rejects {is_unknown.sum()}." in text
+    assert f"30 images; the model rejects {is_unknown.sum()} of" in text
     (tmp_path / "b.png").write_text("<no image>")
     both = [*threes, str(tmp_path / "b.png")]
     session, text, *_ = answer(Session.of(inspector), both)
     assert not session.kept
-    assert "b.png: no JPEG, PNG, WebP or BMP image. None of the 31" in text
+    assert "b.png: not a JPEG, PNG, WebP or BMP image. None of the 31" in text
 
 
 def test_a_group_becomes_a_class_and_back(
@@ -203,7 +203,9 @@ def test_a_group_becomes_a_class_and_back(
 
     enroll = listener(page, "enroll", "click")
     same, *_, said = enroll(first, "0", 0)
-    assert same is first and "The model has a class &#x27;0&#x27;" in said
+    assert (
+        same is first and "The model already has a class &#x27;0&#x27;" in said
+    )
     second, verdict_, *_, version, table, choice, said = enroll(first, "<b>", 0)
     assert f"Version 2 of the model. Enrolled: &lt;b&gt; ({size} inp" in version
     assert f"of its {size} inputs would be recognized." in said
@@ -223,7 +225,7 @@ def test_a_group_becomes_a_class_and_back(
     assert save(first) == "<p>There is no new version to save.</p>"
     path = save_beside.with_stem("model-version2")
     assert save(second) == f"<p>Version 2 is in {path}.</p>"
-    assert save(second).endswith("exists already, and stays as it is.</p>")
+    assert save(second).endswith("already exists and was not overwritten.</p>")
     assert [*save_beside.parent.iterdir()] == [path]
     # It goes with the data of the run.
     loaded = Inspector(cac_tf.load_model(path), digits)
@@ -253,7 +255,10 @@ def test_a_score_that_cannot_enroll_says_so(trained_digits):
         next(b for b in page.blocks.values() if b.elem_id == name)
         for name in ("said", "enroll")
     )
-    assert "no class can be enrolled. These scores can: " in said.value
+    assert (
+        "no class can be enrolled. These scores support enrolling: "
+        in said.value
+    )
     assert not button.interactive
 
 

@@ -80,7 +80,7 @@ def test_enroll_and_undo(three, digits):
 
 def test_what_cannot_be_enrolled(three):
     grouped = three.grouped()
-    with pytest.raises(ValueError, match="a class '0' already"):
+    with pytest.raises(ValueError, match="already has a class '0'"):
         grouped.enrolled("0", 0)
     with pytest.raises(ValueError, match="Class names"):
         grouped.enrolled("", 0)

@@ -157,8 +157,8 @@ def test_the_calibration_tells_what_was_so_from_the_first_answer(rng):
     (alarm,) = monitor.alarms
     assert alarm.rose
     assert alarm.in_words() == (
-        f"answer {alarm.answer:,}: accepted inputs' p-values, beside those "
-        "of the calibration, are larger (e-value "
+        f"answer {alarm.answer:,}: the p-values of accepted inputs, "
+        "relative to the calibration, are larger (e-value "
         f"{alarm.e_value:.3g})."
     )
     # Its value is a mean of 1 over calibrations, not only large after changes.
@@ -228,9 +228,9 @@ def test_merged_monitors_have_the_mean_of_e_values(rng):
     again = Monitor.merged([merged, *workers[:1]])
     assert "unknown share" in {one.test for one in again.alarms}
     for others, message in (
-        ([], "There is no monitor to merge"),
+        ([], "There are no monitors to merge"),
         ([workers[0], workers[0]], "the same seed"),
-        ([workers[0], Monitor(["cat"], (95, 99))], "of one model"),
+        ([workers[0], Monitor(["cat"], (95, 99))], "the same model"),
     ):
         with pytest.raises(ValueError, match=message):
             Monitor.merged(others)
@@ -243,11 +243,11 @@ def test_merged_monitors_have_the_mean_of_e_values(rng):
         ([0], [0.0], "Answer 1 has the p-value 0"),
         ([0], [1.5], "multiples of 1/100"),
         ([0], [0.505], "another model, or rounded"),
-        ([2], [0.5], "the class id 2, and this model has 2 classes"),
+        ([2], [0.5], "the class id 2, but this model has 2 classes"),
         ([-2], [0.5], "the class id -2"),
         ([0.5], [0.5], "the class id 0.5"),
-        ([-1], [0.06], "accepts those above 0.05: those of another model, or"),
-        ([0, 1], [0.5], r"one shape \(B,\); got \(2,\) and \(1,\)"),
+        ([-1], [0.06], "inputs above 0.05: it is from another model or"),
+        ([0, 1], [0.5], r"the same shape \(B,\); got \(2,\) and \(1,\)"),
     ],
 )
 def test_answers_that_the_model_cannot_have_given(class_id, p_value, message):
@@ -292,7 +292,7 @@ def test_damaged_states_are_refused(tmp_path):
     ):
         path.write_text(json.dumps(good | {name: value}))
         with pytest.raises(
-            ValueError, match=r"state\.json is not the state of a"
+            ValueError, match=r"state\.json is not a monitor's state"
         ):
             Monitor.load(path)
     path.write_bytes(b"\xff{")

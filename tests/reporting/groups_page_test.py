@@ -15,19 +15,20 @@ from cac_tf.reporting.groups_page import summary_of
         ([], "No input was rejected, so there are no groups."),
         (
             [-1],
-            "1 input was rejected; no group of similar ones was found.",
+            "1 input was rejected; no groups of similar inputs were found.",
         ),
         (
             [-1] * 2000,
-            "2,000 inputs were rejected; no group of similar ones was found.",
+            "2,000 inputs were rejected; no groups of similar inputs were "
+            "found.",
         ),
         (
             [0, 0],
-            "2 inputs were rejected: 2 in 1 group of similar ones.",
+            "2 inputs were rejected: 2 in 1 group of similar inputs.",
         ),
         (
             [0, 0, 1, 1, -1],
-            "5 inputs were rejected: 4 in 2 groups of similar ones; 1 in no "
+            "5 inputs were rejected: 4 in 2 groups of similar inputs; 1 in no "
             "group.",
         ),
     ],

@@ -79,7 +79,7 @@ def example(rng, num_unknown=30, threshold=0.5, names=("cat", "dog", "cow")):
         unknown_test=Examples(
             images[:num_unknown], np.zeros(num_unknown, "int64")
         ),
-        notes=("5 images in grey were converted",),
+        notes=("5 images in grayscale were converted",),
     )
     measures = {
         "class_names": list(names),
@@ -158,7 +158,7 @@ def test_page_of_an_open_set_run(rng, tmp_path):
     ):
         assert f"<figcaption>{caption}</figcaption>" in page
     assert f"{evaluation.metrics['auroc']:.4f}" in page
-    assert "5 images in grey were converted" in page
+    assert "5 images in grayscale were converted" in page
     # As many pictures of each kind as there are errors of it.
     accepted = evaluation.unknown_score <= 0.5
     check_pictures(page, evaluation, accepted)
@@ -253,8 +253,8 @@ def test_compared_runs_share_a_figure_of_the_same_training():
         "Training loss: classifier",
         "Training loss: auto encoder",
     ]
-    assert "classifier by epoch, at the end: one 1.000, two 0.500." in drawn
-    assert "auto encoder by epoch, at the end: two 300.000." in drawn
+    assert "classifier by epoch, final value: one 1.000, two 0.500." in drawn
+    assert "auto encoder by epoch, final value: two 300.000." in drawn
     (caption,) = re.findall(
         "<figcaption>(.*?)</figcaption>", comparison._figures([one])
     )
@@ -321,9 +321,9 @@ def test_a_threshold_for_each_class(rng, tmp_path):
     page = page_of(tmp_path, evaluation, dataset)
     for name, threshold in zip(dataset.class_names, thresholds, strict=True):
         assert f'<th scope="row">{name}</th><td>{threshold}</td>' in page
-    assert "(gamma, threshold from 0.125 to 0.75 by class)" in page
+    assert "(gamma, thresholds from 0.125 to 0.75 by class)" in page
     assert f"Accepts {share(accepted[known].mean(), known.sum())} of" in page
-    assert "thresholds differ by class" in page
+    assert "a separate threshold for each class" in page
     assert numbers_of(page)["threshold"] == 0.25
     assert numbers_of(page)["thresholds"] == thresholds
     check_pictures(page, evaluation, accepted)
@@ -339,7 +339,9 @@ def test_a_threshold_for_each_class(rng, tmp_path):
         f"{evaluation.unknown_score[first]:.4g}"
     )
     # One threshold, or one that all classes share, is no such thing.
-    assert "differ by class" not in page_of(tmp_path, *example(rng))
+    assert "a separate threshold for each class" not in page_of(
+        tmp_path, *example(rng)
+    )
     (axes,) = figures.score_histogram(by_class(evaluation, [0.5] * 3)).axes
     assert [line.get_label() for line in axes.get_lines()] == [
         "threshold = 0.5"
@@ -740,7 +742,7 @@ def test_page_of_a_closed_set_run(rng, tmp_path):
 def test_page_without_a_threshold(rng, tmp_path):
     evaluation, dataset = example(rng, threshold=None)
     page = page_of(tmp_path, evaluation, dataset)
-    assert "Known, taken for another class" in page
+    assert "Known, misclassified" in page
     assert "At the threshold" not in page
     assert "nearest to the threshold shown" not in page
     assert "model's own" not in page

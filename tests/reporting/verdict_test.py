@@ -70,16 +70,17 @@ def test_a_difference_that_does_not_matter_is_not_called_better(other):
     measures = copy.deepcopy(MEASURES)
     measures["scores"]["knn"]["auroc"] = other
     assert verdict(measures)[-1] == (
-        "By AUROC on these test images, none of the 2 scores compared is "
-        "better than gamma (0.910) by 0.005 or more."
+        "By AUROC on these test images, none of the 2 scores compared "
+        "beats gamma (0.910) by 0.005 or more."
     )
 
 
 def test_a_difference_within_chance_is_called_so():
     measures = {**MEASURES, "auroc_differences": {"knn": [-0.01, 0.07]}}
     assert verdict(measures)[-1] == (
-        "By AUROC on these test images, knn is ahead, but within chance: 0.940 "
-        "against 0.910 of gamma, a difference of 0.030 [-0.010 to 0.070]."
+        "By AUROC on these test images, knn is ahead, but possibly by "
+        "chance: 0.940 against 0.910 for gamma, a difference of 0.030 "
+        "[-0.010 to 0.070]."
     )
 
 
@@ -92,40 +93,39 @@ def test_without_unknown_classes_or_threshold():
     }
     assert verdict(closed) == [
         "Its closed-set accuracy is 90 % [85-93].",
-        "There are no unknown classes in the test data: this is a closed-set "
-        "evaluation, and it says nothing about rejection.",
+        "The test data contain no unknown classes: this is a closed-set "
+        "evaluation, which says nothing about rejection.",
     ]
-    assert "- Rejection was not measured at all." in model_card(closed, CONFIG)
+    assert "- Rejection was not measured." in model_card(closed, CONFIG)
 
 
 def test_what_was_asked_for_and_what_was_reached():
     found = {"asked": 0.9, "accepted": 137, "examples": 151}
     low, high = stats.binomtest(137, 151).proportion_ci(0.9, method="exact")
     reached = (
-        "accepts 137 of them (90.7 %): with that many, "
-        f"{100 * low:.0f}-{100 * high:.0f} % of new known images are accepted "
-        "(with a probability of 90 %)."
+        "151 validation images and accepts 137 of them (90.7 %); expect it to "
+        f"accept {100 * low:.0f}-{100 * high:.0f} % of new known images (with "
+        "90 % probability)."
     )
     assert verdict({**MEASURES, "calibration": found})[1] == (
-        f"Asked for 90 %, the threshold comes from 151 validation images and "
-        f"{reached}"
+        f"The threshold was set for 90 % on {reached}"
     )
     # An evaluation that did not set it does not know what was asked for.
     del found["asked"]
     assert verdict({**MEASURES, "calibration": found})[1] == (
-        f"The threshold comes from 151 validation images and {reached}"
+        f"The threshold was set on {reached}"
     )
     counts = {**MEASURES["counts"], "validation": 0}
     texts = {"counts": counts, "inputs": "texts", "calibration": found}
     assert (
-        "from 151 training texts, each scored by a training without it,"
+        "on 151 training texts, each scored by a model trained without it,"
         in (verdict({**MEASURES, **texts})[1])
     )
 
 
 def test_threshold_by_class():
     measures = {**MEASURES, "threshold": [2.0, 0.5]}
-    assert "(gamma, threshold from 0.5 to 2 by class)" in verdict(measures)[0]
+    assert "(gamma, thresholds from 0.5 to 2 by class)" in verdict(measures)[0]
 
 
 def test_a_model_card_shows_names_as_they_are():
