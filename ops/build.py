@@ -33,7 +33,7 @@ from cac_tf.ops import loader
 
 _FLAGS = flags.FLAGS
 flags.DEFINE_bool(
-    "if_possible", False, "Exit with 0 even if nothing could be built."
+    "if_possible", False, "Exit with status 0 even if nothing could be built."
 )
 
 _SOURCES = loader.FOLDER
@@ -85,8 +85,8 @@ def cuda_architectures():
     # Before 70 the threads of a warp could not part and meet again.
     if not names or not all(n.isdigit() and int(n) >= 70 for n in numbers):
         raise BuildError(
-            "CAC_TF_CUDA_ARCHS must hold architectures as numbers from 70, "
-            f'such as "80 90"; got {text!r}.'
+            "CAC_TF_CUDA_ARCHS must contain architectures as numbers from "
+            f'70, such as "80 90"; got {text!r}.'
         )
     flags_ = [f"-gencode=arch=compute_{name},code=sm_{name}" for name in names]
     last = names[-1]
@@ -175,9 +175,9 @@ def _compiler():
     """The command of the C++ compiler, in parts."""
     command = shlex.split(os.environ.get("CXX", "")) or ["g++"]
     if shutil.which(command[0]) is None:
-        raise BuildError(f"There is no C++ compiler {command[0]!r} (CXX).")
+        raise BuildError(f"C++ compiler not found: {command[0]!r} (CXX).")
     if not os.access(loader.FOLDER, os.W_OK):
-        raise BuildError(f"{loader.FOLDER} cannot be written to.")
+        raise BuildError(f"Cannot write to {loader.FOLDER}.")
     return command
 
 
@@ -297,7 +297,7 @@ def main(argv):
         built = ", ".join(path.name for path in paths)
         print(f"Built {built} ({kernels}).")
     if len(paths) < len(names):
-        report("Stock operations take the place of what was not built.")
+        report("Stock operations are used in place of what was not built.")
         if not _FLAGS.if_possible:
             sys.exit(1)
 

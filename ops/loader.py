@@ -133,11 +133,11 @@ def _has_cuda(content, framework):
             return with_cuda
     found = re.search(rb"cac_tf ([^ ]+) fused ops for ([\w .+-]+),", content)
     if found is None:
-        raise ImportError("it does not say what it was built for")
+        raise ImportError("it does not state what it was built for")
     release, other = (text.decode() for text in found.groups())
     raise ImportError(
-        f"it was built for cac_tf {release} and {other}, and here are cac_tf "
-        f"{__version__} and {framework}"
+        f"it was built for cac_tf {release} and {other}, but this is cac_tf "
+        f"{__version__} with {framework}"
     )
 
 
@@ -151,8 +151,8 @@ def _load(backend):
         has_cuda = _has_cuda(path.read_bytes(), module.framework())
         if not module.runs_on_devices(has_cuda):
             raise ImportError(
-                "it has no kernels for the accelerator here, and kernels for "
-                "CUDA devices only if it is built where nvcc is on the PATH"
+                "it has no kernels for the accelerator here; kernels for "
+                "CUDA devices are built only if nvcc is on the PATH"
             )
         module.load(path, has_cuda)
         # A GPU may be of another architecture, or its driver too old.
@@ -160,8 +160,8 @@ def _load(backend):
     except Exception as error:
         warnings.warn(
             f"The fused operations in {path.name} cannot be used: {error}. "
-            "Stock operations take their place. To build them again: "
-            "python -m cac_tf.ops.build",
+            "Stock operations are used instead. To rebuild them: python -m "
+            "cac_tf.ops.build",
             stacklevel=3,
         )
         return None

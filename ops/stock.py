@@ -33,8 +33,8 @@ def label_vector(labels: Tensor, scores: Tensor, name: str) -> Tensor:
     if len(labels.shape) != 1:
         raise ValueError(
             "labels must be class indices of shape (batch,) or (batch, 1); "
-            f"got shape {tuple(labels.shape)}. One-hot labels are refused: "
-            "pass argmax(labels, axis=-1)."
+            f"got shape {tuple(labels.shape)}. One-hot labels are not "
+            "supported: pass argmax(labels, axis=-1)."
         )
     if (
         labels.shape[0] is not None

@@ -111,11 +111,10 @@ def threshold_for_true_positive_rate(
         rank = scores.size
         warnings.warn(
             f"{scores.size} known examples are too few to guarantee a "
-            f"true-positive rate of {rate}, which takes "
-            f"{fewest_examples(rate)}; the threshold is taken above all of "
-            "their scores, and accepts "
-            f"{AcceptedShare(rank, rank).in_words()} of new known inputs (with "
-            "a probability of 90 %).",
+            f"true-positive rate of {rate}, which requires "
+            f"{fewest_examples(rate)}; the threshold is set above all of "
+            f"their scores and accepts {AcceptedShare(rank, rank).in_words()} "
+            "of new known inputs (with 90 % probability).",
             stacklevel=2,
         )
     return _beyond(scores, rank, resolution)
@@ -153,11 +152,11 @@ def threshold_for_false_positive_rate(
     if rank == 0:
         warnings.warn(
             f"{scores.size} unknown examples are too few to guarantee a "
-            f"false-positive rate of {rate}, which takes "
+            f"false-positive rate of {rate}, which requires "
             f"{_fewest(threshold_for_false_positive_rate, rate)}; the "
-            "threshold is taken below all of their scores, and accepts "
-            f"{AcceptedShare(0, scores.size).in_words()} of new unknown inputs "
-            "(with a probability of 90 %).",
+            "threshold is set below all of their scores and accepts "
+            f"{AcceptedShare(0, scores.size).in_words()} of new unknown "
+            "inputs (with 90 % probability).",
             stacklevel=2,
         )
         rank = 1
@@ -233,10 +232,11 @@ def thresholds_by_class(
         ]
         more = is_few.sum() - len(few)
         warnings.warn(
-            f"To guarantee a rate of {rate} for each class, "
-            f"{_fewest(rule, rate)} examples must be predicted as the class. "
-            "These classes have fewer, and get the threshold of all examples "
-            f"together: {', '.join(few)}{f' and {more} more' if more else ''}.",
+            f"To guarantee a rate of {rate} for each class, at least "
+            f"{_fewest(rule, rate)} examples must be predicted as that class. "
+            "These classes have fewer and share one threshold, computed from "
+            "all examples: "
+            f"{', '.join(few)}{f' and {more} more' if more else ''}.",
             stacklevel=2,
         )
         common = rule(scores, rate, resolution)
@@ -290,8 +290,7 @@ def threshold_maximizing(
     """
     if measure not in MEASURES:
         raise ValueError(
-            f"The measure must be one of {', '.join(MEASURES)}; got "
-            f"{measure!r}."
+            f"measure must be one of {', '.join(MEASURES)}; got {measure!r}."
         )
     if unknown_share is not None and not 0.0 < unknown_share < 1.0:
         raise ValueError(
@@ -302,7 +301,7 @@ def threshold_maximizing(
     is_unknown = truth == UNKNOWN
     if is_unknown.all() or not is_unknown.any():
         kind = "known" if is_unknown.all() else "unknown"
-        raise ValueError(f"There is no {kind} example to maximize with.")
+        raise ValueError(f"maximize needs at least one {kind} example.")
     if not np.isfinite(values).all():
         raise ValueError("Unknown scores must be finite.")
     weights = np.ones(len(values))

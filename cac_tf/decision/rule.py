@@ -130,17 +130,17 @@ def check_threshold(
         or (num_classes is None and not values.size)
     ):
         raise ValueError(
-            "the threshold must be a number, or one number for each class; got "
+            "threshold must be a number, or one number per class; got "
             f"{threshold!r}."
         )
     if values.ndim == 1 and num_classes not in (None, len(values)):
         raise ValueError(
-            f"the threshold must be one number, or one for each of "
+            "threshold must be one number, or one for each of the "
             f"{num_classes} classes; got {len(values)}."
         )
     if not np.isfinite(values).all():
         raise ValueError(
-            f"the threshold must be finite, as a float32; got {threshold!r}."
+            f"threshold must be finite as a float32; got {threshold!r}."
         )
     if lowest is not None and values.min() < lowest:
         raise ValueError(

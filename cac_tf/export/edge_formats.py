@@ -162,7 +162,9 @@ def onnx(function: Callable[..., Any], specs: Sequence[Any]) -> bytes:
         # tf2onnx keeps an operation that ONNX lacks, and only logs it.
         checker.check_model(graph)
     except checker.ValidationError as error:
-        raise ValueError(f"ONNX cannot hold this model: {error}") from error
+        raise ValueError(
+            f"This model cannot be converted to ONNX: {error}"
+        ) from error
     for tensor in (*graph.graph.input, *graph.graph.output):
         tensor.type.tensor_type.shape.dim[0].dim_param = "batch"
     return graph.SerializeToString()
@@ -196,7 +198,7 @@ def _with_constants(function, specs):
 def _check_suffix(path, suffix):
     path = os.fspath(path)
     if not path.endswith(suffix):
-        raise ValueError(f"The file's name must end in {suffix}; got {path}.")
+        raise ValueError(f"The file name must end in {suffix}; got {path}.")
     return path
 
 
@@ -208,8 +210,8 @@ def _graph(model, version, allow_uncalibrated):
     answering = answering_of(model, version, allow_uncalibrated)
     if keras_private.tables_inside(model):
         raise ValueError(
-            "A layer of the model looks values up in a table, which these "
-            "files cannot hold. A SavedModel can: see export."
+            "A layer of the model uses a lookup table, which this format "
+            "cannot store. Export a SavedModel instead: see export."
         )
     model = _in_float32(model)
     # Without a matrix product, whose centers would be quantized as well.
@@ -235,8 +237,8 @@ def _in_float32(model):
         copy = type(model).from_config(config)
     except (NotImplementedError, TypeError) as error:
         raise ValueError(
-            "A model that computes in half precision is written as a copy in "
-            f"float32, and it cannot be copied: {error}"
+            "A model that computes in half precision is converted to a "
+            f"float32 copy, but this one cannot be copied: {error}"
         ) from error
     # Through a file: only so, layers such as Normalization take their weights.
     with tempfile.TemporaryDirectory() as folder:

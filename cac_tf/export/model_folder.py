@@ -126,24 +126,24 @@ def write_model_folder(
         _check_whole(size, "Every batch size")
     if not batch_sizes or batch_sizes != sorted(set(batch_sizes)):
         raise ValueError(
-            f"batch_sizes must be ascending numbers; got {batch_sizes}."
+            f"batch_sizes must be in ascending order; got {batch_sizes}."
         )
     if not re.fullmatch(r"\w[\w.-]*", name, re.ASCII):
         raise ValueError(
-            "The name of a served model may hold letters, digits and _ . - "
-            f"only; got {name!r}. Choose another one with name=<name>."
+            "The name of a served model may contain only letters, digits and "
+            f"_ . -; got {name!r}. Choose another one with name=<name>."
         )
     target = os.path.join(directory, str(version))
     if os.path.exists(target):
         raise FileExistsError(
-            f"{target} exists; a served version is never overwritten. Choose "
-            "a higher version."
+            f"{target} already exists; a served version is never overwritten. "
+            "Choose a higher version."
         )
     taken = model.inputs_taken
     if None in taken.fixed_shape:
         raise ValueError(
-            "A served model needs inputs of one size, or requests cannot be "
-            f"batched; this one takes {taken.shape}. Let the "
+            "A served model needs inputs of a fixed size so that requests "
+            f"can be batched; this one takes {taken.shape}. Let the "
             "classifier begin with layers.ImagePreprocessing(height, width)."
         )
     answering = answering_of(
@@ -256,7 +256,7 @@ def _alone_in(directory):
         if str(error.filename).startswith(inside):
             raise  # It is told of already.
         raise OSError(
-            f"{directory} cannot be written to: {error.strerror or error}."
+            f"Cannot write to {directory}: {error.strerror or error}."
         ) from error
 
 
@@ -345,7 +345,7 @@ def _write_readme(
     example = f"`{VECTOR_FEATURE}`, {' x '.join(map(str, shape))} numbers"
     rows = f"rows = [...]  # {batch_of}"
     if takes_files:
-        example = f"`{IMAGE_FEATURE}`, a file"
+        example = f"`{IMAGE_FEATURE}`, an image file"
         rows = 'rows = [open("photo.jpg", "rb").read()]'
     elif kind.are_texts:
         example, rows = f"`{TEXT_FEATURE}`", 'rows = ["a text", "another"]'
@@ -354,19 +354,19 @@ def _write_readme(
         "uint8_images": f"`images`: uint8, {batch_of}",
         "encoded_images": f"`images`: a batch of {NAMES} files, of any size",
         "with_threshold": f"`{inputs}` as in `serving_default`, and "
-        "`threshold`: float32, one for each row",
+        "`threshold`: float32, one per row",
         "classify": f"Classify API: tf.Examples with the feature {example}",
     }
-    allowed = "it takes finite ones"
+    allowed = "it must be finite"
     if kind.are_pixels:
-        allowed = "it takes 0...255"
+        allowed = "it must be in 0...255"
     elif kind.num_ids is not None:
-        allowed = f"it takes 0...{kind.num_ids - 1}"
+        allowed = f"it must be in 0...{kind.num_ids - 1}"
     elif kind.are_texts:
-        allowed = "it takes texts"
+        allowed = "it must be text"
     untrusted = (
-        " Let clients that you do not trust use `encoded_images` only: its "
-        "rows have no size to get wrong."
+        " Let untrusted clients use only `encoded_images`: its rows cannot "
+        "have a wrong size."
     )
     text = readme_template().substitute(
         allowed=allowed,

@@ -190,9 +190,10 @@ def answering_of(
     """
     if keras.backend.backend() != "tensorflow":
         raise RuntimeError(
-            "A model is exported, and asked as it is served, on TensorFlow: "
-            "load the saved .keras file with KERAS_BACKEND=tensorflow. (Keras "
-            f"now runs on {keras.backend.backend()}.)"
+            "Models can be exported, and exported models run, only with "
+            "TensorFlow: load the saved .keras file with "
+            "KERAS_BACKEND=tensorflow. (Keras is running on "
+            f"{keras.backend.backend()}.)"
         )
     threshold: Any
     if model.threshold is None and allow_uncalibrated:
@@ -220,8 +221,8 @@ def _require_finite_weights(model):
         if bad:
             raise ValueError(
                 f"The weight {variable.path} is NaN or infinite in {bad} of "
-                f"{values.size} places, so the model cannot be used: train "
-                "the classifier again, with a lower learning rate for example."
+                f"{values.size} places, so the model cannot be used: retrain "
+                "the classifier, for example with a lower learning rate."
             )
 
 
@@ -253,8 +254,8 @@ def _require_stock_operations(graph):
     own = sorted({n.op for n in nodes if n.op.startswith("CacTf>")})
     if own:
         raise RuntimeError(
-            f"The exported graph holds {', '.join(own)}, which a server "
-            "does not know: a layer of the model was compiled with the "
-            "fused operations. Set CAC_TF_DISABLE_FUSED_OPS=1, load the "
-            "model and export it again."
+            f"The exported graph contains {', '.join(own)}, which a server "
+            "does not have: a layer of the model was compiled with the fused "
+            "operations. Set CAC_TF_DISABLE_FUSED_OPS=1, load the model and "
+            "export it again."
         )

@@ -231,7 +231,7 @@ def signatures(
         same = tf.debugging.assert_equal(
             tf.size(threshold),
             tf.shape(images)[0],
-            message=f"threshold must hold one number for each row of {name}",
+            message=f"threshold must have one number for each row of {name}",
         )
         with tf.control_dependencies([same]):
             threshold = tf.identity(threshold)
@@ -368,8 +368,8 @@ def _require_feature(examples, name, is_good):
         # (Parsed as another kind, a feature that is there is an error.)
         does_lack, _ = map_rows(lacks, examples, (), tf.int32)
         message = (
-            f"No tf.Example of the request has the feature {name}, which this "
-            "model reads."
+            f"No tf.Example in the request has the feature {name}, which this "
+            "model needs."
         )
         return tf.debugging.Assert(tf.reduce_any(does_lack == 0), [message])
 

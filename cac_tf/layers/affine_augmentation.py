@@ -124,8 +124,8 @@ class AffineAugmentation(keras.layers.Layer):
         height, width = images.shape[1:3]
         if height is None or width is None:
             raise ValueError(
-                "AffineAugmentation needs images of one size that is known; "
-                f"got {tuple(images.shape)}. ImagePreprocessing resizes them."
+                "AffineAugmentation needs images of a fixed size; got "
+                f"{tuple(images.shape)}. ImagePreprocessing resizes them."
             )
         crop = self._random_crop(batch, height, width)
         angle = self._uniform(batch, -self.rotation, self.rotation)

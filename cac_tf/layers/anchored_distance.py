@@ -265,8 +265,8 @@ class AnchoredDistance(keras.layers.Layer):
     def build(self, input_shape: Shape) -> None:
         if len(input_shape) != 2 or (input_shape[-1] or 0) < 2:
             raise ValueError(
-                "AnchoredDistance needs logits of shape (batch, classes), two "
-                f"classes at least; got {tuple(input_shape)}."
+                "AnchoredDistance needs logits of shape (batch, classes) "
+                f"with at least two classes; got {tuple(input_shape)}."
             )
 
     def call(self, logits: Tensor) -> Tensor:

@@ -60,7 +60,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
         refused = [n for n in kwargs if n == "axis" or n.startswith("renorm")]
         if refused:
             raise ValueError(
-                "BatchNormalization normalizes the last axis, without "
+                "BatchNormalization normalizes only the last axis, without "
                 f"renormalization; got {', '.join(refused)}."
             )
         super().__init__(axis=-1, **kwargs)
@@ -82,7 +82,9 @@ class BatchNormalization(keras.layers.BatchNormalization):
         mask: Tensor | None = None,
     ) -> Tensor:
         if mask is not None:
-            raise ValueError("BatchNormalization of images takes no mask.")
+            raise ValueError(
+                "BatchNormalization of images does not support masks."
+            )
         uses_batch = bool(training and self.trainable)
         replicas = replica_context() if uses_batch else None
         if replicas and self.synchronized:

@@ -163,8 +163,8 @@ class OpenSetDecision(keras.layers.Layer):
         if threshold is None:
             if self._is_concrete(scores) and self.threshold is None:
                 raise ValueError(
-                    "There is no threshold, so nothing can be accepted "
-                    "or rejected. Set one: OpenSetDecision(threshold=...), or "
+                    "No threshold is set, so inputs cannot be accepted or "
+                    "rejected. Set one: OpenSetDecision(threshold=...), or "
                     "OpenSetClassifier.calibrate(...)."
                 )
             threshold = rule.threshold_of_rows(self.thresholds, predicted)

@@ -50,8 +50,8 @@ def _check_square(shape):
     if len(shape) != 4 or (None not in shape[1:3] and shape[1] != shape[2]):
         raise ValueError(
             "Only square images, (batch, size, size, channels), have all "
-            f"eight symmetries; got {tuple(shape)}. Choose one image_size for "
-            "both sides."
+            f"eight symmetries; got {tuple(shape)}. Set one image_size for "
+            "both height and width."
         )
 
 

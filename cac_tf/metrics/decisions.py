@@ -110,7 +110,7 @@ def _checked(labels, class_ids, num_classes):
     ]
     if len(checked[0]) != len(checked[1]) or not len(checked[0]):
         raise ValueError(
-            "There must be as many decisions as labels, at least one; got "
-            f"{len(checked[1])} and {len(checked[0])}."
+            "There must be at least one decision, and as many decisions as "
+            f"labels; got {len(checked[1])} and {len(checked[0])}."
         )
     return checked

@@ -19,7 +19,7 @@ def finite_scores(values: ArrayLike, name: str) -> np.ndarray:
     if values.size == 0:
         raise ValueError(f"{name} is empty; at least one score is needed.")
     if not np.isfinite(values).all():
-        raise ValueError(f"{name} holds NaN or infinity.")
+        raise ValueError(f"{name} contains NaN or infinity.")
     return values
 
 
@@ -42,8 +42,8 @@ def openness(num_known: int, num_unknown: int) -> float:
     """
     if num_known < 1 or num_unknown < 0:
         raise ValueError(
-            "openness needs at least one known class and no negative count; "
-            f"got {num_known} known and {num_unknown} unknown."
+            "openness needs at least one known class and non-negative "
+            f"counts; got {num_known} known and {num_unknown} unknown."
         )
     return 1.0 - float(np.sqrt(2 * num_known / (2 * num_known + num_unknown)))
 
@@ -215,7 +215,7 @@ def oscr_curve(
     is_correct = np.asarray(is_correct, dtype=bool).ravel()
     if is_correct.shape != known.shape:
         raise ValueError(
-            f"{is_correct.size} entries in is_correct for {known.size} scores."
+            f"is_correct has {is_correct.size} entries for {known.size} scores."
         )
     if not is_correct.any():
         fpr, _ = roc_curve(known, unknown_scores)

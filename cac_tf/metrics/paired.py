@@ -60,7 +60,7 @@ def auroc_difference_interval(
     for one, another in zip(own, other, strict=True):
         if one.size != another.size:
             raise ValueError(
-                "Both scores must be of the same inputs; got "
+                "Both scores must be computed on the same inputs; got "
                 f"{one.size} and {another.size} of them."
             )
         differences.append(one - another)

@@ -220,8 +220,8 @@ class OpenSetAUROC(keras.metrics.AUC):
         self.magnitude = checked_magnitude(magnitude)
         if self.score.IS_FITTED_TO_DATA:
             raise ValueError(
-                f"The score {self.score.name!r} is fitted after training, "
-                "so it cannot be monitored during training."
+                f"The score {self.score.name!r} is fitted after training, so "
+                "it cannot be monitored during training."
             )
 
     @property

@@ -119,7 +119,7 @@ def read_authors_weights(
 def _read(path):
     """The checkpoint's arrays by name."""
     if not os.path.isfile(path):
-        raise ValueError(f"There is no file {path}.")
+        raise ValueError(f"File not found: {path}.")
     try:
         import torch
     except ImportError as error:
@@ -130,8 +130,8 @@ def _read(path):
         content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise ValueError(
-            f"{path} was not read: it holds more than weights (such a file "
-            "could run any code on this machine), or it is damaged. "
+            f"{path} was not loaded: it is damaged, or it contains more than "
+            "weights (such a file could run arbitrary code). "
             f"{str(error).splitlines()[0]}"
         ) from error
     except Exception as error:
@@ -155,7 +155,7 @@ def _read(path):
     if missing:
         raise ValueError(
             f"{path} is not a checkpoint of the paper's authors: "
-            f"{len(missing)} of {len(needed)} arrays are missing, among them "
+            f"{len(missing)} of {len(needed)} arrays are missing, including "
             f"{missing[0]!r}."
         )
     return {
@@ -183,14 +183,14 @@ def _check_fit(arrays, path, class_names, image_shape):
     num_classes, width_of_features = arrays["classify.weight"].shape
     if num_classes != len(class_names):
         raise ValueError(
-            f"{path} knows {num_classes} classes, the data set's split "
-            f"{len(class_names)}: {', '.join(class_names)}."
+            f"{path} has {num_classes} classes, but the split of the data set "
+            f"has {len(class_names)}: {', '.join(class_names)}."
         )
     own_channels = arrays["encoder.conv1.weight"].shape[1]
     if own_channels != channels:
         raise ValueError(
-            f"{path} takes images with {own_channels} channels, the data set "
-            f"has {channels}."
+            f"{path} expects images with {own_channels} channels; the data "
+            f"set has {channels}."
         )
     places = (height // _DOWNSAMPLING) * (width // _DOWNSAMPLING)
     if (
@@ -201,6 +201,6 @@ def _check_fit(arrays, path, class_names, image_shape):
         size = round((width_of_features / _LAST_CHANNELS) ** 0.5)
         size *= _DOWNSAMPLING
         raise ValueError(
-            f"{path} takes images of {size}x{size} pixels, the data set has "
+            f"{path} expects images of {size}x{size} pixels; the data set has "
             f"{height}x{width}."
         )

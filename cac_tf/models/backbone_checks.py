@@ -38,7 +38,7 @@ def check_class_names(class_names, reserved):
     """The names as a list; raises ValueError on fewer than two or bad ones."""
     if isinstance(class_names, (str, bytes)):
         raise ValueError(
-            "class_names must be a list of texts, not one text; got "
+            "class_names must be a list of strings, not a single string; got "
             f"{class_names!r}."
         )
     names = labels.check_class_names(class_names)
@@ -49,8 +49,8 @@ def check_class_names(class_names, reserved):
         )
     if reserved in names:
         raise ValueError(
-            f"A known class cannot be called {reserved!r}: that is the answer "
-            "for inputs of no known class."
+            f"A known class cannot be named {reserved!r}: that is the answer "
+            "for inputs that belong to no known class."
         )
     return names
 
@@ -65,24 +65,24 @@ def check_logits(network, num_classes, width):
     """
     if (network.width, num_classes) == (1, 2):
         raise ValueError(
-            "The classifier has one output for two classes, and as its code "
-            "is its own, this may be a logit or a probability: let it "
+            "The classifier has one output for two classes, and because it "
+            "uses custom code, this may be a logit or a probability: let it "
             "return two logits, -z/2 and z/2."
         )
     if width != num_classes:
         raise ValueError(
             f"The classifier has {width} outputs for {num_classes} class "
-            "names. (Vectors of another width: give the centers of the "
-            "classes, or let the classifier also return class_distances, of "
-            "layers.ClassDistances.)"
+            "names. (For vectors of another width: pass the centers of the "
+            "classes, or let the classifier also return class_distances, "
+            "computed by layers.ClassDistances.)"
         )
     last = last_operation(network.classifier)
     dtype = getattr(last, "compute_dtype", None)
     if dtype in ("float16", "bfloat16"):
         warnings.warn(
-            f"The classifier's last layer computes in {dtype}, where logits "
-            "near 10 have coarse steps (0.06 in bfloat16). Give that layer "
-            'dtype="float32".',
+            f"The classifier's last layer computes in {dtype}, which is too "
+            "coarse for logits near 10 (steps of 0.06 in bfloat16). Set "
+            'dtype="float32" for that layer.',
             stacklevel=4,
         )
 
@@ -140,18 +140,18 @@ def by_name(outputs, model_name):
         (outputs,) = outputs
     if isinstance(outputs, (list, tuple)):
         raise ValueError(
-            f"The model {model_name!r} gives {len(outputs)} outputs without "
-            "names, so it is unknown which of them are the logits. Let it "
-            "return a dict with 'logits' in it: keras.Model(model.input, "
+            f"The model {model_name!r} returns {len(outputs)} outputs without "
+            "names, so it is not clear which of them are the logits. Let it "
+            "return a dict with the key 'logits': keras.Model(model.input, "
             "{'logits': model.outputs[i]})."
         )
     if not isinstance(outputs, dict):
         return {"logits": outputs}
     if "logits" not in outputs:
         raise ValueError(
-            f"The model {model_name!r} returns a dict without 'logits' in it; "
-            f"its outputs are {', '.join(sorted(outputs))}. Give one of them "
-            "this name: keras.Model(model.input, {'logits': "
+            f"The model {model_name!r} returns a dict without the key "
+            f"'logits'; its outputs are {', '.join(sorted(outputs))}. Rename "
+            "one of them: keras.Model(model.input, {'logits': "
             "model.output[name]})."
         )
     return outputs

@@ -64,7 +64,7 @@ def ending_in_logits(classifier, num_classes):
             return classifier
         if len(last.outputs) > 1:
             raise ValueError(
-                f"The classifier ends in the model {last.name!r}, which gives "
+                f"The classifier ends in the model {last.name!r}, which has "
                 f"{len(last.outputs)} outputs: make a model that ends in one."
             )
         _require_end(tensor, end, last)
@@ -90,10 +90,10 @@ def _refusal(kind, width):
         )
     return (
         f"The classifier ends in {width} outputs of a {kind}: independent "
-        "yes/no outputs (multi-label), so that an input may be of several "
-        "classes. An OpenSetClassifier assigns exactly one class to each "
-        f"input. If exactly one of the {width} is right, make a model that "
-        f"ends before the {kind}: it gives the logits."
+        "yes/no outputs (multi-label), so an input may have several classes. "
+        "An OpenSetClassifier assigns exactly one class to each input. If "
+        f"exactly one of the {width} is true for each input, make a model "
+        f"that ends before the {kind} and returns the logits."
     )
 
 
@@ -101,8 +101,8 @@ def _require_end(tensor, end, last):
     if tensor is not end:
         kind = bounded_activation(last) or "model"
         raise ValueError(
-            f"Layers follow on the {kind} {last.name!r} at the classifier's "
-            "end: make a model that ends before it."
+            f"The {kind} {last.name!r} at the end of the classifier is "
+            "followed by other layers: make a model that ends before it."
         )
 
 
@@ -124,7 +124,8 @@ def _without_activation(tensor, last, is_one):
         return before
     raise ValueError(
         f"The {bounded_activation(last)} is part of the layer {last.name!r}, "
-        f"a {type(last).__name__}: build it without one, with its weights."
+        f"a {type(last).__name__}: build the layer without it and reuse the "
+        "weights."
     )
 
 

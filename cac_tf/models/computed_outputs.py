@@ -30,7 +30,7 @@ class ComputedOutputs:
     def __init__(self, outputs: Mapping[str, ArrayLike]) -> None:
         if not isinstance(outputs, Mapping) or "logits" not in outputs:
             raise ValueError(
-                "outputs must be a dict of arrays with 'logits' in it; got "
+                "outputs must be a dict of arrays with the key 'logits'; got "
                 f"{list(outputs) if isinstance(outputs, Mapping) else outputs}."
             )
         self._outputs = {
@@ -60,7 +60,7 @@ class ComputedOutputs:
         if missing:
             raise ValueError(
                 f"The score {score.name!r} needs {', '.join(missing)} among "
-                f"the outputs; there are {', '.join(sorted(self._outputs))}."
+                f"the outputs, which are: {', '.join(sorted(self._outputs))}."
             )
         widths = {
             "logits": network.width,

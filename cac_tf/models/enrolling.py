@@ -130,14 +130,14 @@ class Enrolling(CalibratedClassifier):
         existing = set(classes) & set(self.class_names)
         if existing:
             raise ValueError(
-                f"The model has a class {min(existing)!r} already: choose "
+                f"The model already has a class {min(existing)!r}: choose "
                 "another name, or remove that class first."
             )
         check_class_names([*self.class_names, *classes], UNKNOWN_NAME)
         if true_positive_rate is None and not isinstance(thresholds, float):
             raise ValueError(
-                "The model has a threshold of each class: give the "
-                "true_positive_rate that those of the new classes are for."
+                "The model has a separate threshold for each class: set "
+                "true_positive_rate for those of the new classes."
             )
         examples = {
             name: _Examples(self, score, name, inputs, batch_size)
@@ -202,8 +202,8 @@ class Enrolling(CalibratedClassifier):
         missing = sorted(set(names) - set(self.class_names))
         if missing or not names:
             raise ValueError(
-                f"There is no class {missing[0]!r} to rename; there are: "
-                f"{', '.join(self.class_names)}."
+                f"There is no class {missing[0]!r} to rename; the classes "
+                f"are: {', '.join(self.class_names)}."
                 if missing
                 else "There is no class to rename."
             )
@@ -241,11 +241,11 @@ class Enrolling(CalibratedClassifier):
             absent = [name for name in merged if name not in kept]
             if absent or len(merged) < 2:
                 raise ValueError(
-                    f"{new!r} must be made of two or more classes, each in no "
-                    f"other one; got {', '.join(map(repr, merged))}."
+                    f"{new!r} must be merged from at least two classes, each "
+                    f"used only once; got {', '.join(map(repr, merged))}."
                 )
             if new in names or new in set(kept) - set(merged):
-                raise ValueError(f"The model has a class {new!r} already.")
+                raise ValueError(f"The model already has a class {new!r}.")
             parts = [kept[name] for name in merged]
             one = _merged(score, parts, len(names))
             kept = {
@@ -306,17 +306,17 @@ class Enrolling(CalibratedClassifier):
         for name in names:
             if name not in self.class_names:
                 raise ValueError(
-                    f"There is no class {name!r} to {what}; enrolled are: "
-                    f"{', '.join(self.enrolled_classes) or 'none'}."
+                    f"There is no enrolled class {name!r} to {what}; enrolled "
+                    f"are: {', '.join(self.enrolled_classes) or 'none'}."
                 )
             if name not in self.enrolled_classes:
                 raise ValueError(
-                    f"The class {name!r} was trained, not enrolled: a "
-                    f"classifier without it is trained anew, as {what} would "
-                    "leave its logit in force."
+                    f"The class {name!r} was trained, not enrolled. To get a "
+                    f"classifier without it, retrain: {what} would leave its "
+                    "logit in place."
                 )
         if len(set(names)) < len(names):
-            raise ValueError(f"A class is there twice: {', '.join(names)}.")
+            raise ValueError(f"A class is listed twice: {', '.join(names)}.")
         return names
 
     def _with_classes(self, names, enrolled, journal=()):
@@ -419,15 +419,15 @@ class _Examples:
         if rate is not None:
             fewest = max(fewest, calibration.fewest_examples(rate))
         if len(self) < fewest:
-            why = "each is compared with the others"
+            why = "so that each can be compared with the others"
             if rate is not None:
                 why = (
-                    f"a threshold that accepts the share {rate} of new ones is "
-                    "guaranteed"
+                    "to guarantee a threshold that accepts the fraction "
+                    f"{rate} of new ones"
                 )
             raise ValueError(
-                f"{len(self)} examples of {self.name!r} are too few: from "
-                f"{fewest} on {why}."
+                f"{len(self)} examples of {self.name!r} are too few: at "
+                f"least {fewest} are needed {why}."
             )
 
     def require_unknown(self, model):
@@ -444,9 +444,9 @@ class _Examples:
                 if counts[i]
             )
             raise ValueError(
-                f"The model accepts {accepted.sum()} of the {len(self)} "
-                f"examples of {self.name!r} already: {as_what}. If they are a "
-                "class of their own all the same: accept_known=True."
+                f"The model already accepts {accepted.sum()} of the "
+                f"{len(self)} examples of {self.name!r}: {as_what}. If they "
+                "really are a class of their own: accept_known=True."
             )
 
     def of_all(self, threshold):

@@ -45,31 +45,33 @@ def with_features(backbone, features_layer=None):
     if not has_graph(backbone):
         raise ValueError(
             f"The features of {type(backbone).__name__} {backbone.name!r} "
-            "cannot be found: its layers "
-            f"({_layer_names(backbone)}) are called by its own code. Make "
-            "it a functional or Sequential model, or choose a score that "
-            "needs only logits."
+            "cannot be found, because custom code calls its layers "
+            f"({_layer_names(backbone)}). Make it a functional or Sequential "
+            "model, or choose a score that needs only logits."
         )
     if features_layer is None:
         found = _before_last_layer(backbone)
         if found is None:
             raise ValueError(
-                "The features were not found, because the logits are not the "
-                "output of a dense layer. Name the layer of the features with "
-                f"features_layer=; there are: {_layer_names(backbone)}."
+                "The features cannot be found, because the logits are not "
+                "the output of a dense layer. Name the layer of the features "
+                "with features_layer=; the layers are: "
+                f"{_layer_names(backbone)}."
             )
         return found
     calls = calls_of(backbone, features_layer)
     if len(calls) != 1:
-        problem = "There is no layer" if not calls else "More than one call of"
+        problem = (
+            "There is no layer" if not calls else "There are several calls of"
+        )
         raise ValueError(
-            f"{problem} {features_layer!r} for the features; there are: "
+            f"{problem} {features_layer!r} for the features; the layers are: "
             f"{_layer_names(backbone)}."
         )
     if len(calls[0]) != 1:
         raise ValueError(
-            f"The layer {features_layer!r} has {len(calls[0])} outputs; the "
-            "features are a layer's only output."
+            f"The layer {features_layer!r} has {len(calls[0])} outputs; "
+            "features must come from a layer with a single output."
         )
     ((features,),) = calls
     found = _before_last_layer(backbone)

@@ -51,9 +51,9 @@ def backbone_of(network: str) -> keras.Model:
         kept = os.environ.get("KAGGLEHUB_CACHE", "~/.cache/kagglehub")
         raise OSError(
             f"{network} is not on this machine, and there is no connection to "
-            "download it: on another one, save it by "
+            "download it. On another machine, save it with "
             f"keras_hub.models.Backbone.from_preset({preset!r})"
-            ".save_to_preset(FOLDER), with its preprocessor, and give "
+            ".save_to_preset(FOLDER), including its preprocessor, and use "
             f"{networks.HUB}FOLDER; or copy what keras_hub has downloaded "
             f"there into {os.path.expanduser(kept)}."
         ) from error
@@ -63,8 +63,8 @@ def backbone_of(network: str) -> keras.Model:
     if isinstance(found.input, dict) and not takes_texts(found):
         names = ", ".join(found.input)
         raise ValueError(
-            f"{network} takes {names}; a pretrained network takes images, or "
-            "texts, and nothing else."
+            f"{network} takes {names}; a pretrained network must take only "
+            "images or only texts."
         )
     return found
 

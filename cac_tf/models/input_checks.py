@@ -28,7 +28,7 @@ def check_finite(values, what, where=""):
     if rows.size:
         raise ValueError(
             f"{what} must be finite, but {where}position "
-            f"{', '.join(map(str, rows[:10]))} holds NaN or infinity."
+            f"{', '.join(map(str, rows[:10]))} contains NaN or infinity."
         )
 
 
@@ -54,9 +54,9 @@ def as_data(data):
     """
     if isinstance(data, (str, bytes, os.PathLike)):
         raise ValueError(
-            "Inputs must be an array or a data set of batches, not a text or "
-            f"the name of a file; got {data!r}. One text is a list of one: "
-            "[text]. An image file is read by "
+            "Inputs must be an array or a data set of batches, not a string "
+            f"or a file name; got {data!r}. Pass a single text as a list: "
+            "[text]. Read an image file with "
             "np.asarray(keras.utils.load_img(path))[np.newaxis]."
         )
     if isinstance(data, dict):
@@ -82,9 +82,9 @@ def require_end(data):
         is_endless = callable(cardinality) and int(cardinality()) == _INFINITE
     if is_endless:
         raise ValueError(
-            f"The data set ({type(data).__name__}) has no end. Leave its "
-            ".repeat() out, or take as many batches as there should be: "
-            "data.take(n); of a PyDataset, num_batches must be a number."
+            f"The data set ({type(data).__name__}) is infinite. Remove its "
+            ".repeat(), or limit it to the number of batches you need: "
+            "data.take(n); for a PyDataset, num_batches must be a number."
         )
 
 
@@ -185,4 +185,4 @@ def first_batch(data):
     """
     for images, _, _ in iterate_batches(data):
         return images
-    raise ValueError("The known data need at least one example.")
+    raise ValueError("The known data must contain at least one example.")

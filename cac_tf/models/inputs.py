@@ -47,13 +47,13 @@ def check_takes_one_array(layer, what):
         names = ", ".join(tensor.name for tensor in inputs)
         kind = "a dict of inputs" if is_dict else f"{len(inputs)} inputs"
         raise ValueError(
-            f"{what} takes {kind} ({names}); an OpenSetClassifier takes one "
-            "array. Put them side by side in one array, and let the first "
-            "layers of the model take it apart."
+            f"{what} takes {kind} ({names}); an OpenSetClassifier takes a "
+            "single array. Concatenate the inputs into one array, and let "
+            "the first layers of the model split it."
         )
     if keras.backend.backend() != "tensorflow" and takes_texts(layer):
         raise ValueError(
-            f"{what} takes texts, and Keras has texts in models only on "
+            f"{what} takes texts, which Keras models support only on "
             "TensorFlow: set KERAS_BACKEND=tensorflow."
         )
 

@@ -49,7 +49,9 @@ class Kept(keras.Model):
             )
         self.require_same_classifier()
         if os.path.exists(filepath) and not overwrite:
-            raise FileExistsError(f"{filepath} exists; pass overwrite=True.")
+            raise FileExistsError(
+                f"{filepath} already exists; pass overwrite=True to replace it."
+            )
         with atomic_files.replacing(filepath) as temporary:
             super().save(temporary, overwrite=True, **kwargs)
 
@@ -82,8 +84,8 @@ class Kept(keras.Model):
 
         if format != "tf_saved_model":
             raise ValueError(
-                f'format must be "tf_saved_model"; got {format!r}. '
-                "export.write_litert and export.write_onnx write others."
+                f'format must be "tf_saved_model"; got {format!r}. For '
+                "other formats, use export.write_litert or export.write_onnx."
             )
         self.require_same_classifier()
         write_saved_model(self, filepath, verbose=bool(verbose))
@@ -102,7 +104,7 @@ class Kept(keras.Model):
         if found != self._identity:
             raise ValueError(
                 f"The weights belong to a model with the score {found}, and "
-                "their threshold is one of that score; this model has "
+                "their threshold is for that score; this model has "
                 f"{self._identity}."
             )
         names = list(store.keys())  # (Keras' stores have no other way.)
@@ -148,9 +150,9 @@ class Kept(keras.Model):
         found = config.pop("format", None)
         if found != _FORMAT:
             raise ValueError(
-                "The model was saved by another version of cac_tf (its format "
-                f"is {found}, this version's {_FORMAT}). Make it again, or "
-                "load it with the version that saved it."
+                "The model was saved by another version of cac_tf (its "
+                f"format is {found}; this version uses {_FORMAT}). Create it "
+                "again, or load it with the version that saved it."
             )
         # Scores are imported, and so known to Keras, when one is looked up.
         score_rules.names()

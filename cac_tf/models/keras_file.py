@@ -48,7 +48,7 @@ def load_keras_file(
     """
     path = os.fspath(path)
     if not os.path.exists(path):
-        raise FileNotFoundError(f"There is no model file {path}.")
+        raise FileNotFoundError(f"Model file not found: {path}.")
     if os.path.isdir(path):
         raise ValueError(_about_a_folder(path))
     config = check_model_file(path)
@@ -72,8 +72,8 @@ def _about_a_folder(path):
     if files:
         return f"{path} is a folder; load the model file in it: {files[0]}."
     return (
-        f"{path} is a folder without a model file, whose name ends in .keras. "
-        "(An export for a server is not a model that can be loaded again.)"
+        f"{path} is a folder without a model file, which must end in .keras. "
+        "(A model exported for a server cannot be loaded again.)"
     )
 
 
@@ -103,12 +103,11 @@ def check_model_file(path: Path) -> dict[str, Any]:
     except Exception as error:
         # (Damaged archives raise errors of many kinds.)
         raise ValueError(
-            f"{path} ({size:,} bytes) is not a model file, or is cut off or "
+            f"{path} ({size:,} bytes) is not a model file, or is truncated or "
             f"damaged: {_sentences(error)}"
         ) from error
     raise ValueError(
-        f"{path} is damaged: its member {damaged} does not have the "
-        "checksum that it was saved with."
+        f"{path} is damaged: the checksum of its member {damaged} is wrong."
     )
 
 
@@ -117,12 +116,13 @@ def _check_members(path, members):
     others = [name for name in names - _OTHERS if not name.startswith(_ASSETS)]
     if others:
         raise _Refusal(
-            f"{path} is not loaded: a model has no member {min(others)!r}."
+            f"{path} was not loaded: a model file does not contain "
+            f"{min(others)!r}."
         )
     if len(members) > min(_MOST_MEMBERS, len(names)):
         raise _Refusal(
-            f"{path} is not loaded: it has {len(members):,} members, more "
-            f"than {_MOST_MEMBERS:,} or some of the same name."
+            f"{path} was not loaded: it has {len(members):,} members, more "
+            f"than {_MOST_MEMBERS:,} or with duplicate names."
         )
     _check_size(path, "its members", sum(one.file_size for one in members))
 
@@ -157,8 +157,8 @@ def _check_size(path, what, size):
     allowed = max(_ALWAYS_ALLOWED, _LARGEST_EXPANSION * os.path.getsize(path))
     if size > allowed:
         raise _Refusal(
-            f"{path} is not loaded: {what} would take {size:,} bytes, and "
-            f"{allowed:,} are allowed for a file of its size."
+            f"{path} was not loaded: {what} would need {size:,} bytes; the "
+            f"limit for a file of its size is {allowed:,}."
         )
 
 
@@ -169,14 +169,14 @@ def _sentences(error):
     text, _, config = text.partition(" Full object config: ")
     module = re.search("'module': '([^']+)'", config)
     if module:
-        text += f" (It is one of the module {module.group(1)}.)"
+        text += f" (It belongs to the module {module.group(1)}.)"
     if "`Lambda`" in text:
         return (
-            "it has a Lambda layer, and code from a file is not run. Make the "
-            "classifier of other layers: those of keras.layers (Rescaling, "
-            "Normalization) and cac_tf.layers (ImagePreprocessing), or a "
-            "class of your own that load_model gets as custom_objects. For a "
-            "file that you trust, first call "
-            "keras.config.enable_unsafe_deserialization()."
+            "it has a Lambda layer, and code stored in files is not "
+            "executed. Build the classifier from other layers: those of "
+            "keras.layers (Rescaling, Normalization) and cac_tf.layers "
+            "(ImagePreprocessing), or a class of your own that you pass to "
+            "load_model as custom_objects. For a file that you trust, first "
+            "call keras.config.enable_unsafe_deserialization()."
         )
     return text or type(error).__name__

@@ -58,8 +58,8 @@ class ClassMeans:
             names = [repr(self._class_names[i]) for i in absent[:_MOST_NAMED]]
             more = len(absent) - len(names)
             warnings.warn(
-                "These classes keep their anchors as centers, because none of "
-                "their examples is classified correctly: "
+                "These classes keep their anchors as centers, because none "
+                "of their examples is classified correctly: "
                 f"{', '.join(names)}{f' and {more} more' if more else ''}.",
                 stacklevel=4,
             )
@@ -120,10 +120,10 @@ def _known_batches(
         own = _kinds_of_probabilities(outputs["logits"])
         kinds = own if kinds is None else kinds & own
     if kinds is None:
-        raise ValueError("The known data need at least one example.")
+        raise ValueError("The known data must contain at least one example.")
     if kinds:
         raise ValueError(
-            f"The classifier gives {kinds.pop()}, not logits: remove the "
+            f"The classifier returns {kinds.pop()}, not logits: remove the "
             "softmax at its end."
         )
 

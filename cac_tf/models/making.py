@@ -31,7 +31,7 @@ from cac_tf.scores.score import Context
 
 _OF_ESTIMATORS = (
     " (With scikit-learn: cac_tf.sklearn.OpenSetClassifier is an estimator "
-    "that trains a network and rejects what is unknown.)"
+    "that trains a network and rejects unknown inputs.)"
 )
 # Of the known validation inputs, so many are accepted.
 _TRUE_POSITIVE_RATE = 0.95
@@ -165,8 +165,8 @@ def require_outputs_for(score, network, num_classes):
             network.require_output(name, f"The score {score.name!r}")
     if score.NEEDS_A_LOGIT_OF_EACH_CLASS and network.width < num_classes:
         raise ValueError(
-            f"The score {score.name!r} needs a logit of each class; the "
-            f"classifier gives {network.width} for {num_classes} classes."
+            f"The score {score.name!r} needs one logit per class; the "
+            f"classifier returns {network.width} for {num_classes} classes."
         )
 
 
@@ -203,8 +203,8 @@ def _build(classifier, data):
         return None
     if isinstance(data, ComputedOutputs):
         raise ValueError(
-            "A classifier whose outputs are given must know the shape of its "
-            "inputs: build it with keras.Input."
+            "To use precomputed outputs, the classifier must know the shape "
+            "of its inputs: build it with keras.Input."
         )
     shape = first_batch(data).shape[1:]
     if not classifier.built:

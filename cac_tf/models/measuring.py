@@ -36,14 +36,16 @@ def threshold_from(
     wanted = (true_positive_rate, false_positive_rate, maximize)
     if sum(one is not None for one in wanted) != 1:
         raise ValueError(
-            "Give exactly one of true_positive_rate (accepted known inputs), "
+            "Set exactly one of true_positive_rate (accepted known inputs), "
             "false_positive_rate (accepted unknown inputs) and maximize: "
             "model.calibrate(x, y, true_positive_rate=0.95)."
         )
     if maximize is None and unknown_share is not None:
-        raise ValueError("unknown_share needs maximize.")
+        raise ValueError("unknown_share can be used only with maximize.")
     if maximize is not None and by_class:
-        raise ValueError("maximize sets one threshold: leave by_class out.")
+        raise ValueError(
+            "maximize sets a single threshold: leave by_class out."
+        )
     names, resolution = model.class_names, model.score.RESOLUTION
     parts = []
     if false_positive_rate is None:

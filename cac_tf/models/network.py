@@ -83,8 +83,8 @@ class Network(keras.Model):
         shape = self.inputs_taken.shape
         if tta is not None and len(shape) != 3:
             raise ValueError(
-                f'tta="flip" is for images, (batch, height, width, '
-                f"channels); the classifier takes {(None, *shape)}."
+                'tta="flip" is for images, (batch, height, width, '
+                f"channels); the classifier expects {(None, *shape)}."
             )
         # By a symbolic call, because subclassed models have neither a `build`
         # nor a `compute_output_shape` of their own.
@@ -116,7 +116,7 @@ class Network(keras.Model):
                 network, problem = self.classifier, error
         elif self.features_layer is not None:
             raise ValueError(
-                "The classifier names its features itself; leave "
+                "The classifier already names its features; leave "
                 "features_layer out."
             )
         # In a namespace, which Keras neither tracks nor saves: the layers are
@@ -189,9 +189,9 @@ class Network(keras.Model):
         if name == "features":
             raise self._found.problem
         raise ValueError(
-            f"{what} reads {name!r}, which the classifier does not return; its "
-            f"outputs are {', '.join(self.names_of_outputs)}. Let it return a "
-            f"dict with {name!r} in it."
+            f"{what} needs {name!r}, which the classifier does not return; "
+            f"its outputs are {', '.join(self.names_of_outputs)}. Let it "
+            f"return a dict with the key {name!r}."
         )
 
     @property

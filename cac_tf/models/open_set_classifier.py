@@ -24,8 +24,8 @@ from cac_tf.models.keeping import Kept
 from cac_tf.scores import Score
 
 _NOT_TRAINED = (
-    "An OpenSetClassifier is not trained. Train the classifier by plain Keras, "
-    "then make a new one: classifier.compile(optimizer, "
+    "An OpenSetClassifier cannot be trained. Train the classifier with plain "
+    "Keras, then make a new one: classifier.compile(optimizer, "
     "cac_tf.losses.CACLoss()); classifier.fit(x, y); "
     "OpenSetClassifier.from_classifier(classifier, (x, y))."
 )

@@ -106,7 +106,7 @@ def _saying_the_shape(function):
             lines = [one.strip() for one in str(error).splitlines()]
             line = next(filter(None, lines), "")
             raise ValueError(
-                f"The model cannot be applied to inputs of shape "
+                "The model cannot be applied to inputs of shape "
                 f"{inputs.shape[1:]} ({inputs.dtype}): "
                 f"{type(error).__name__}: {line}"
             ) from error

@@ -84,7 +84,7 @@ def pretrained_backbone(
         parts = _of_file(network, given, image_size)
     else:
         raise ValueError(
-            f"There is no pretrained network {network!r}: name one as "
+            f"Unknown pretrained network {network!r}: must be "
             f"{networks.PRETRAINED}."
         )
     shape, layers = parts
@@ -102,8 +102,8 @@ def pretrained_backbone(
         x = keras.layers.GlobalAveragePooling2D(name="pool")(x)
     if len(x.shape) != 2:
         raise ValueError(
-            f"The embedding of {network} must be numbers for each input, or a "
-            f"map of them; it has the shape {tuple(x.shape)}."
+            f"The embedding of {network} must be a vector or a feature map "
+            f"for each input; it has shape {tuple(x.shape)}."
         )
     x = keras.layers.Activation("linear", dtype="float32", name="embedding")(x)
     backbone = keras.Model(inputs, x, name="backbone")
@@ -157,8 +157,9 @@ def _of_applications(name, weights, image_size):
     ]  # Functions; modules are in lower case.
     if name not in names:
         raise ValueError(
-            f"There is no network {name!r} in keras.applications"
-            f"{did_you_mean(name, names)}; there are: {', '.join(names)}."
+            "keras.applications has no network "
+            f"{name!r}{did_you_mean(name, names)} Available: "
+            f"{', '.join(names)}."
         )
     if weights is None:
         weights = "imagenet"
@@ -174,14 +175,14 @@ def _of_applications(name, weights, image_size):
         url = re.search(r"https?://\S+/([^/\s:]+)", str(error))
         if url is None or weights != "imagenet":
             raise ValueError(
-                f"{networks.APPLICATIONS}{name} cannot be made with "
+                f"{networks.APPLICATIONS}{name} cannot be created with "
                 f"weights={weights!r}: {' '.join(str(error).split())}"
             ) from error
         raise OSError(
             f"The weights of {name} are not on this machine, and there is no "
-            "connection to download them: put the file that "
-            f"{url.group()} gives at {_kept_at(url.group(1))}, or give "
-            "weights= a file that you have."
+            f"connection to download them: save the file from {url.group()} "
+            f"as {_kept_at(url.group(1))}, or set weights= to a file that you "
+            "have."
         ) from error
     module = importlib.import_module(
         "keras.applications." + make.__module__.rsplit(".", 1)[-1]
@@ -200,7 +201,8 @@ def _of_hub(network, weights, image_size):
     if hub_network.takes_texts(backbone):
         if image_size is not None:
             raise ValueError(
-                f"{network} takes texts, and no images of {image_size} pixels."
+                f"{network} takes texts, so image_size={image_size} cannot be "
+                "used."
             )
         return (), hub_network.layers_of_texts(network, backbone)
     *size, channels = backbone.input_shape[1:]
@@ -239,7 +241,7 @@ def _of_file(path, weights, image_size):
 def _has_own_weights(network, weights):
     if weights is not None:
         raise ValueError(
-            f"{network} has weights of its own: leave weights={weights!r} out."
+            f"{network} has weights of its own: leave out weights={weights!r}."
         )
 
 
@@ -249,8 +251,8 @@ def _size_taken(network, size, image_size):
         return [image_size, image_size]
     if image_size not in (None, max(size)):
         raise ValueError(
-            f"{network} takes images of {'x'.join(map(str, size))} only: "
-            f"leave image_size={image_size} out."
+            f"{network} accepts only images of {'x'.join(map(str, size))}: "
+            f"leave out image_size={image_size}."
         )
     return size
 
@@ -260,13 +262,15 @@ def _model_in(path):
     model = load_keras_file(path)
     model = getattr(model, "classifier", model)  # Of an OpenSetClassifier.
     if not isinstance(model, keras.Model):
-        raise ValueError(f"{path} holds a {type(model).__name__}, not a model.")
+        raise ValueError(
+            f"{path} contains a {type(model).__name__}, not a model."
+        )
     check_takes_one_array(model, path)
     shape = tuple(model.input_shape[1:])
     if len(shape) != 3:
         raise ValueError(
-            f"{path} takes inputs of the shape {shape}; a pretrained network "
-            "takes images, (height, width, channels)."
+            f"{path} expects inputs of shape {shape}; a pretrained network "
+            "must take images, (height, width, channels)."
         )
     return model
 
@@ -304,7 +308,7 @@ def _scaling(preprocess_input):
 def _check_file(path):
     if not os.path.isfile(path):
         raise FileNotFoundError(
-            f"There is no file of weights {path}; weights are a file, "
+            f"Weights file not found: {path}. weights must be a file, "
             '"imagenet" or "none".'
         )
 

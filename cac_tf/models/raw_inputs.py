@@ -192,10 +192,10 @@ class RawInputs:
         if broken is not None:
             hint = ""
             if broken.rule.startswith("pixels"):
-                hint = " (The model scales and normalizes them itself.)"
+                hint = " (The model scales and normalizes them internally.)"
             raise ValueError(
                 f"{what} must be {broken.rule}, but {where}position "
-                f"{broken.rows[0]} holds {broken.held[0]}.{hint}"
+                f"{broken.rows[0]} contains {broken.held[0]}.{hint}"
             )
         return self._taken(inputs)
 
@@ -217,7 +217,7 @@ class RawInputs:
         while broken := first_broken(rows, self._kind):
             for row, held in zip(broken.rows, broken.held, strict=True):
                 errors[int(good[row])] = (
-                    f"it holds {held}; inputs must be {broken.rule}"
+                    f"it contains {held}; inputs must be {broken.rule}"
                 )
             good = np.delete(good, broken.rows)
             rows = inputs[good]
@@ -237,8 +237,9 @@ class RawInputs:
         if self._largest is not None and 0.0 < self._largest <= 1.0:
             warnings.warn(
                 f"The largest pixel of all images is {self._largest:.3g}: "
-                "they look scaled to 0...1, but the model takes pixels in "
-                "0...255 and scales them itself. Multiply them by 255.",
+                "they seem to be scaled to 0...1, but the model expects "
+                "pixels in 0...255 and scales them internally. Multiply them "
+                "by 255.",
                 stacklevel=4,
             )
         self._largest = None
@@ -267,15 +268,14 @@ def values_of(inputs: ArrayLike, kind: InputKind, what: str) -> np.ndarray:
         # (Arrays of fixed length would be as long as the longest everywhere.)
         if inputs.dtype.kind not in "OUST":
             raise ValueError(
-                f"{what} must be an array of texts; got the type "
-                f"{inputs.dtype}."
+                f"{what} must be an array of strings; got dtype {inputs.dtype}."
             )
         inputs = inputs.astype(object)
         return inputs[:, 0] if inputs.shape[1:] == (1,) else inputs
     # (V: bfloat16.)
     if inputs.dtype.kind not in "biufV":
         raise ValueError(
-            f"{what} must be an array of numbers; got the type {inputs.dtype}."
+            f"{what} must be an array of numbers; got dtype {inputs.dtype}."
         )
     return inputs
 
@@ -290,6 +290,6 @@ def check_shape(shape: Shape, expected: Shape) -> None:
         is_single = tuple(shape) == tuple(expected)[1:]
         hint = " A single input needs an axis for the batch: x[np.newaxis]."
         raise ValueError(
-            f"The model takes inputs of shape {tuple(expected)}; got "
+            f"The model expects inputs of shape {tuple(expected)}; got "
             f"{tuple(shape)}.{hint if is_single else ''}"
         )

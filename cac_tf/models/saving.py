@@ -50,7 +50,7 @@ def load_model(
     model = load_keras_file(path, custom_objects)
     if not isinstance(model, OpenSetClassifier):
         raise ValueError(
-            f"{os.fspath(path)} holds a {type(model).__name__}, not an "
+            f"{os.fspath(path)} contains a {type(model).__name__}, not an "
             "OpenSetClassifier."
         )
     return model

@@ -90,7 +90,7 @@ class ScoredClassifier(keras.Model):
             if shape[1] < shape[0]:
                 raise ValueError(
                     f"There are no anchors for {shape[0]} classes in "
-                    f"{shape[1]} dimensions: give the centers of the classes."
+                    f"{shape[1]} dimensions: pass the centers of the classes."
                 )
         elif np.shape(centers) != shape:
             raise ValueError(
@@ -115,7 +115,7 @@ class ScoredClassifier(keras.Model):
             initializer = keras.initializers.Constant(np.nan)
         elif not np.isfinite(values).all():
             raise ValueError(
-                f"{name} must be finite; there is NaN or infinity."
+                f"{name} must be finite; it contains NaN or infinity."
             )
         else:
             # (Large statistics are written once.)
@@ -148,8 +148,8 @@ class ScoredClassifier(keras.Model):
     @score.setter
     def score(self, value: Any) -> NoReturn:
         raise AttributeError(
-            "A model keeps its score, because its threshold is one of that "
-            "score. Another score makes another model: "
+            "The score of a model cannot be changed, because its threshold "
+            "is for that score. Make a new model with another score: "
             'model.with_score("knn", (x, y)).'
         )
 
@@ -201,8 +201,8 @@ class ScoredClassifier(keras.Model):
         if self.is_shared and fingerprint(self.classifier) != self._fingerprint:
             raise RuntimeError(
                 "The classifier's weights have changed since this model was "
-                "made, so its centers, statistics and threshold are those of "
-                "another classifier: make it anew by from_classifier."
+                "made, so its centers, statistics and threshold no longer "
+                "match: create the model again with from_classifier."
             )
 
     @property

@@ -59,8 +59,8 @@ def text_vectors(texts: Iterable[str], seed: int = 0) -> keras.Model:
     """
     if keras.backend.backend() != "tensorflow":
         raise ValueError(
-            "Texts are trained on only by TensorFlow, which has Keras' layer "
-            "of texts: set KERAS_BACKEND=tensorflow."
+            "Training on texts needs TensorFlow, which Keras' text layer "
+            "requires: set KERAS_BACKEND=tensorflow."
         )
     texts = np.fromiter(texts, object)
     learnt = _layer_of_letters()
@@ -73,8 +73,9 @@ def text_vectors(texts: Iterable[str], seed: int = 0) -> keras.Model:
     ]
     if min(len(runs), len(texts)) < 3:
         raise ValueError(
-            f"{len(texts)} training texts with {len(runs)} different runs of "
-            "three to five letters are too few: there must be three of each."
+            f"{len(texts)} training texts with {len(runs)} different "
+            "sequences of three to five letters are too few: at least three "
+            "of each are needed."
         )
     letters = _layer_of_letters()
     letters.set_vocabulary(runs)

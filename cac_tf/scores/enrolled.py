@@ -74,8 +74,8 @@ class Enrolled(Score):
 
     def start(self, context: Context) -> Any:
         raise ValueError(
-            f"The score {self.name!r} has enrolled classes, which are not "
-            "fitted: fit the score itself, then enroll."
+            f"The score {self.name!r} has enrolled classes and cannot be "
+            "fitted: fit the original score, then enroll."
         )
 
     def require_statistics(self, statistics: Mapping[str, Any]) -> None:
@@ -89,7 +89,7 @@ class Enrolled(Score):
         found = shape if enrolled is None else np.shape(enrolled)
         if found[0] != shape[0] or (wide and found[1] not in wide):
             raise ValueError(
-                f"The enrolled classes are those of another model: {shape[0]} "
+                f"The enrolled classes belong to another model: {shape[0]} "
                 f"rows of {shape[1]} numbers were enrolled; got {found}."
             )
 

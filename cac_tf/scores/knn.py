@@ -70,8 +70,8 @@ class KNN(NearestExamplesScore):
     ) -> np.ndarray:
         if "labels" not in statistics:
             raise ValueError(
-                f"The bank of the score {self.name!r} came without the labels "
-                "of its examples: fit the score to data, then enroll."
+                f"The bank of the score {self.name!r} has no labels for its "
+                "examples: fit the score to data, then enroll."
             )
         return unit(values[0])
 

@@ -114,7 +114,7 @@ class Mahalanobis(Score):
         ]
         if empty:
             raise ValueError(
-                "The Mahalanobis distance needs an example of each class; "
+                "The Mahalanobis distance needs examples of each class; "
                 f"these classes have none: {', '.join(empty)}."
             )
         center = moment.sum / moment.count
@@ -124,7 +124,8 @@ class Mahalanobis(Score):
         if not np.trace(covariance) > 1e-9 * np.trace(overall):
             raise ValueError(
                 "The Mahalanobis distance needs examples that differ within "
-                "their classes; here all examples of each class are equal."
+                "their classes; here, all examples of each class are "
+                "identical."
             )
         shrunk = covariance
         if self.shrinkage is not None:
@@ -216,9 +217,9 @@ def _whitening(covariance, sizes):
         is_singular = True
     if is_singular:
         raise ValueError(
-            f"The covariance of {width} features has no inverse. Where it is "
-            "not shrunk, the Mahalanobis distance needs more examples than "
-            "features, and features of which none follows from the others."
+            f"The covariance of {width} features is singular. Without "
+            "shrinkage, the Mahalanobis distance needs more examples than "
+            "features, and linearly independent features."
         )
     inverse, _ = linalg.lapack.dtrtri(root, lower=True)
     return inverse.T

@@ -60,8 +60,9 @@ class NearestExamplesScore(Score):
     def start(self, context: Context) -> Any:
         if context.num_classes > self.bank_size:
             raise ValueError(
-                f"A bank of {self.bank_size} examples cannot hold one of each "
-                f"of {context.num_classes} classes: choose a larger bank_size."
+                f"A bank of {self.bank_size} examples cannot contain one of "
+                f"each of the {context.num_classes} classes: choose a larger "
+                "bank_size."
             )
         return Sample(self.bank_size, context.num_classes)
 
@@ -101,7 +102,7 @@ class NearestExamplesScore(Score):
         )
         if len(bank) < self.neighbours:
             raise ValueError(
-                f"The bank holds {len(bank)} examples, fewer than the "
+                f"The bank contains {len(bank)} examples, fewer than the "
                 f"{self.neighbours} neighbours requested."
             )
         factor = weights[0][has_direction] if weights else np.float32(1.0)

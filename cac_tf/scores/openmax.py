@@ -154,8 +154,8 @@ class OpenMax(Score):
             if not tail[-1] > tail[0] * (1 + _SMALLEST_SPREAD):
                 raise ValueError(
                     f"OpenMax needs {self._CORRECT} that differ; the "
-                    f"{len(tail)} of class {name!r} that are farthest from "
-                    "their mean are equally far from it."
+                    f"{len(tail)} examples of class {name!r} farthest from "
+                    "the mean are all equally far from it."
                 )
             location = tail[0] - self.shift
             try:

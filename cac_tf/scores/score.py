@@ -279,8 +279,8 @@ class Score:
         missing = [name for name in self.READS if name not in arrays]
         if missing:
             raise ValueError(
-                f"The score {self.name!r} is fitted with "
-                f"{', '.join(self.READS)}; {', '.join(missing)} is missing."
+                f"To fit the score {self.name!r}, {', '.join(self.READS)} "
+                f"must be given; missing: {', '.join(missing)}."
             )
         if class_names is not None:
             num_classes = len(class_names)
@@ -301,8 +301,8 @@ class Score:
             if not np.isfinite(array).all():
                 row = int(np.argwhere(~np.isfinite(array))[0, 0])
                 raise ValueError(
-                    f"The score {self.name!r} cannot be fitted to {name} that "
-                    f"are not finite; row {row} holds NaN or infinity."
+                    f"The score {self.name!r} needs finite {name}; row {row} "
+                    "contains NaN or infinity."
                 )
         context = Context(tuple(class_names), last_layer)
         kept = self.start(context)
@@ -334,10 +334,11 @@ class Score:
         if not self.ENROLLS:
             able = [repr(name) for name in names() if find(name).ENROLLS]
             raise ValueError(
-                f"The score {self.name!r} reads what only a trained class has "
-                f"({', '.join(self.READS)}), so no class can be enrolled. "
-                f"These scores can: {', '.join(able)}; "
-                'model.with_score("knn", (x, y)), calibrated, is such a model.'
+                f"The score {self.name!r} uses values that only trained "
+                f"classes have ({', '.join(self.READS)}), so no class can be "
+                "enrolled. These scores support enrolling: "
+                f'{", ".join(able)}; use model.with_score("knn", (x, y)) '
+                "and calibrate it."
             )
 
     def example_rows(
@@ -405,7 +406,7 @@ class Score:
         """
         if self.IS_FITTED_TO_DATA and not statistics:
             raise ValueError(
-                f"The score {self.name!r} has no statistics: "
+                f"The score {self.name!r} has not been fitted: "
                 "from_classifier and with_score fit it to known data."
             )
         try:

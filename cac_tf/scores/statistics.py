@@ -34,8 +34,8 @@ def check_memory(num_bytes: float, what: str, remedy: str) -> None:
     usable = _USABLE_MEMORY * psutil.virtual_memory().available
     if num_bytes > usable:
         raise ValueError(
-            f"{what} needs {num_bytes / 2**30:.2f} GiB, and "
-            f"{usable / 2**30:.2f} GiB of memory can be used. {remedy}"
+            f"{what} needs {num_bytes / 2**30:.2f} GiB, but only "
+            f"{usable / 2**30:.2f} GiB of memory are available. {remedy}"
         )
 
 
@@ -177,8 +177,8 @@ class SecondMoment:
             check_memory(
                 4 * 8 * width**2,
                 f"A second moment of {width:,} features",
-                "Choose a narrower features_layer, or a score that needs "
-                "no covariance.",
+                "Choose a narrower features_layer, or a score that does not "
+                "use a covariance.",
             )
             self.sum = np.zeros(width)
             self.products = np.zeros((width, width))

@@ -64,8 +64,8 @@ class UnknownClassOpenMax(OpenMaxLogSumExp):
 
     NAME = "unknown_class_openmax"
     _CORRECT = (
-        "correctly classified examples that are not taken for unknown (their "
-        "largest logit is above 0)"
+        "correctly classified examples that are not classified as unknown "
+        "(their largest logit is above 0)"
     )
 
     def is_correct(self, batch: KnownBatch) -> np.ndarray:

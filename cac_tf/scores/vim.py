@@ -122,9 +122,9 @@ class ViM(Score):
         residuals = np.linalg.norm(offsets @ residual_space, axis=-1)
         if residuals.mean() <= 1e-6 * length:
             raise ValueError(
-                f"All {moment.count} examples lie within {principal} of the "
-                f"{width} feature dimensions, so ViM has no residual to use: "
-                "choose fewer principal_dimensions."
+                f"All {moment.count} examples lie in a subspace of "
+                f"{principal} of the {width} feature dimensions, so there is "
+                "no residual for ViM: choose fewer principal_dimensions."
             )
         if largest_logits.mean() <= 0:
             raise ValueError(
@@ -152,7 +152,7 @@ class ViM(Score):
                 principal = max(1, min(num_classes, count // 2))
         if principal >= width:
             raise ValueError(
-                f"ViM needs a direction for the residual, but {principal} "
+                f"ViM needs at least one residual dimension, but {principal} "
                 f"principal dimensions of {width} features leave none."
             )
         return principal

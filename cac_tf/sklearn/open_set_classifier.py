@@ -314,13 +314,13 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):
         if self.unknown_label in classes.tolist():
             raise ValueError(
                 f"unknown_label {self.unknown_label!r} is one of the classes "
-                "in y. Leave out what is unknown; or, if it is a class, choose "
-                "another unknown_label."
+                "in y. Remove the unknown inputs; or, if it is a class, "
+                "choose another unknown_label."
             )
         if len(classes) < 2:
             raise ValueError(
-                "Training needs at least two classes; y has one class: "
-                f"{classes[0]}."
+                "Training needs at least two classes; y contains only one "
+                f"class: {classes[0]}."
             )
 
 

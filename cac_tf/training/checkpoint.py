@@ -157,7 +157,7 @@ class Checkpoint:
         except Exception as error:  # A zip file's errors are of many kinds.
             raise ValueError(
                 f"{self._path} is not a checkpoint of this version of cac_tf "
-                f"({type(error).__name__}: {error}). Start afresh in another "
+                f"({type(error).__name__}: {error}). Start over in another "
                 "folder, or overwrite this run (overwrite=True)."
             ) from error
         best = _of_kind(entries, "best")
@@ -169,9 +169,9 @@ class Checkpoint:
         problems = _differences(wanted)
         if problems:
             raise ValueError(
-                f"{self._path} holds the state of another model or optimizer: "
-                f"{problems}. Start afresh in another folder, or overwrite "
-                "this run (overwrite=True)."
+                f"{self._path} contains the state of another model or "
+                f"optimizer: {problems}. Start over in another folder, or "
+                "overwrite this run (overwrite=True)."
             )
         _assign(*wanted[0])
         _assign(*wanted[1])

@@ -84,8 +84,8 @@ class ClassifierTraining(
     """
 
     IF_NOT_FINITE = (
-        "If the labels are whole numbers in 0...N-1 and the inputs finite, the "
-        "training diverged: a lower learning rate is the usual remedy."
+        "If the labels are whole numbers in 0...N-1 and the inputs are "
+        "finite, training has diverged: try a lower learning rate."
     )
 
     def __init__(self, classifier: keras.Model, **kwargs: Any) -> None:
@@ -209,8 +209,8 @@ class _Stop(keras.callbacks.Callback):
         if loss is not None and not np.isfinite(float(loss)):
             raise FloatingPointError(
                 f"The loss of {self.model.name} became {float(loss)} in epoch "
-                f"{self._epoch + 1}, batch {batch}. {self._advice} The weights "
-                "are no longer usable."
+                f"{self._epoch + 1}, batch {batch}. {self._advice} The "
+                "weights are no longer usable."
             )
 
 

@@ -60,8 +60,8 @@ def computed_features(
     width = backbone.output_shape[1:]
     if len(width) != 1 or width[0] is None:
         raise ValueError(
-            "Features are (B, E) numbers of each image; the network gives "
-            f"{backbone.output_shape}. Pool them in its last layer."
+            "Features must have shape (B, E), one row per image; the network "
+            f"returns {backbone.output_shape}. Pool them in its last layer."
         )
     folder = os.path.join(folder, f"features-{identity(backbone)[:16]}")
     os.makedirs(folder, exist_ok=True)

@@ -118,11 +118,13 @@ def fit_resumable(
     [['loss', 'stage'], ['loss', 'stage']]
     """
     if not model.compiled:
-        raise ValueError("The model must be compiled before it is trained.")
+        raise ValueError("The model must be compiled before training.")
     if not stages:
-        raise ValueError("A training needs at least one stage.")
+        raise ValueError("Training needs at least one stage.")
     if monitor is None and (len(stages) > 1 or stages[0].patience):
-        raise ValueError("Several stages, or patience, need `monitor`.")
+        raise ValueError(
+            "Several stages or patience can be used only with `monitor`."
+        )
     if validation is not None and validation.size == 0:
         validation = None
     if validation is None and (monitor or "").startswith("val_"):
@@ -263,7 +265,7 @@ class _Training:
         if len(self.record.history) == done:
             # Or it would be tried again for ever.
             raise RuntimeError(
-                "Keras trained no epoch. keras.config.max_epochs() is "
+                "Keras trained no epoch: keras.config.max_epochs() is "
                 f"{keras.config.max_epochs()}, and epoch {done + 1} was next."
             )
         self._end()
@@ -306,9 +308,9 @@ class _Training:
         for name, value in (logs or {}).items():
             if np.size(value) != 1:
                 raise ValueError(
-                    f"The metric {name!r} gives {np.size(value)} values, and "
-                    "the history of a training has one a metric and epoch. "
-                    "(F1Score, for example, takes average='macro'.)"
+                    f"The metric {name!r} returns {np.size(value)} values, "
+                    "but the training history needs a single value per "
+                    "epoch. (F1Score, for example, needs average='macro'.)"
                 )
             entry[name] = float(value)
         if self._after_epoch is not None:
@@ -317,7 +319,7 @@ class _Training:
             self._checkpoint.put_back(arrays)
         if self._monitor is not None and self._monitor not in entry:
             raise ValueError(
-                f"There is no {self._monitor!r} to monitor; there are: "
+                f"There is no {self._monitor!r} to monitor; available: "
                 f"{', '.join(entry)}."
             )
         history.append({"stage": index + 1, **entry})

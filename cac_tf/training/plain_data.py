@@ -47,8 +47,8 @@ def to_json(value, arrays):
         if value is None or kind in (bool, int, float, str):
             return value
         raise ValueError(
-            "Only None, numbers, texts, arrays, and lists, tuples and dicts "
-            f"(by texts) of these can be saved; got {value!r}."
+            "Only None, numbers, strings, arrays, and lists, tuples and "
+            f"dicts (with string keys) of these can be saved; got {value!r}."
         )
 
     return json.dumps(encoded(value))

@@ -72,7 +72,7 @@ class Processes:
         if self.num_processes == 1:
             raise ValueError(
                 "coordinator has no effect with num_processes=1: leave it "
-                "out, or say how many processes there are."
+                "out, or set the number of processes."
             )
         if not re.fullmatch(r".+:\d{1,5}", self.coordinator or ""):
             raise ValueError(
@@ -81,9 +81,9 @@ class Processes:
             )
         if keras.backend.backend() != "jax":
             raise ValueError(
-                "Several processes train on JAX only (KERAS_BACKEND=jax); on "
-                f"{keras.backend.backend()}, use the devices of one machine: "
-                "devices=N."
+                "Training with several processes needs JAX "
+                f"(KERAS_BACKEND=jax); on {keras.backend.backend()}, use "
+                "several devices of one machine: devices=N."
             )
 
     @property
@@ -128,9 +128,10 @@ class Processes:
                 raise
             raise ProcessLostError(
                 f"Process {self.process_id} of {self.num_processes} lost its "
-                "connection to another one, which has failed or was stopped; "
-                "its own messages say why. Start all of them again by the "
-                "same commands: the run goes on from the last finished epoch."
+                "connection to another process, which has failed or was "
+                "stopped; see its messages. Start all of them again with the "
+                "same commands: the run continues from the last finished "
+                "epoch."
             ) from error
         jax.distributed.shutdown()
 
@@ -187,7 +188,6 @@ def _wait_for(address, timeout):
         except (OSError, OverflowError) as error:  # Ports end at 65535.
             if time.monotonic() > until or isinstance(error, OverflowError):
                 raise ProcessLostError(
-                    f"The first process cannot be reached at {address}: "
-                    f"{error}."
+                    f"Cannot reach the first process at {address}: {error}."
                 ) from error
             time.sleep(0.2)

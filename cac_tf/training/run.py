@@ -117,7 +117,7 @@ class TrainingRun:
             ValueError: as in `fit_resumable`; a name that was used before.
         """
         if name in self.records:
-            raise ValueError(f"This run already has a training {name!r}.")
+            raise ValueError(f"This run already has a training named {name!r}.")
         with contextlib.suppress(FileExistsError):
             # Not its parents: a folder that was deleted stays deleted.
             os.mkdir(self.checkpoints)

@@ -127,9 +127,10 @@ def _mirrored_strategy(count):
     if count not in _strategies:
         if _strategies:
             raise ValueError(
-                f"devices={count} are wanted, and {next(iter(_strategies))} "
-                "were used before in this process. TensorFlow needs a process "
-                "for each number of devices."
+                f"devices={count} was requested, but "
+                f"{next(iter(_strategies))} were used earlier in this "
+                "process. TensorFlow needs a new process for each number of "
+                "devices."
             )
         names = _tensorflow_devices(count)
         _strategies[count] = tf.distribute.MirroredStrategy(names)
@@ -172,9 +173,9 @@ def _ask_for_cpu_devices(count):
 def _first(devices, count):
     if len(devices) < count:
         raise ValueError(
-            f"devices={count} are wanted; {keras.backend.backend()} has "
-            f"{len(devices)} of its kind here. (Virtual ones of a CPU must be "
-            "asked for before anything is computed.)"
+            f"devices={count} was requested, but {keras.backend.backend()} "
+            f"has {len(devices)} of this kind here. (Virtual CPU devices must "
+            "be requested before anything is computed.)"
         )
     return devices[:count]
 

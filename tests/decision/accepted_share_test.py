@@ -48,11 +48,12 @@ def test_the_share_of_new_inputs_lies_in_the_interval(rng, count):
 
 def test_too_few_examples_are_warned_about_in_numbers():
     with pytest.warns(
-        UserWarning, match=r"^11 known .*takes 19; .*76-100 % of new known"
+        UserWarning, match=r"^11 known .*requires 19; .*76-100 % of new known"
     ):
         calibration.threshold_for_true_positive_rate(range(11), 0.95)
     with pytest.warns(
-        UserWarning, match=r"^11 unknown .*takes 19; .* 0-24 % of new unknown"
+        UserWarning,
+        match=r"^11 unknown .*requires 19; .* 0-24 % of new unknown",
     ):
         calibration.threshold_for_false_positive_rate(range(1, 12), 0.05)
 

@@ -202,7 +202,7 @@ def test_classes_with_too_few_examples_share_a_threshold(
             rule_of_rate, scores, class_ids, names, rate
         )
     (text,) = [str(one.message) for one in caught]
-    assert f" {fewest} examples must be predicted as the class" in text
+    assert f" {fewest} examples must be predicted as that class" in text
     assert f": 'class 2' ({fewest - 1}), 'class 3' (0), " in text
     assert text.endswith(" and 3 more.") and "'class 1'" not in text
     expected = np.full(15, rule_of_rate(scores, rate))
@@ -250,7 +250,7 @@ def test_a_threshold_below_scores_above_0_is_above_0():
         ("0.3", "must be a number"),
         (None, "must be a number|finite"),
         ([[1.0]], "must be a number"),
-        ([1.0, 2.0, 3.0], "one for each of 2"),
+        ([1.0, 2.0, 3.0], "one for each of the 2"),
     ],
 )
 def test_bad_thresholds(threshold, match):

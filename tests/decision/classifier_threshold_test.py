@@ -41,9 +41,9 @@ def test_bad_thresholds(model):
         (-np.inf, "finite"),
         (1e39, "finite"),
         ([1.0, np.nan, 2.0], "finite"),
-        ([1.0, 2.0], "one for each of 3.*got 2"),
-        ([1.0] * 4, "one for each of 3.*got 4"),
-        ([], "one for each of 3.*got 0"),
+        ([1.0, 2.0], "one for each of the 3.*got 2"),
+        ([1.0] * 4, "one for each of the 3.*got 4"),
+        ([], "one for each of the 3.*got 0"),
         ([[1.0, 2.0, 3.0]], "must be a number"),
         ("0.3", "must be a number"),
         (b"0.3", "must be a number"),
@@ -201,7 +201,7 @@ def test_a_class_that_few_are_taken_for(model):
     (text,) = [
         str(one.message) for one in caught if one.category is UserWarning
     ]
-    assert text.endswith("of all examples together: 'b' (3).")
+    assert text.endswith("computed from all examples: 'b' (3).")
     alone = model.calibrate(x[rows], true_positive_rate=0.8)
     assert threshold[1] == pytest.approx(alone, rel=1e-6)
     assert abs(threshold[2] - alone) > 1e-3 * alone

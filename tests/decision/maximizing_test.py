@@ -76,8 +76,8 @@ def test_where_everything_is_better_rejected_or_accepted(examples):
     [
         ({"measure": "f1"}, "one of macro_f1, balanced_accuracy"),
         ({"unknown_share": 1.0}, r"unknown_share must be in \(0, 1\)"),
-        ({"labels": [0, 1]}, "no unknown example"),
-        ({"labels": [-1, -1]}, "no known example"),
+        ({"labels": [0, 1]}, "one unknown example"),
+        ({"labels": [-1, -1]}, "one known example"),
         ({"scores": [1.0, np.inf]}, "must be finite"),
     ],
 )
@@ -153,7 +153,10 @@ def test_a_model_is_calibrated_with_known_and_unknown_inputs(
     [
         ({}, "exactly one of"),
         ({"maximize": "macro_f1", "true_positive_rate": 0.9}, "exactly one of"),
-        ({"true_positive_rate": 0.9, "unknown_share": 0.1}, "needs maximize"),
+        (
+            {"true_positive_rate": 0.9, "unknown_share": 0.1},
+            "only with maximize",
+        ),
         ({"maximize": "macro_f1", "by_class": True}, "leave by_class out"),
         ({"maximize": "macro_f1"}, "maximize needs labels"),
     ],

@@ -24,7 +24,7 @@ def test_threshold_per_row(mode):
 
 
 def test_without_a_threshold():
-    with pytest.raises(ValueError, match="no threshold"):
+    with pytest.raises(ValueError, match="No threshold"):
         OpenSetDecision()(np.zeros((1, 2), "float32"))
 
 

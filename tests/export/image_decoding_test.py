@@ -274,7 +274,9 @@ def test_the_size_that_a_header_claims(format, options, monkeypatch):
         _, is_valid = decode_images(tf.constant([file]), 8, 8, 3, limit)
         assert is_valid.numpy().tolist() == [fits]
         monkeypatch.setattr(image_file, "MAX_PIXELS", limit)
-        problem = "" if fits else "an image of 40 x 30 pixels; at most 1,199"
+        problem = (
+            "" if fits else "an image of 40 x 30 pixels; the limit is 1,199"
+        )
         assert problem_of(file)[: len(problem)] == problem
 
 

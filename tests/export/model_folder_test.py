@@ -150,7 +150,7 @@ def test_the_readme_says_how_to_start_and_to_ask(folder, trained_pictures):
     assert (
         "In this folder, with Docker:\n\n```\ndocker run --rm -p 8500" in text
     )
-    assert "a number that the model does not take (it takes 0...255)" in text
+    assert "an invalid input value (it must be in 0...255)" in text
     assert "zero, one, zwei ©" in text
     assert f"{trained_pictures[0].threshold:.6g}" in text
     for name in SIGNATURES:
@@ -281,9 +281,9 @@ def test_versions_are_positive_whole_numbers(trained_blobs, tmp_path, version):
 
 def test_bad_input(trained_blobs, tmp_path):
     model = trained_blobs[0]
-    with pytest.raises(ValueError, match="must be ascending"):
+    with pytest.raises(ValueError, match="must be in ascending order"):
         write_model_folder(model, tmp_path / "m", 1, batch_sizes=(8, 1))
-    with pytest.raises(ValueError, match="must be ascending"):
+    with pytest.raises(ValueError, match="must be in ascending order"):
         write_model_folder(model, tmp_path / "m", 1, batch_sizes=())
     with pytest.raises(ValueError, match="Every batch size"):
         write_model_folder(model, tmp_path / "m", 1, batch_sizes=(0, 1))
@@ -300,7 +300,7 @@ def test_bad_input(trained_blobs, tmp_path):
 def test_a_folder_that_cannot_be_written(trained_blobs, tmp_path):
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file" / "m", "/proc/m"):
-        with pytest.raises(OSError, match="cannot be written"):
+        with pytest.raises(OSError, match="Cannot write"):
             write_model_folder(trained_blobs[0], folder, 1, name="m")
 
 
@@ -313,15 +313,15 @@ def test_a_size_that_is_not_fixed(tmp_path):
         ]
     )
     model = cac_tf.OpenSetClassifier(classifier, ["dark", "light"])
-    with pytest.raises(ValueError, match="inputs of one size"):
+    with pytest.raises(ValueError, match="inputs of a fixed size"):
         write_model_folder(model, tmp_path / "m", 1, allow_uncalibrated=True)
 
 
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (["a", "b", "a"], "must differ"),
-        (["a", "unknown", "b"], "cannot be called 'unknown'"),
+        (["a", "b", "a"], "must be unique"),
+        (["a", "unknown", "b"], "cannot be named 'unknown'"),
         (["a", os.fsdecode(b"caf\xe9"), "b"], "must be UTF-8"),
         (["a", "b\u2028c", "d"], "on one line"),
         (["a", "b\tc", "d"], "control characters"),

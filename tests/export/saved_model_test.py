@@ -372,7 +372,7 @@ def test_bad_input(trained_blobs, tmp_path):
         model.export(tmp_path / "other", format="onnx")
     assert not (tmp_path / "other").exists()
     (tmp_path / "other").mkdir()
-    with pytest.raises(FileExistsError, match="other exists"):
+    with pytest.raises(FileExistsError, match="other already exists"):
         model.export(tmp_path / "other")
 
 

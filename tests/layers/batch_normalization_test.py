@@ -354,5 +354,5 @@ def test_two_replicas(rng):
 def test_bad_input(images):
     with pytest.raises(ValueError, match=r"\(batch, height, width, channels"):
         BatchNormalization()(np.zeros((2, 3), "float32"))
-    with pytest.raises(ValueError, match="takes no mask"):
+    with pytest.raises(ValueError, match="does not support masks"):
         BatchNormalization()(images, mask=np.ones((6, 4, 5), bool))

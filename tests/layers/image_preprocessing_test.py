@@ -70,5 +70,5 @@ def test_bad_arguments():
         ChannelNormalization([0.1, 0.2], [1.0])(np.zeros((1, 8, 8, 3)))
     with pytest.raises(ValueError, match="must have shape"):
         ImagePreprocessing(8, 8)(np.zeros((8, 8, 3)))
-    with pytest.raises(ValueError, match="no images"):
+    with pytest.raises(ValueError, match="at least one image"):
         channel_statistics(np.zeros((0, 2, 2, 1)))

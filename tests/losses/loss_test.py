@@ -48,7 +48,9 @@ def test_every_loss_says_what_it_reads():
         loss = losses.find(name)()
         assert name == loss.NAME == loss.name
         assert loss.READS and all(isinstance(n, str) for n in loss.READS)
-    with pytest.raises(ValueError, match="no loss 'cak'; did you mean 'cac'"):
+    with pytest.raises(
+        ValueError, match="Unknown loss 'cak'; did you mean 'cac'"
+    ):
         losses.find("cak")
 
 

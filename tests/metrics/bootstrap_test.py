@@ -61,7 +61,7 @@ def test_perfect_scores_have_no_width():
     ("arguments", "message"),
     [
         ({"known_scores": []}, "known_scores is empty"),
-        ({"unknown_scores": [np.nan]}, "unknown_scores holds NaN"),
+        ({"unknown_scores": [np.nan]}, "unknown_scores contains NaN"),
         ({"confidence": 1.0}, "confidence must be in"),
         ({"resamples": 0}, "resamples must be at least 1"),
     ],

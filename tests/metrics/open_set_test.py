@@ -151,9 +151,9 @@ def test_bhattacharyya_of_gaussians_is_near_its_closed_form(rng):
 def test_bad_input():
     with pytest.raises(ValueError, match="unknown_scores is empty"):
         metrics.auroc([1.0], [])
-    with pytest.raises(ValueError, match="known_scores holds NaN"):
+    with pytest.raises(ValueError, match="known_scores contains NaN"):
         metrics.oscr([np.nan], [True], [1.0])
-    with pytest.raises(ValueError, match="1 entries in is_correct for 2"):
+    with pytest.raises(ValueError, match="is_correct has 1 entries for 2"):
         oscr_curve([1.0, 2.0], [True], [1.0])
     with pytest.raises(ValueError, match=r"must be in \[0, 1\]"):
         metrics.ccr_at_fpr([1.0], [True], [1.0], 5)

@@ -188,7 +188,7 @@ def test_auroc_of_a_score_that_is_fitted_later():
     for name in ("vim", scores.OpenMax()):
         with pytest.raises(ValueError, match="is fitted after"):
             metrics.OpenSetAUROC(score=name)
-    with pytest.raises(ValueError, match="no score 'gama'; did you mean"):
+    with pytest.raises(ValueError, match="Unknown score 'gama'; did you mean"):
         metrics.OpenSetAUROC(score="gama")
 
 

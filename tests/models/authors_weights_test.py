@@ -122,7 +122,7 @@ def test_a_cross_entropy_classifier():
     [
         (
             {"class_names": ["a", "b"]},
-            "knows 6 classes, the data set's split 2",
+            "has 6 classes, but the split of the data set has 2",
         ),
         ({"image_shape": (32, 32, 1)}, "with 3 channels, the data set has 1"),
         ({"image_shape": (64, 64, 3)}, "of 32x32 pixels, the data set has 64x"),

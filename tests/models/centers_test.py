@@ -136,7 +136,7 @@ def test_centers_that_are_refused(rng):
     for centers, message in (
         (np.zeros((3, 3)), r"centers must have shape \(3, 2\); got \(3, 3\)"),
         (np.full((3, 2), np.nan), "class_centers must be finite"),
-        (10.0, "no anchors for 3 classes in 2 dimensions: give the centers"),
+        (10.0, "no anchors for 3 classes in 2 dimensions: pass the centers"),
         (0.0, "magnitude"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -150,7 +150,9 @@ def test_some_scores_need_a_logit_of_each_class(rng):
     centers = np.float32([[4, 0], [-2, 3], [-2, -3]])
     model = cac_tf.OpenSetClassifier(classifier, list("abc"), centers=centers)
     for name in ("class_z_score", "openmax", "she"):
-        with pytest.raises(ValueError, match=f"'{name}' needs a logit.*2 for"):
+        with pytest.raises(
+            ValueError, match=f"'{name}' needs one logit.*2 for"
+        ):
             model.with_score(name, (x, y))
     # Two graphs: distances between coordinates, some of them small.
     outputs = model.predict(x, verbose=0)

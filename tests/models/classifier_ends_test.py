@@ -250,11 +250,14 @@ def test_a_list_of_one_output_is_that_output():
 @pytest.mark.parametrize(
     ("structure", "message"),
     [
-        (list, "gives 2 outputs without names.*dict with 'logits'.*keras.Mod"),
-        (tuple, "gives 2 outputs without names.*dict with 'logits'"),
+        (
+            list,
+            "returns 2 outputs without names.*dict with the key 'logits'.*ker",
+        ),
+        (tuple, "returns 2 outputs without names.*dict with the key 'logits'"),
         (
             lambda ends: dict(zip(("left", "right"), ends, strict=True)),
-            "without 'logits' in it; its outputs are left, right.*keras.Model",
+            "without the key 'logits'; its outputs are left, right.*keras.Mod",
         ),
     ],
 )
@@ -267,7 +270,7 @@ def test_other_forms_of_several_outputs(by, structure, message):
 
 def test_several_outputs_of_hidden_code():
     """They are not taken for features and logits."""
-    with pytest.raises(ValueError, match="gives 2 outputs without names"):
+    with pytest.raises(ValueError, match="returns 2 outputs without names"):
         wrap(OwnCode(3, keras.ops.relu, several=True), list("abc"))
 
 

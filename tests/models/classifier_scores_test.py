@@ -181,7 +181,7 @@ def test_the_layer_that_is_named_is_that_of_the_graph():
     again = keras.layers.Dense(8, name="again")
     inputs = keras.Input([8])
     outputs = keras.layers.Dense(3)(again(again(inputs)))
-    with pytest.raises(ValueError, match="More than one call of 'again'"):
+    with pytest.raises(ValueError, match="There are several calls of 'again'"):
         with_features(keras.Model(inputs, outputs), "again")
 
 

@@ -336,7 +336,7 @@ def test_other_scores_and_backbones_of_an_enrolled_model(known, models, inputs):
         larger.predict_open_set(inputs).class_id,
     )
     assert through.journal == larger.journal
-    with pytest.raises(ValueError, match="needs a logit of each class"):
+    with pytest.raises(ValueError, match="needs one logit per class"):
         larger.with_score("openmax", *known)
 
 
@@ -360,12 +360,12 @@ def test_what_cannot_be_enrolled(models):
             of.enroll(classes, **options)
 
     refuses("no class to enroll", {})
-    refuses("a class 'cat' already", {"cat": shots})
-    refuses("cannot be called 'unknown'", {"unknown": shots})
-    refuses("1 examples of 'lynx' are too few: from 2", {"lynx": shots[:1]})
+    refuses("already has a class 'cat'", {"cat": shots})
+    refuses("cannot be named 'unknown'", {"unknown": shots})
+    refuses("1 examples of 'lynx' are too few: at least 2", {"lynx": shots[:1]})
     refuses(
-        "18 examples of 'lynx' are too few: from 19 on a threshold that "
-        "accepts the share 0.95",
+        "18 examples of 'lynx' are too few: at least 19 are needed to "
+        "guarantee a threshold that accepts the fraction 0.95",
         {"lynx": shots[:18]},
         true_positive_rate=0.95,
     )
@@ -377,8 +377,7 @@ def test_what_cannot_be_enrolled(models):
     found = model.predict_open_set(mixed)
     count = (~found.is_unknown).sum()
     refuses(
-        f"accepts {count} of the 15 examples of 'lynx' already: "
-        f"{count} as 'dog'",
+        f"accepts {count} of the 15 examples of 'lynx': {count} as 'dog'",
         {"lynx": mixed},
     )
     assert model.enroll({"lynx": mixed}, accept_known=True).version == 2
@@ -387,7 +386,7 @@ def test_what_cannot_be_enrolled(models):
     bank = models["knn"].statistics["bank"]
     bare = models["knn"].with_score("knn", statistics={"bank": bank})
     bare.set_threshold(0.1)
-    refuses("without the labels", {"lynx": shots}, of=bare)
+    refuses("has no labels", {"lynx": shots}, of=bare)
 
     # Outputs of another classifier.
     other = ComputedOutputs(
@@ -398,7 +397,7 @@ def test_what_cannot_be_enrolled(models):
     refuses("no threshold", {"lynx": shots}, of=without)
     by_class = models["min_distance"].with_score("min_distance")
     by_class.set_threshold([1.0, 2.0, 3.0])
-    refuses("threshold of each class", {"lynx": shots}, of=by_class)
+    refuses("threshold for each class", {"lynx": shots}, of=by_class)
     larger = by_class.enroll({"lynx": shots}, true_positive_rate=0.9)
     np.testing.assert_array_equal(larger.threshold[:3], [1, 2, 3])
 
@@ -408,26 +407,26 @@ def test_what_cannot_be_removed_renamed_or_merged(models):
         {"lynx": examples_of(3, 20), "ox": examples_of(4, 20)}
     )
     for match, change in [
-        ("no class 'yak' to remove; enrolled are: lynx, ox", ("yak",)),
+        ("no enrolled class 'yak' to remove; enrolled are: lynx, ox", ("yak",)),
         ("'cat' was trained, not enrolled", ("cat",)),
         ("no class to remove", ()),
-        ("there twice", ("ox", "ox")),
+        ("listed twice", ("ox", "ox")),
     ]:
         with pytest.raises(ValueError, match=match):
             model.remove(change)
     for match, names in [
         ("no class 'yak' to rename", {"yak": "ox"}),
-        ("must differ; these do not: cat", {"ox": "cat"}),
-        ("cannot be called 'unknown'", {"ox": "unknown"}),
+        ("must be unique; these are repeated: cat", {"ox": "cat"}),
+        ("cannot be named 'unknown'", {"ox": "unknown"}),
         ("no class to rename", {}),
     ]:
         with pytest.raises(ValueError, match=match):
             model.rename(names)
     for match, classes in [
-        ("two or more classes", {"beast": ["ox"]}),
+        ("at least two classes", {"beast": ["ox"]}),
         ("'cat' was trained", {"beast": ["ox", "cat"]}),
-        ("a class 'dog' already", {"dog": ["ox", "lynx"]}),
-        ("each in no other", {"a": ["ox", "lynx"], "b": ["ox", "lynx"]}),
+        ("already has a class 'dog'", {"dog": ["ox", "lynx"]}),
+        ("each used only once", {"a": ["ox", "lynx"], "b": ["ox", "lynx"]}),
         ("no classes to merge", {}),
     ]:
         with pytest.raises(ValueError, match=match):
@@ -443,7 +442,7 @@ def test_statistics_of_another_model_are_refused(models):
         "centers": larger.centers,
     }
     for enrolled in (np.eye(3, 4), np.eye(20, 3)):
-        with pytest.raises(ValueError, match="those of another model"):
+        with pytest.raises(ValueError, match="belong to another model"):
             cac_tf.OpenSetClassifier(
                 larger.classifier,
                 **config,
@@ -453,5 +452,5 @@ def test_statistics_of_another_model_are_refused(models):
         cac_tf.OpenSetClassifier(
             larger.classifier, **config, statistics={"mean": np.eye(4)}
         )
-    with pytest.raises(ValueError, match="fit the score itself"):
+    with pytest.raises(ValueError, match="fit the original score"):
         larger.score.start(None)

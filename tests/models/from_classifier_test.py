@@ -137,7 +137,7 @@ def test_a_shared_classifier_that_is_trained_on_is_noticed(kind, tmp_path):
     )
     for call in calls:
         with pytest.raises(
-            RuntimeError, match="weights have changed.*make it anew"
+            RuntimeError, match="weights have changed.*create the model again"
         ):
             call()
     if kind == "copy=False":
@@ -385,14 +385,14 @@ def test_data_that_are_refused():
     classifier = two_layers()
     for given, message in (
         ((x,), "need labels: pass y"),
-        ((x[:0], y[:0]), "need at least one example"),
+        ((x[:0], y[:0]), "must contain at least one example"),
         ((x, y[:-1]), "239 labels for 240"),
         ((x, y + 1), "Label 3 at position 2 is out of range"),
         ((x, y - 1), "Label -1 at position 0 is out of range"),
-        ((x, y + 0.5), "Label 0.5 at position 0 is no whole number"),
+        ((x, y + 0.5), "Label 0.5 at position 0 is not a whole number"),
         ((x, np.eye(3)[y]), "One-hot"),
         ((x, np.array(list("abc"))[y]), "whole numbers"),
-        ((x[:, :4], y), r"takes inputs of shape \(5,\); got \(4,\)"),
+        ((x[:, :4], y), r"expects inputs of shape \(5,\); got \(4,\)"),
     ):
         with pytest.raises(ValueError, match=message):
             make(classifier, *given, score="gamma")
@@ -409,7 +409,7 @@ def test_data_that_are_refused():
     [
         (
             [layers.Dense(3, activation="softmax", name="p"), layers.Flatten()],
-            "Layers follow on the softmax 'p'",
+            "The softmax 'p' at the end of the classifier is followed",
         ),
         (
             [layers.EinsumDense("ab,bc->ac", 3, activation="softmax")],
@@ -429,7 +429,9 @@ def test_probabilities_of_hidden_code_are_found_out():
     for activation in ("softmax", "log_softmax"):
         classifier = Subclassed([3], activation)
         classifier(x)
-        with pytest.raises(ValueError, match="gives (log-)?probabilities.*rem"):
+        with pytest.raises(
+            ValueError, match="returns (log-)?probabilities.*rem"
+        ):
             make(classifier, (x, y))
 
 
@@ -451,12 +453,15 @@ def test_features_that_cannot_be_found():
     )
     y = np.arange(6) % 3
     for options, message in (
-        ({"score": "vim"}, "features_layer=; there are: .*map, pool"),
-        ({"features_layer": "nothing"}, "'nothing'.*there are: .*map, pool"),
+        ({"score": "vim"}, "features_layer=; the layers are: .*map, pool"),
+        (
+            {"features_layer": "nothing"},
+            "'nothing'.*the layers are: .*map, pool",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             make(classifier, (x, y), **options)
-    with pytest.raises(ValueError, match=r"layers \(hidden, out\) are called"):
+    with pytest.raises(ValueError, match=r"calls its layers \(hidden, out\)"):
         named = Subclassed([3])
         named.hidden.name, named.out.name = "hidden", "out"
         named(np.ones((1, 5), "float32"))

@@ -47,7 +47,7 @@ def test_it_is_that_of_the_inputs(trained, score):
 
 def test_what_is_refused(trained):
     classifier, outputs, x, y = trained
-    with pytest.raises(ValueError, match="'logits' in it"):
+    with pytest.raises(ValueError, match="the key 'logits'"):
         from_outputs(classifier, outputs["logits"], y)
     with pytest.raises(ValueError, match="needs features among the outputs"):
         from_outputs(classifier, {"logits": outputs["logits"]}, y, score="vim")

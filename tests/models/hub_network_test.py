@@ -121,7 +121,7 @@ def test_what_is_refused(of_images, of_texts, monkeypatch):
     with pytest.raises(ValueError, match="has weights of its own"):
         pretrained_backbone(f"keras_hub/{folder}", weights="imagenet")
     with pytest.raises(
-        ValueError, match="takes texts, and no images of 9 pixels"
+        ValueError, match="takes texts, so image_size=9 cannot be used"
     ):
         pretrained_backbone(f"keras_hub/{of_texts[0]}", image_size=9)
     import keras_hub
@@ -130,5 +130,7 @@ def test_what_is_refused(of_images, of_texts, monkeypatch):
         raise ConnectionError("no route")
 
     monkeypatch.setattr(keras_hub.models.Backbone, "from_preset", from_preset)
-    with pytest.raises(OSError, match="save it by keras_hub.models.Backbone.f"):
+    with pytest.raises(
+        OSError, match="save it with keras_hub.models.Backbone.f"
+    ):
         pretrained_backbone("keras_hub/bert_tiny_en_uncased")

@@ -25,7 +25,7 @@ def test_models_of_several_inputs_are_refused():
     logits = layers.Dense(3)(layers.Add()([one, two]))
     x, y = np.zeros((3, 5), "float32"), np.arange(3)
     for inputs, message in (
-        ([one, two], r"takes 2 inputs \(one, two\).*one array.*side by side"),
+        ([one, two], r"takes 2 inputs \(one, two\).*single array.*Concatenate"),
         ({"one": one, "two": two}, r"takes a dict of inputs \(one, two\)"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -48,10 +48,10 @@ def test_a_list_of_one_input_is_that_input(rng):
 def test_data_of_another_kind(trained_blobs):
     model, x, y = trained_blobs
     for data, message in (
-        ("photo.jpg", r"name of a file; got 'photo.jpg'.*load_img\(path\)"),
+        ("photo.jpg", r"file name; got 'photo.jpg'.*load_img\(path\)"),
         ({"x": x}, r"not a dict \(x\)"),
-        (np.array([["a"] * 5]), "array of numbers; got the type <U1"),
-        (np.array([[None] * 5]), "array of numbers; got the type object"),
+        (np.array([["a"] * 5]), "array of numbers; got dtype <U1"),
+        (np.array([[None] * 5]), "array of numbers; got dtype object"),
     ):
         for call in (
             model.predict_open_set,
@@ -152,7 +152,7 @@ def test_another_size_is_a_sentence_where_nothing_resizes(first, rng):
             lambda x: model.calibrate(x, true_positive_rate=0.5),
         ):
             with pytest.raises(
-                ValueError, match=r"takes inputs of shape \(6, 5, 1\)"
+                ValueError, match=r"expects inputs of shape \(6, 5, 1\)"
             ):
                 call(wrong)
     with pytest.raises(ValueError, match=r"an axis for the batch: x\[np.newa"):
@@ -229,7 +229,7 @@ def test_what_cannot_be_pixels_is_refused(name, rng):
         x = good.astype(dtype)
         x[3, 2, 1, 0] = value
         with pytest.raises(
-            ValueError, match=r"pixels in 0\.\.\.255, but .*position 3 holds"
+            ValueError, match=r"pixels in 0\.\.\.255, but .*position 3 contains"
         ):
             CALLS[name](on_pixels(), x)
 

@@ -84,7 +84,7 @@ def test_from_tokens_to_decisions_and_back_from_disk(tmp_path):
         )
     broken = x.astype("float32")
     broken[7, 2] += 0.5
-    with pytest.raises(ValueError, match="whole numbers.*position 7 holds"):
+    with pytest.raises(ValueError, match="whole numbers.*position 7 contains"):
         model.predict_open_set(broken)
 
 
@@ -198,7 +198,7 @@ def test_whole_numbers_that_the_type_does_not_hold(dtype, values):
     outputs = layers.Dense(2)(layers.Embedding(256, 4)(inputs)[:, 0])
     model = cac_tf.OpenSetClassifier(keras.Model(inputs, outputs), ["a", "b"])
     for value in values:
-        with pytest.raises(ValueError, match="position 1 holds"):
+        with pytest.raises(ValueError, match="position 1 contains"):
             model.predict_scores(np.array([[0, 1], [2, value]]))
 
 

@@ -207,7 +207,9 @@ def test_statistics_of_another_score_are_refused():
     model, *_ = kept(("vim", True))
     with pytest.raises(ValueError, match="not the statistics of.*'knn'"):
         model.with_score("knn", statistics=model.statistics)
-    with pytest.raises(ValueError, match="'vim' has no statistics: from_class"):
+    with pytest.raises(
+        ValueError, match="'vim' has not been fitted: from_class"
+    ):
         model.with_score("vim")
     broken = {k: np.asarray(v) * np.nan for k, v in model.statistics.items()}
     with pytest.raises(ValueError, match="score_.* must be finite"):

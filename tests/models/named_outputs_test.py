@@ -199,7 +199,7 @@ def test_a_subclassed_classifier_with_names(rng, tmp_path):
 
 def test_bad_dicts(rng):
     x, y = blobs(rng)
-    message = "'logits' in it; its outputs are features, reconstruction"
+    message = "the key 'logits'; its outputs are features, reconstruction"
     inputs = keras.Input([5])
     names = ("reconstruction", "features")
     outputs = {name: keras.layers.Dense(5)(inputs) for name in names}
@@ -219,7 +219,7 @@ def test_bad_dicts(rng):
         (
             plain,
             {"score": ErrorAndGamma()},
-            "score 'error_and_gamma' reads 'reconstruction'.*features, logit",
+            "score 'error_and_gamma' needs 'reconstruction'.*features, logit",
         ),
     ):
         with pytest.raises(ValueError, match=message):

@@ -178,9 +178,9 @@ def test_calibration_leaves_out_unknown_validation_data(model_with_unknown):
     model.calibrate(unknown=(mixed_x, mixed_y + 90), false_positive_rate=0.1)
     threshold = model.threshold
     for labels, message in (
-        (np.eye(3)[y], "One-hot labels are not taken"),
+        (np.eye(3)[y], "One-hot labels are not supported"),
         (np.where(y == 2, 99, y), "Label 99 at position 2 is out of range"),
-        (y + 0.5, "Label 0.5 at position 0 is no whole number"),
+        (y + 0.5, "Label 0.5 at position 0 is not a whole number"),
     ):
         with pytest.raises(ValueError, match=message):
             model.calibrate((x, labels), true_positive_rate=0.9)
@@ -298,7 +298,9 @@ def test_data_sets_without_end_are_refused(trained_blobs):
             model.predict_open_set,
             model.predict,
         ):
-            with pytest.raises(ValueError, match=r"no end.*repeat.*take\(n\)"):
+            with pytest.raises(
+                ValueError, match=r"infinite.*repeat.*take\(n\)"
+            ):
                 call(data)
 
 
@@ -321,10 +323,10 @@ def test_inputs_that_are_not_finite_are_named(trained_blobs):
     x = x.copy()
     x[130, 2] = np.nan
     with pytest.raises(
-        ValueError, match="batch starting at 128, position 2 holds NaN"
+        ValueError, match="batch starting at 128, position 2 contains NaN"
     ):
         model.predict_open_set(x, batch_size=128)
-    with pytest.raises(ValueError, match="position 130 holds NaN"):
+    with pytest.raises(ValueError, match="position 130 contains NaN"):
         make(model.classifier, (x, y), score="gamma")
 
 
@@ -360,7 +362,7 @@ def test_it_is_not_trained(trained_blobs):
         lambda: model.fit(x, y, epochs=2),
         lambda: model.train_on_batch(x, y),
     ):
-        with pytest.raises(RuntimeError, match="is not trained") as caught:
+        with pytest.raises(RuntimeError, match="cannot be trained") as caught:
             call()
         _, _, lines = str(caught.value).partition("make a new one: ")
         assert lines.count(";") == 2
@@ -394,10 +396,10 @@ def test_a_model_keeps_its_score(trained_blobs):
     [
         (["a"], "at least two"),
         ([], "at least two"),
-        (["a", "b", "a"], "these do not: a"),
-        (["a", "b", "unknown"], "cannot be called 'unknown'"),
-        (["a", "b", ""], "not empty"),
-        (["a", "b", 3], "must be texts"),
+        (["a", "b", "a"], "these are repeated: a"),
+        (["a", "b", "unknown"], "cannot be named 'unknown'"),
+        (["a", "b", ""], "non-empty"),
+        (["a", "b", 3], "must be non-empty strings"),
         ("abc", "must be a list"),
     ],
 )
@@ -412,9 +414,12 @@ def test_bad_class_names(names, message):
 def test_scores_that_are_refused():
     classifier = small_classifier()
     for score, message in (
-        ("maximum", "no score 'maximum'.* There are: .*gamma, gen, knn, .*vim"),
+        (
+            "maximum",
+            "Unknown score 'maximum'.* Available: .*gamma, gen, knn, .*vim",
+        ),
         ("max_logits", "did you mean 'max_logit'"),
-        ("vim", "'vim' has no statistics"),
+        ("vim", "'vim' has not been fitted"),
     ):
         with pytest.raises(ValueError, match=message):
             cac_tf.OpenSetClassifier(classifier, list("abc"), score)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Model files that are damaged, cut off or hostile."""
+"""Model files that are damaged, truncated or hostile."""
 
 import io
 import json
@@ -30,7 +30,7 @@ def test_a_file_that_is_cut_off_or_no_archive(saved):
     for size in (0, 1, 100, len(content) // 2, len(content) - 1):
         saved.write_bytes(content[:size])
         with pytest.raises(
-            ValueError, match=rf"model.keras \({size:,} bytes\).* cut off or"
+            ValueError, match=rf"model.keras \({size:,} bytes\).* truncated or"
         ):
             cac_tf.load_model(saved)
     saved.write_bytes(b"weights" * 1000)
@@ -144,18 +144,18 @@ def with_a_large_bank(path):
 
 
 HOSTILE = {
-    "its members would take 10.,": lambda path: with_more(
+    "its members would need 10.,": lambda path: with_more(
         path, [(f"assets/{i}", bytes(2**25)) for i in range(3)]
     ),
     "has 1,203 members, more than 1,000": lambda path: with_more(
         path, ((f"assets/{i}", b"") for i in range(1200))
     ),
-    "a model has no member 'other'": lambda path: with_more(
+    "a model file does not contain 'other'": lambda path: with_more(
         path, [("other", b"")]
     ),
-    "its records would take 3,200,": with_a_large_record,
-    "configuration would take 3.,...,": with_units,
-    "configuration would take 16,000,": with_a_large_bank,
+    "its records would need 3,200,": with_a_large_record,
+    "configuration would need 3.,...,": with_units,
+    "configuration would need 16,000,": with_a_large_bank,
 }  # fmt: skip
 
 
@@ -179,7 +179,7 @@ def test_what_would_expand_is_refused_before_it_is_read(
     tracemalloc.start()
     try:
         with pytest.raises(
-            ValueError, match=f"model.keras is not loaded: .*{message}"
+            ValueError, match=f"model.keras was not loaded: .*{message}"
         ):
             cac_tf.load_model(path)
         assert tracemalloc.get_traced_memory()[1] < 2**24
@@ -209,7 +209,7 @@ def test_a_file_of_an_earlier_version(saved):
         config.update(format=4, backbone={}, class_names=["a", "b"])
 
     with_config(saved, earlier)
-    message = r"another version of cac_tf \(its format is 4, this version's \d"
+    message = r"another version of cac_tf \(its format is 4; this version uses"
     with pytest.raises(ValueError, match=message):
         cac_tf.load_model(saved)
 
@@ -271,11 +271,11 @@ def test_layers_that_only_their_owner_has(tmp_path):
 
 
 def test_files_of_other_things(saved, tmp_path):
-    with pytest.raises(FileNotFoundError, match="no model file"):
+    with pytest.raises(FileNotFoundError, match="Model file not found"):
         cac_tf.load_model(tmp_path / "none.keras")
     other = keras.Sequential([keras.Input([5]), keras.layers.Dense(3)])
     other.save(tmp_path / "other.keras")
-    with pytest.raises(ValueError, match="holds a Sequential"):
+    with pytest.raises(ValueError, match="contains a Sequential"):
         cac_tf.load_model(tmp_path / "other.keras")
     with pytest.raises(ValueError, match="a folder; load .* it: model.keras"):
         cac_tf.load_model(tmp_path)

@@ -102,12 +102,12 @@ def test_a_classifier_of_rows_of_one_text(model):
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        (["a", None], "must be texts, but position 1 holds None"),
-        (["a", float("nan")], "must be texts, but position 1 holds nan"),
-        (["a", "b\udcff"], "must be texts, but position 1 holds b"),
-        ([1.5, 2.5], "must be an array of texts; got the type float64"),
+        (["a", None], "must be texts, but position 1 contains None"),
+        (["a", float("nan")], "must be texts, but position 1 contains nan"),
+        (["a", "b\udcff"], "must be texts, but position 1 contains b"),
+        ([1.5, 2.5], "must be an array of strings; got dtype float64"),
         (np.array([["a", "b"]]), r"inputs of shape \(\); got \(2,\)"),
-        ("a", r"not a text .* One text is a list of one: \[text\]"),
+        ("a", r"not a string .* Pass a single text as a list: \[text\]"),
     ],
 )
 def test_what_is_no_text(model, texts, message):

@@ -113,8 +113,8 @@ def test_a_library_for_another_release_is_warned_about_once(
     (message,) = unusable(fresh, other)
     framework, here = built.framework(), loader.__version__
     assert (
-        f"it was built for cac_tf 9.9.9 and {framework}, and here are "
-        f"cac_tf {here} and {framework}. Stock operations take their place."
+        f"it was built for cac_tf 9.9.9 and {framework}, but this is "
+        f"cac_tf {here} with {framework}. Stock operations are used instead."
     ) in message
     assert "python -m cac_tf.ops.build" in message
 
@@ -127,7 +127,7 @@ def test_a_library_for_another_framework_is_warned_about(
     other.write_bytes(content)
     fresh.setattr(built, "framework", lambda: "TensorFlow 2.99.0-rc1")
     (message,) = unusable(fresh, other)
-    assert "and here are cac_tf" in message
+    assert "but this is cac_tf" in message
     assert message.count("TensorFlow 2.99.0-rc1") == 1
 
 
@@ -135,7 +135,7 @@ def test_a_library_that_says_nothing_is_warned_about(fresh, tmp_path):
     other = tmp_path / "other.so"
     other.write_bytes(b"no library.")
     (message,) = unusable(fresh, other)
-    assert "it does not say what it was built for. Stock" in message
+    assert "it does not state what it was built for. Stock" in message
 
 
 def test_a_broken_library_is_warned_about_once(built, fresh, tmp_path):
@@ -143,7 +143,7 @@ def test_a_broken_library_is_warned_about_once(built, fresh, tmp_path):
     broken = tmp_path / "broken.so"
     broken.write_bytes(b"no library. " + text.encode())
     (message,) = unusable(fresh, broken)
-    assert "Stock operations take their place" in message
+    assert "Stock operations are used instead" in message
 
 
 def test_an_accelerator_without_kernels_is_left_to_stock_operations(
@@ -193,10 +193,10 @@ def test_a_build_without_a_compiler():
     before = {p: p.stat().st_mtime_ns for p in loader.FOLDER.glob("*.so")}
     result = run_build(CXX="no-such-compiler")
     assert result.returncode == 1
-    assert "There is no C++ compiler 'no-such-compiler'" in result.stderr
+    assert "C++ compiler not found: 'no-such-compiler'" in result.stderr
     result = run_build("--if_possible", CXX="no-such-compiler")
     assert result.returncode == 0
-    assert "Stock operations take the place" in result.stderr
+    assert "Stock operations are used in place" in result.stderr
     # Nothing is lost, and nothing half-written is left.
     after = {p: p.stat().st_mtime_ns for p in loader.FOLDER.glob("*.so")}
     assert after == before

@@ -350,7 +350,7 @@ def test_probabilities_of_a_score_that_reads_no_distances(rng):
         (
             {"rejection_score": "gama"},
             ValueError,
-            "There is no score 'gama'; did you mean 'gamma'?",
+            "Unknown score 'gama'; did you mean 'gamma'?",
         ),
         ({"random_state": "x"}, ValueError, "cannot be used to seed"),
         (
@@ -378,7 +378,7 @@ def test_data_that_are_not_allowed(rng):
         small_estimator().fit(x, y + 0.5)
     with pytest.raises(ValueError, match="only 1 member"):
         small_estimator().fit(x, np.where(np.arange(len(x)) == 0, 9, y))
-    with pytest.raises(ValueError, match="cannot be called 'unknown'"):
+    with pytest.raises(ValueError, match="cannot be named 'unknown'"):
         small_estimator().fit(x, np.array(["a", "b", "unknown"])[y])
     estimator = small_estimator().fit(x, y)
     for ask in (

@@ -399,7 +399,9 @@ def test_a_half_precision_network_in_a_float32_classifier(rng, policy):
 def test_divergence_is_named(rng):
     x, y = blobs(rng)
     training = compiled(losses.CACLoss(), rate=1e30)
-    with pytest.raises(FloatingPointError, match="diverged: a lower learning"):
+    with pytest.raises(
+        FloatingPointError, match="diverged: try a lower learning"
+    ):
         training.fit(x, y, epochs=20, verbose=0)
 
 

@@ -93,7 +93,9 @@ def test_too_many_devices():
         Runtime(seed=0, devices=0)
     keras.ops.zeros(1) + 1  # The backend has started.
     with (
-        pytest.raises(ValueError, match=r"devices=4096 are wanted; \w+ has"),
+        pytest.raises(
+            ValueError, match=r"devices=4096 was requested, but \w+ has"
+        ),
         Runtime(seed=0, devices=4096).scope(),
     ):
         pass

@@ -260,8 +260,8 @@ def test_what_cannot_be_trained(tmp_path):
     f1 = dense(loss="mse", metrics=[keras.metrics.F1Score()])
     for message, stages, options in (
         ("at least one stage", [], {}),
-        ("need `monitor`", [Stage(1), Stage(1)], {}),
-        ("need `monitor`", [Stage(1, patience=1)], {}),
+        ("only with `monitor`", [Stage(1), Stage(1)], {}),
+        ("only with `monitor`", [Stage(1, patience=1)], {}),
         (
             "no validation images",
             [Stage(1)],
@@ -269,7 +269,7 @@ def test_what_cannot_be_trained(tmp_path):
         ),
         ("must be compiled", [Stage(1)], {"model": dense()}),
         (
-            "'f1_score' gives 3 values.*macro",
+            "'f1_score' returns 3 values.*macro",
             [Stage(1)],
             {"model": f1, "labels": np.eye(3)[np.arange(6) % 3]},
         ),

@@ -44,4 +44,6 @@ def check(name: str) -> None:
     try:
         _NETWORKS.check(name)
     except ValueError as error:
-        raise ValueError(f"{error} A pretrained one: {PRETRAINED}.") from None
+        raise ValueError(
+            f"{error} Or a pretrained network: {PRETRAINED}."
+        ) from None
