@@ -7,8 +7,7 @@
 The `neal` splits of CIFAR10 (trials 0 to 4), CIFAR+10, CIFAR+50 and
 TinyImageNet (trial 0). Each image is computed once, whatever the trial; heads
 by CAC and cross-entropy: with a hidden layer of 512 and linear, 30 epochs on
-the features as they are; and the one of `cac-train`, linear on normalized
-features, by the recipe of vectors. Writes
+the features as they are; and the one that `cac-train` trains. Writes
 benchmarks/results/frozen_features.json: accuracy, AUROC by each score, and the
 share of unknown images accepted where 95 % of the validation images are; and
 images a second beside a bare `predict` loop. What is there already is not
@@ -20,6 +19,7 @@ comparable with networks trained from scratch.
 """
 
 import argparse
+import dataclasses
 import hashlib
 import json
 import pathlib
@@ -30,11 +30,12 @@ import time
 import numpy as np
 import PIL.Image
 from frozen_head import LOSSES
-from frozen_head import head_of_vectors
 from frozen_head import outputs_of
 from frozen_head import trained_head
 
 from cac_tf import atomic_files
+from cac_tf import experiments
+from cac_tf import methods
 from cac_tf.data import load_open_set_dataset
 from cac_tf.data.streamed_images import StreamedImages
 from cac_tf.experiments.environment import environment
@@ -44,10 +45,14 @@ from cac_tf.models import pretrained_backbone
 from cac_tf.models.computed_outputs import ComputedOutputs
 from cac_tf.scores import ViM
 from cac_tf.training.computed_features import computed_features
+from cac_tf.training.computed_features import dataset_of_features
+from cac_tf.training.run import TrainingRun
+from cac_tf.training.runtime import Runtime
 
 RESULT = pathlib.Path(__file__).parent / "results" / "frozen_features.json"
 RUNS = [("tinyimagenet", 0), ("cifar+10", 0), ("cifar+50", 0)]
 RUNS += [("cifar10", trial) for trial in range(5)]
+PARTS = ("train", "validation", "known_test", "unknown_test")
 SCORES = (
     "gamma",
     "max_logit",
@@ -125,65 +130,66 @@ def photos(folder, count, size=256):
     return StreamedImages(paths, 192)
 
 
-def normalized(features):
-    """All parts by mean and standard deviation of the training part."""
-    train = features["train"]
-    mean, std = train.mean(axis=0), train.std(axis=0) + 1e-6
-    return {part: (one - mean) / std for part, one in features.items()}
+def trained_as_by_cac_train(loss, dataset, options, network):
+    """The head of `cac-train --network`, of a data set of features."""
+    config = experiments.ExperimentConfig(
+        options, method=loss, recipe={"network": network}
+    )
+    recipe = config.recipe_in_force.of_head(holds_images=True)
+    with tempfile.TemporaryDirectory() as folder:
+        run = TrainingRun(Runtime(config.seed), folder)
+        return methods.get(loss).train(dataset, recipe, run)
 
 
-def heads(features, labels, num_classes):
-    """Each head's name, what trains it, and the features that it takes."""
-    plain = (features["train"], labels, num_classes)
-    own = normalized(features)
-    as_trained = (own["train"], labels, num_classes)
+def heads(dataset, options, network):
+    """Each head's name, and what trains it on a data set of features."""
+    num_classes = len(dataset.class_names)
+    features, labels = np.float32(dataset.train.images), dataset.train.labels
     for loss in LOSSES:
-        yield (
-            f"{loss}, 512 hidden",
-            lambda loss=loss: trained_head(*plain, loss=loss, hidden=512),
-            features,
-        )
-        yield (
-            f"{loss}, linear",
-            lambda loss=loss: trained_head(*plain, loss=loss, hidden=None),
-            features,
-        )
+        for kind, hidden in (("512 hidden", 512), ("linear", None)):
+            yield (
+                f"{loss}, {kind}",
+                lambda loss=loss, hidden=hidden: trained_head(
+                    features, labels, num_classes, loss=loss, hidden=hidden
+                ),
+            )
         yield (
             f"{loss}, as cac-train",
-            lambda loss=loss: head_of_vectors(
-                *as_trained, loss=loss, hidden=None
-            )[0],
-            own,
+            lambda loss=loss: trained_as_by_cac_train(
+                loss, dataset, options, network
+            ),
         )
 
 
-def measure(backbone, kept, name, trial, train_share, data_dir, done):
-    """All heads and scores of one split, but for heads that are done."""
-    dataset = load_open_set_dataset(
-        name,
-        trial=trial,
-        **({} if data_dir is None else {"data_dir": data_dir}),
+def measure(network, backbone, kept, options, train_share, done):
+    """All heads and scores of one split, but for heads that are done.
+
+    Args:
+        network: what `cac-train` would be given.
+        backbone: the same, loaded.
+        kept: folder of features.
+        options: those of the data set, by name.
+        train_share: share of the training and validation images to take.
+        done: what an earlier call returned.
+    """
+    dataset = load_open_set_dataset(**options)
+    dataset = dataclasses.replace(
+        dataset,
+        train=share_of(dataset.train, train_share),
+        validation=share_of(dataset.validation, train_share),
     )
-    parts = {
-        "train": share_of(dataset.train, train_share),
-        "validation": share_of(dataset.validation, train_share),
-        "known_test": dataset.known_test,
-        "unknown_test": dataset.unknown_test,
-    }
     start = time.perf_counter()
-    features = {
-        part: np.float32(computed_features(backbone, one.images, kept))
-        for part, one in parts.items()
-    }
+    dataset = dataset_of_features(backbone, dataset, kept)
+    parts = {name: getattr(dataset, name) for name in PARTS}
+    features = {name: np.float32(one.images) for name, one in parts.items()}
     result = {
-        "images": {part: one.size for part, one in parts.items()},
+        "images": {name: one.size for name, one in parts.items()},
         "train_share": train_share,
         "minutes of features": round((time.perf_counter() - start) / 60, 2),
         **done,
     }
     found = result.setdefault("heads", {})
-    labels, class_names = parts["train"].labels, dataset.class_names
-    for key, train, of_head in heads(features, labels, len(class_names)):
+    for key, train in heads(dataset, options, network):
         if key in found:
             continue
         start = time.perf_counter()
@@ -191,7 +197,7 @@ def measure(backbone, kept, name, trial, train_share, data_dir, done):
         seconds = time.perf_counter() - start
         found[key] = {
             "seconds of training": round(seconds, 1),
-            **_measured(head, class_names, parts, of_head),
+            **_measured(head, dataset.class_names, parts, features),
         }
     result["heads"] = dict(sorted(found.items()))
     return result
@@ -284,13 +290,15 @@ def main():
         if set(done.get("heads", ())) >= HEADS:
             continue
         is_tiny = name == "tinyimagenet"
+        options = {"dataset": name, "trial": trial}
+        if is_tiny and given.tiny_dir is not None:
+            options["data_dir"] = given.tiny_dir
         runs[key] = measure(
+            given.network,
             backbone,
             given.kept,
-            name,
-            trial,
+            options,
             given.tiny_share if is_tiny else given.train_share,
-            given.tiny_dir if is_tiny else None,
             done,
         )
         write()
