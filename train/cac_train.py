@@ -1,7 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """cac-train: trains, calibrates, evaluates and exports an open-set classifier.
 
-Example: cac-train --dataset=cifar10 --trial=0 --output_dir=runs/cifar10
+Photos, one folder per class, with a pretrained network; the classes that are
+not listed as known serve as unknown test data:
+
+    cac-train --dataset=folder --data_dir=photos --known_classes=cat,dog \\
+        --network=keras_applications/EfficientNetV2B0 --output_dir=runs/photos
+
+The paper's benchmark:
+
+    cac-train --dataset=cifar10 --trial=0 --output_dir=runs/cifar10
 
 Writes model.keras, metrics.json, scores.npz, report.html and, on TensorFlow,
 serving/1 into --output_dir. After an interruption, the same command continues
