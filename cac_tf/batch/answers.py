@@ -105,7 +105,7 @@ def classify_files(
     ...     print(answer.label or answer.error)
     right
     left
-    it holds NaN or infinity; inputs must be finite
+    it contains NaN or infinity; inputs must be finite
     """
     for block in blocks_of(paths_of(inputs)):
         yield from answers_of(classifier, block, threshold)
