@@ -858,7 +858,8 @@ def few_examples_table():
                 f"{auroc[0]:.3f} / {macro_f1[0]:.3f} / "
                 f"{100 * accepted:.1f} ± {100 * spread:.1f} %"
             )
-        of = f"{name.upper()}, {head.replace('_', '-')}, {count}"
+        number = count.removesuffix(" a class")
+        of = f"{name.upper()}, {head.replace('_', '-')}, {number} per class"
         lines.append(f"| {of} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -921,7 +922,8 @@ def enrolling_table():
     ]
     for way, cells in found.items():
         row = " | ".join(cells.get(column, NOTHING) for column in columns)
-        lines.append(f"| {way} | {row} |")
+        way = way.replace("trained again", "retrained")
+        lines.append(f"| {way.replace(' of the ', ' on the ')} | {row} |")
     return "\n".join(lines)
 
 
