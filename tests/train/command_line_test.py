@@ -506,7 +506,6 @@ WITHOUT_TENSORFLOW = """
     sys.meta_path.insert(0, Refuse())
     import cac_tf
     from cac_tf.train import cac_train
-from cac_tf.train import command_line
     sys.argv[0] = "cac-train"
     cac_train.run()
 """
@@ -1324,7 +1323,6 @@ def test_a_disk_that_fills(tmp_path):
         import resource, sys
         resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
         from cac_tf.train import cac_train
-from cac_tf.train import command_line
         sys.argv[0] = "cac-train"
         cac_train.run()
     """
