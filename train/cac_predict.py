@@ -59,7 +59,7 @@ def define_flags(values):
         values,
         "false_discovery_rate",
         None,
-        "Also report the p-value below which inputs can be called unknown "
+        "Also report the p-value up to which inputs can be called unknown "
         "such that, on average, at most this fraction of them is known.",
     )
     flag_kinds.define_text(

@@ -121,8 +121,8 @@ def group(
     classes = None if predicted_class is None else list(predicted_class)
     if classes is not None and len(classes) != count:
         raise ValueError(
-            f"predicted_class must hold one class for each of {count} inputs; "
-            f"got {len(classes)}."
+            f"predicted_class must contain one class for each of {count} "
+            f"inputs; got {len(classes)}."
         )
     smallest = max(_FEWEST, count // _ONE_OF)
     if min_size is not None:
