@@ -124,9 +124,9 @@ def test_a_cross_entropy_classifier():
             {"class_names": ["a", "b"]},
             "has 6 classes, but the split of the data set has 2",
         ),
-        ({"image_shape": (32, 32, 1)}, "with 3 channels, the data set has 1"),
-        ({"image_shape": (64, 64, 3)}, "of 32x32 pixels, the data set has 64x"),
-        ({"image_shape": (33, 33, 3)}, "of 32x32 pixels, the data set has 33x"),
+        ({"image_shape": (32, 32, 1)}, "with 3 channels; the data set has 1"),
+        ({"image_shape": (64, 64, 3)}, "of 32x32 pixels; the data set has 64x"),
+        ({"image_shape": (33, 33, 3)}, "of 32x32 pixels; the data set has 33x"),
     ],
 )
 def test_a_checkpoint_of_another_data_set(changes, message):
@@ -161,7 +161,7 @@ def test_a_file_that_holds_code(tmp_path):
 
 def test_files_that_are_no_checkpoints(tmp_path):
     options = (["a", "b"], (32, 32, 3), 0.5, 0.25)
-    with pytest.raises(ValueError, match="no file"):
+    with pytest.raises(ValueError, match="^File not found"):
         import_authors_weights(tmp_path / "none.pth", *options)
     torch.save({"net": {"weight": torch.zeros(3)}}, tmp_path / "other.pth")
     with pytest.raises(ValueError, match="not a checkpoint of the paper's"):
