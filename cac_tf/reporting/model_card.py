@@ -17,7 +17,7 @@ prediction = model.predict_open_set({inputs})  # {raw}
 prediction.label  # class names, or "unknown"
 ```
 
-On the command line, pass this folder to `cac-predict --model`."""
+On the command line, `cac-predict` takes this folder as its model."""
 _LICENSE = (
     "cac_tf, which trained the model, is licensed under the Apache License "
     "2.0. That does not determine who may use the model: its training data "

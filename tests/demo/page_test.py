@@ -224,7 +224,7 @@ def test_a_group_becomes_a_class_and_back(
     save = listener(page, "save", "click")
     assert save(first) == "<p>There is no new version to save.</p>"
     path = save_beside.with_stem("model-version2")
-    assert save(second) == f"<p>Version 2 is in {path}.</p>"
+    assert save(second) == f"<p>Version 2 was saved to {path}.</p>"
     assert save(second).endswith("already exists and was not overwritten.</p>")
     assert [*save_beside.parent.iterdir()] == [path]
     # It goes with the data of the run.
@@ -312,7 +312,7 @@ def test_without_data_there_are_no_examples(trained_digits, strokes):
 def test_only_models_of_images_have_a_page(trained_pictures):
     model = cac_tf.OpenSetClassifier(small_classifier(), list("abc"))
     model.set_threshold(1.0)
-    with pytest.raises(ValueError, match=r"shape \(5,\); only images"):
+    with pytest.raises(ValueError, match=r"shape \(5,\); this page"):
         build_page(Inspector(model), "vectors")
     # In color there is nothing to draw on.
     page = build_page(Inspector(trained_pictures[0]), "color")

@@ -468,7 +468,7 @@ def test_the_page_begins_with_the_thresholds_of_each_class(rng, tmp_path):
     page = page_of(tmp_path, evaluation, dataset)
     first, one = in_chromium(page, moves=[500])["states"]
     check_state(first, evaluation, thresholds)
-    assert first["tiles"][3] == "by class"
+    assert first["tiles"][3] == "per class"
     check_pictures_beside(first, evaluation, thresholds)
     # No command has a threshold for each class.
     assert not first["commandIsShown"]
@@ -575,7 +575,7 @@ def test_the_page_without_scripts(rng, tmp_path):
     evaluation, dataset = example(rng)
     page = page_of(tmp_path, evaluation, dataset)
     text = in_chromium(page, script=False)["text"]
-    assert "Without JavaScript the threshold cannot be moved" in text
+    assert "Without JavaScript, the threshold cannot be moved" in text
     assert "of 30 unknown ones (gamma, threshold 0.5)" in text
     assert "the model's own" not in text.split("Numbers")[0]
 
