@@ -82,8 +82,8 @@ test-keras-lowest: $(INSTALLED_DEV) build/keras-$(KERAS_LOWEST)
 
 # The documentation site, into build/docs. Its tutorials are executed.
 docs: .venv/installed-docs
-	$(RUN) $(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --jobs=auto \
-	    docs build/docs
+	$(RUN) $(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet \
+	    --jobs=auto docs build/docs
 
 build/keras-$(KERAS_LOWEST): $(INSTALLED_DEV)
 	rm -rf $@ $@.new

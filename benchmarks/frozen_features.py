@@ -52,7 +52,6 @@ from cac_tf.training.runtime import Runtime
 RESULT = pathlib.Path(__file__).parent / "results" / "frozen_features.json"
 RUNS = [("tinyimagenet", 0), ("cifar+10", 0), ("cifar+50", 0)]
 RUNS += [("cifar10", trial) for trial in range(5)]
-PARTS = ("train", "validation", "known_test", "unknown_test")
 SCORES = (
     "gamma",
     "max_logit",
@@ -180,10 +179,12 @@ def measure(network, backbone, kept, options, train_share, done):
     )
     start = time.perf_counter()
     dataset = dataset_of_features(backbone, dataset, kept)
-    parts = {name: getattr(dataset, name) for name in PARTS}
-    features = {name: np.float32(one.images) for name, one in parts.items()}
+    features = {
+        part: np.float32(getattr(dataset, part).images)
+        for part in dataset.counts
+    }
     result = {
-        "images": {name: one.size for name, one in parts.items()},
+        "images": dataset.counts,
         "train_share": train_share,
         "minutes of features": round((time.perf_counter() - start) / 60, 2),
         **done,
@@ -197,23 +198,23 @@ def measure(network, backbone, kept, options, train_share, done):
         seconds = time.perf_counter() - start
         found[key] = {
             "seconds of training": round(seconds, 1),
-            **_measured(head, dataset.class_names, parts, features),
+            **_measured(head, dataset, features),
         }
     result["heads"] = dict(sorted(found.items()))
     return result
 
 
-def _measured(head, class_names, parts, features):
+def _measured(head, dataset, features):
     outputs = {
         part: ComputedOutputs(outputs_of(head, one))
         for part, one in features.items()
     }
-    train_labels = parts["train"].labels
+    train_labels = dataset.train.labels
     model = OpenSetClassifier.from_outputs(
         head,
         outputs_of(head, features["train"]),
         train_labels,
-        class_names=class_names,
+        class_names=dataset.class_names,
         score="gamma",
     )
     width = model.network.width_of_features
@@ -241,7 +242,7 @@ def _measured(head, class_names, parts, features):
         )
         result["accuracy"] = round(
             float(
-                np.mean(known.predicted_class_id == parts["known_test"].labels)
+                np.mean(known.predicted_class_id == dataset.known_test.labels)
             ),
             4,
         )

@@ -60,7 +60,7 @@ def find_nvcc():
 
 def nvcc_release(nvcc):
     """The release of a CUDA compiler, as it reports it."""
-    return _run([nvcc, "--version"]).strip().splitlines()[-1]
+    return _run([nvcc, "--version"]).stdout.strip().splitlines()[-1]
 
 
 def _run(command):
@@ -74,7 +74,7 @@ def _run(command):
         raise BuildError(
             f"{shlex.join(map(str, command))}\n{result.stderr.strip()}"
         )
-    return result.stdout
+    return result
 
 
 def cuda_architectures():
@@ -99,12 +99,7 @@ def _cuda_library_options(nvcc):
     Where a Linux distribution packages CUDA, it is among the linker's own
     folders, and there is nothing to tell.
     """
-    result = subprocess.run(
-        [nvcc, "-dryrun", "any.o", "-o", "any"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    result = _run([nvcc, "-dryrun", "any.o", "-o", "any"])
     _, _, linking = result.stderr.rstrip().rpartition("\n")
     return [part for part in shlex.split(linking) if part.startswith("-L")]
 
