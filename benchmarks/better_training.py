@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trains the benchmark's network in other ways, to find a better recipe.
+
+    TFDS_DATA_DIR=... python benchmarks/better_training.py [NAME ...]
+
+Every try in `TRIES` changes `BASE` in a few places; all are plain Keras. Known
+are four of the six known CIFAR10 classes of `miller2020` trial 0, unknown the
+other two, and all images are of the *training* part of CIFAR10: no image of the
+benchmark's tests, and no class that trial 0 tests with, is looked at. Writes
+benchmarks/results/better_training.json after each try; what is there is not
+trained again.
+"""
+
+import json
+import pathlib
+import sys
+import time
+
+import keras
+import numpy as np
+from frozen_head import outputs_of
+
+import cac_tf
+from cac_tf import atomic_files
+from cac_tf import data
+from cac_tf.experiments.environment import bfloat16_is_slow
+from cac_tf.experiments.environment import environment
+from cac_tf.metrics import auroc
+from cac_tf.models import OpenSetClassifier
+from cac_tf.models import openset_cnn
+from cac_tf.models.computed_outputs import ComputedOutputs
+
+RESULT = pathlib.Path(__file__).parent / "results" / "better_training.json"
+KNOWN, HELD_OUT = ("bird", "cat", "frog", "ship"), ("deer", "truck")
+SCORES = ("gamma", "max_logit", "max_softmax", "vim", "knn", "nnguide")
+SIZE = 32
+BASE = {
+    "loss": "cac",
+    # In units of training images at 32x32 pixels, which is what a step costs.
+    "images": 288_000,
+    "batch_size": 128,
+    # Of SGD with Nesterov's momentum; falls to 0 by one cosine.
+    "learning_rate": 0.05,
+    "momentum": 0.9,
+    # Share of the steps in which the learning rate rises.
+    "warm_up": 0.05,
+    "weight_decay": 5e-4,
+    # Pixels that an image is moved by, at most.
+    "shift": 4,
+    # Keras' RandAugment of one operation, of this strength; 0: none.
+    "rand_augment": 0.0,
+    # Pairs: size of the images in pixels, and share of the passes at it.
+    "sizes": ((SIZE, 1.0),),
+    "cycles": 1,
+    # Momentum of the average of the weights that is kept; 0: the last ones.
+    "averaged": 0.0,
+    "seed": 0,
+}
+TRIES = {
+    "base": {},
+    "cross_entropy": {"loss": "cross_entropy"},
+    "rate_0.02": {"learning_rate": 0.02},
+    "rate_0.1": {"learning_rate": 0.1},
+    "decay_1e-4": {"weight_decay": 1e-4},
+    "decay_2e-3": {"weight_decay": 2e-3},
+    "fewer_pixels": {"sizes": ((16, 0.3), (24, 0.4), (32, 0.3))},
+    "rand_augment": {"rand_augment": 0.2},
+    "averaged": {"averaged": 0.999},
+    "three_cycles": {"cycles": 3},
+}
+
+
+def held_out():
+    """Images and labels: to train with, known ones, and unknown images."""
+    whole = data.load_open_set_dataset(
+        "cifar10", known_classes=(*KNOWN, *HELD_OUT), validation_fraction=0.1
+    )
+    number = len(KNOWN)
+    parts = [
+        part.take(np.flatnonzero(part.labels < number))
+        for part in (whole.train, whole.validation)
+    ]
+    unknown = [
+        part.images[part.labels >= number]
+        for part in (whole.train, whole.validation)
+    ]
+    return *parts, np.concatenate(unknown)
+
+
+def at_size(network, size):
+    """The same layers for images of another size.
+
+    The last map is brought to the size that the dense layer expects.
+    """
+    x = inputs = keras.Input((size, size, 3))
+    for layer in network.layers[1:]:
+        if isinstance(layer, keras.layers.Flatten):
+            _, height, width, _ = layer.input.shape
+            if x.shape[1] != height:
+                x = keras.layers.Resizing(
+                    height, width, interpolation="nearest", dtype="float32"
+                )(x)
+        x = layer(x)
+    return keras.Model(inputs, x)
+
+
+def trained_on(network, size, tried):
+    """A model from pixels of 32x32 images to logits, with augmentation."""
+    seed, policy = tried["seed"], keras.config.dtype_policy()
+    x = inputs = keras.Input((SIZE, SIZE, 3))
+    # Pixels of several hundreds need more digits than bfloat16 has.
+    keras.config.set_dtype_policy("float32")
+    layers = [keras.layers.RandomFlip("horizontal", seed=seed)]
+    if tried["rand_augment"]:
+        layers.append(
+            keras.layers.RandAugment(
+                num_ops=1, factor=tried["rand_augment"], seed=seed + 1
+            )
+        )
+    if tried["shift"]:
+        share = tried["shift"] / SIZE
+        layers.append(
+            keras.layers.RandomTranslation(
+                share, share, fill_mode="reflect", seed=seed + 2
+            )
+        )
+    if size != SIZE:
+        layers.append(keras.layers.Resizing(size, size, antialias=True))
+    layers.append(keras.layers.Rescaling(1 / 64, -2))
+    for layer in layers:
+        x = layer(x)
+    keras.config.set_dtype_policy(policy)
+    return keras.Model(inputs, at_size(network, size)(x))
+
+
+class Batches(keras.utils.PyDataset):
+    """Whole batches in an order of the seed's own."""
+
+    def __init__(self, examples, batch_size, steps, seed):
+        super().__init__()
+        self._examples, self._batch_size = examples, batch_size
+        rng = np.random.default_rng(seed)
+        rows = [
+            rng.permutation(examples.size)
+            for _ in range(-(-steps * batch_size // examples.size))
+        ]
+        self._rows = np.concatenate(rows)[: steps * batch_size]
+
+    def __len__(self):
+        return len(self._rows) // self._batch_size
+
+    def __getitem__(self, batch):
+        start = batch * self._batch_size
+        rows = self._rows[start : start + self._batch_size]
+        images, labels = self._examples.images, self._examples.labels
+        return np.float32(images[rows]), labels[rows]
+
+
+def optimizer_of(tried, steps):
+    """SGD with its schedule over so many steps."""
+    warm_up = int(tried["warm_up"] * steps)
+    rate = tried["learning_rate"]
+    schedule = keras.optimizers.schedules.CosineDecay(
+        rate / 100, steps - warm_up, warmup_target=rate, warmup_steps=warm_up
+    )
+    averaged = {}
+    if tried["averaged"]:
+        averaged = {"use_ema": True, "ema_momentum": tried["averaged"]}
+    return keras.optimizers.SGD(
+        schedule, momentum=tried["momentum"], nesterov=True, **averaged
+    )
+
+
+def train(tried, examples):
+    """Networks, one after each cycle, and the seconds that they took."""
+    network = openset_cnn(
+        len(KNOWN),
+        dropout=0.0,
+        weight_decay=tried["weight_decay"],
+        seed=tried["seed"],
+    )
+    loss = (
+        cac_tf.losses.CACLoss()
+        if tried["loss"] == "cac"
+        else keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
+    # A pass costs by the area; all tries cost the same.
+    area = sum(share * (size / SIZE) ** 2 for size, share in tried["sizes"])
+    images = tried["images"] / area / tried["cycles"]
+    steps = {
+        size: int(images * share / tried["batch_size"])
+        for size, share in tried["sizes"]
+    }
+    seconds, ended = 0.0, []
+    for cycle in range(tried["cycles"]):
+        optimizer = optimizer_of(tried, sum(steps.values()))
+        for size, number in steps.items():
+            model = trained_on(network, size, tried)
+            model.compile(optimizer, loss, jit_compile=False)
+            start = time.perf_counter()
+            batches = Batches(
+                examples,
+                tried["batch_size"],
+                number,
+                [tried["seed"], cycle, size],
+            )
+            model.fit(batches, shuffle=False, verbose=0)
+            seconds += time.perf_counter() - start
+        ended.append(keras.models.clone_model(network))
+        ended[-1].set_weights(network.get_weights())
+    return ended, seconds
+
+
+def measure(networks, examples, known, unknown):
+    """Accuracy, and the AUROC of each score, alone and over mirror images."""
+    result = {"accuracy": [], "auroc": {}}
+    scores = {}
+    for network in networks:
+        head = keras.Sequential([keras.Input((SIZE, SIZE, 3))])
+        for layer in [
+            keras.layers.Rescaling(1 / 64, -2, dtype="float32"),
+            *network.layers[1:],
+        ]:
+            head.add(layer)
+        outputs = outputs_of(head, examples.images)
+        parts = [outputs_of(head, one) for one in (known.images, unknown)]
+        mirrored = [
+            outputs_of(head, one[:, :, ::-1]) for one in (known.images, unknown)
+        ]
+        logits = parts[0]["logits"]
+        result["accuracy"].append(
+            round(float(np.mean(logits.argmax(-1) == known.labels)), 4)
+        )
+        for name in SCORES:
+            try:
+                model = OpenSetClassifier.from_outputs(
+                    head, outputs, examples.labels, score=name
+                )
+            except ValueError as error:  # A network that has learnt nothing.
+                result["auroc"][name] = str(error)
+                continue
+            one, other = (
+                [
+                    model.predict_scores(ComputedOutputs(part)).unknown_score
+                    for part in each
+                ]
+                for each in (parts, mirrored)
+            )
+            for key, values in (
+                (name, one),
+                (
+                    f"{name}, flip",
+                    [a + b for a, b in zip(one, other, strict=True)],
+                ),
+            ):
+                scores.setdefault(key, []).append(values)
+    for key, values in scores.items():
+        result["auroc"][key] = [round(float(auroc(*v)), 4) for v in values]
+        if len(values) > 1:
+            standard = [
+                [(part - np.mean(v[0])) / np.std(v[0]) for part in v]
+                for v in values
+            ]
+            mean = [
+                np.mean(part, axis=0) for part in zip(*standard, strict=True)
+            ]
+            result["auroc"][f"{key}, mean"] = round(float(auroc(*mean)), 4)
+    return result
+
+
+def main(*names):
+    """Trains what is not there yet."""
+    precision = "float32" if bfloat16_is_slow() else "mixed_bfloat16"
+    found = {"base": BASE, "tries": {}}
+    if RESULT.exists():
+        found = json.loads(RESULT.read_text(encoding="utf-8"))
+    examples, known, unknown = held_out()
+    for name in names or TRIES:
+        if name in found["tries"]:
+            continue
+        tried = {**BASE, **TRIES[name]}
+        keras.utils.clear_session()
+        keras.config.set_dtype_policy(precision)
+        keras.utils.set_random_seed(tried["seed"])
+        networks, seconds = train(tried, examples)
+        found["tries"][name] = {
+            "changed": TRIES[name],
+            "precision": precision,
+            "seconds": round(seconds),
+            **measure(networks, examples, known, unknown),
+            "environment": environment(),
+        }
+        print(name, found["tries"][name], flush=True)
+        atomic_files.write_json(RESULT, found)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
