@@ -299,6 +299,22 @@ def recipes_tried_table():
     return "\n".join(lines)
 
 
+def better_training_table():
+    """The search of a better recipe, every run that was tried."""
+    result = json.loads((RESULTS / "better_training.json").read_text())
+    scores = ("gamma", "max_logit", "max_logit, flip", "vim")
+    lines = [
+        f"| try | accuracy | {' | '.join(f'`{s}`' for s in scores)} |",
+        "| --- |" + " --: |" * (len(scores) + 1),
+    ]
+    for name, run in result["tries"].items():
+        # Of several cycles, the last one.
+        cells = [run["accuracy"][-1], *(run["auroc"][s][-1] for s in scores)]
+        cells = " | ".join(f"{value:.3f}" for value in cells)
+        lines.append(f"| {name.replace('_', ' ')} | {cells} |")
+    return "\n".join(lines)
+
+
 def throughput_table(name="training_throughput"):
     """Training images per second beside PyTorch, in Markdown."""
     result = json.loads((RESULTS / f"{name}.json").read_text())
@@ -1081,6 +1097,7 @@ TABLES = {
     ),
     "readme": readme_table,
     "overlap": overlap_table,
+    "better_training": better_training_table,
     "recipes_tried": recipes_tried_table,
     "trained_here": trained_here_table,
     "predict_memory": predict_memory_table,
