@@ -6,7 +6,7 @@
 Every try in `TRIES` changes `BASE` in a few places; all are plain Keras. Known
 are four of the six known CIFAR10 classes of `miller2020` trial 0, unknown the
 other two, and all images are of the *training* part of CIFAR10: no image of the
-benchmark's tests, and no class that trial 0 tests with, is looked at. Writes
+benchmark's tests, and no class that is unknown in trial 0, is looked at. Writes
 benchmarks/results/better_training.json after each try; what is there is not
 trained again.
 """
@@ -19,6 +19,8 @@ import time
 import keras
 import numpy as np
 from frozen_head import outputs_of
+from training_queue import HELD_OUT
+from training_queue import KNOWN
 
 import cac_tf
 from cac_tf import atomic_files
@@ -31,7 +33,6 @@ from cac_tf.models import openset_cnn
 from cac_tf.models.computed_outputs import ComputedOutputs
 
 RESULT = pathlib.Path(__file__).parent / "results" / "better_training.json"
-KNOWN, HELD_OUT = ("bird", "cat", "frog", "ship"), ("deer", "truck")
 SCORES = ("gamma", "max_logit", "max_softmax", "vim", "knn", "nnguide")
 SIZE = 32
 BASE = {
@@ -184,7 +185,7 @@ def train(tried, examples):
         if tried["loss"] == "cac"
         else keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     )
-    # A pass costs by the area; all tries cost the same.
+    # A pass costs roughly by the area; all tries cost about the same.
     area = sum(share * (size / SIZE) ** 2 for size, share in tried["sizes"])
     images = tried["images"] / area / tried["cycles"]
     steps = {
