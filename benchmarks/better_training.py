@@ -40,14 +40,17 @@ BASE = {
     # In units of training images at 32x32 pixels, which is what a step costs.
     "images": 288_000,
     "batch_size": 128,
-    # Of SGD with Nesterov's momentum; falls to 0 by one cosine.
+    # Of SGD with momentum; falls to 0 by one cosine.
     "learning_rate": 0.05,
     "momentum": 0.9,
+    "nesterov": True,
     # Share of the steps in which the learning rate rises.
     "warm_up": 0.05,
     "weight_decay": 5e-4,
     # Pixels that an image is moved by, at most.
     "shift": 4,
+    # Smallest area of a random crop, as a share of the image's; 1: no crops.
+    "crop": 1.0,
     # Keras' RandAugment of one operation, of this strength; 0: none.
     "rand_augment": 0.0,
     # Pairs: size of the images in pixels, and share of the passes at it.
@@ -57,6 +60,7 @@ BASE = {
     "averaged": 0.0,
     "seed": 0,
 }
+GROWING = ((16, 0.3), (24, 0.4), (32, 0.3))
 TRIES = {
     "base": {},
     "cross_entropy": {"loss": "cross_entropy"},
@@ -64,10 +68,21 @@ TRIES = {
     "rate_0.1": {"learning_rate": 0.1},
     "decay_1e-4": {"weight_decay": 1e-4},
     "decay_2e-3": {"weight_decay": 2e-3},
-    "fewer_pixels": {"sizes": ((16, 0.3), (24, 0.4), (32, 0.3))},
+    "fewer_pixels": {"sizes": GROWING},
     "rand_augment": {"rand_augment": 0.2},
     "averaged": {"averaged": 0.999},
     "three_cycles": {"cycles": 3},
+    "decay_2e-3_fewer_pixels": {"weight_decay": 2e-3, "sizes": GROWING},
+    "decay_5e-3_fewer_pixels": {"weight_decay": 5e-3, "sizes": GROWING},
+    # What the preset "fast" has, but for its decay.
+    "decay_2e-3_as_preset": {
+        "weight_decay": 2e-3,
+        "nesterov": False,
+        "warm_up": 0.0,
+        "shift": 0,
+        "crop": 0.8,
+    },
+    "decay_5e-3": {"weight_decay": 5e-3},
 }
 
 
@@ -125,6 +140,10 @@ def trained_on(network, size, tried):
                 share, share, fill_mode="reflect", seed=seed + 2
             )
         )
+    if tried["crop"] < 1:
+        layers.append(
+            cac_tf.layers.AffineAugmentation(tried["crop"], seed=seed + 3)
+        )
     if size != SIZE:
         layers.append(keras.layers.Resizing(size, size, antialias=True))
     layers.append(keras.layers.Rescaling(1 / 64, -2))
@@ -168,7 +187,10 @@ def optimizer_of(tried, steps):
     if tried["averaged"]:
         averaged = {"use_ema": True, "ema_momentum": tried["averaged"]}
     return keras.optimizers.SGD(
-        schedule, momentum=tried["momentum"], nesterov=True, **averaged
+        schedule,
+        momentum=tried["momentum"],
+        nesterov=tried["nesterov"],
+        **averaged,
     )
 
 
@@ -272,9 +294,10 @@ def measure(networks, examples, known, unknown):
 def main(*names):
     """Trains what is not there yet."""
     precision = "float32" if bfloat16_is_slow() else "mixed_bfloat16"
-    found = {"base": BASE, "tries": {}}
+    found = {"tries": {}}
     if RESULT.exists():
         found = json.loads(RESULT.read_text(encoding="utf-8"))
+    found["base"] = BASE
     examples, known, unknown = held_out()
     for name in names or TRIES:
         if name in found["tries"]:

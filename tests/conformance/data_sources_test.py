@@ -25,6 +25,7 @@ from cac_tf.data.sources import source as source_module
 from cac_tf.data.sources.source import source_of
 from cac_tf.data.sources.source import what_is_taken
 from cac_tf.data.streamed_images import StreamedImages
+from cac_tf.hyperparameters import INTERPOLATIONS
 from cac_tf.train import command_line
 
 PARTS = ("train", "validation", "known_test", "unknown_test")
@@ -338,13 +339,14 @@ def test_a_share_of_the_classes_is_drawn(case):
     known_only = {"known_classes": None}
     dataset = case.load(**known_only, known_share=0.5, trial=2)
     known, unknown = dataset.class_names, dataset.unknown_class_names
+    options = {"interpolation": INTERPOLATIONS[0], **case.options}
     names = sorted(
         source_of(case.dataset)
         .load(
             case.dataset,
             sources.source.ClassChoice(case.dataset, known_share=0.5),
             **{
-                name: case.options.get(name)
+                name: options.get(name)
                 for name in source_of(case.dataset).OPTIONS
             },
         )

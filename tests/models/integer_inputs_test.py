@@ -123,8 +123,8 @@ def test_exported(tmp_path, dtype, by_class):
     expected = model.predict_open_set(x)
     folder = cac_tf.export.write_model_folder(model, tmp_path / "tokens", 1)
     assert signature_dtypes(folder) == {
-        "serving_default": {"images": dtype},
-        "with_threshold": {"images": dtype, "threshold": "float32"},
+        "serving_default": {"inputs": dtype},
+        "with_threshold": {"inputs": dtype, "threshold": "float32"},
         "classify": {"inputs": "string"},
     }
     signatures = tf.saved_model.load(folder).signatures
