@@ -167,7 +167,7 @@ def test_exported(tmp_path, dtype, by_class):
     rows = tf.constant(request["instances"], dtype)
     assert signatures["serving_default"](rows)["is_valid"].numpy().all()
     readme = (tmp_path / "tokens" / "README.md").read_text()
-    assert f"`images`: {dtype}, batch x {LENGTH}" in readme
+    assert f"`inputs`: {dtype}, batch x {LENGTH}" in readme
 
 
 @pytest.mark.slow
