@@ -11,6 +11,7 @@ benchmarks/results/better_training.json after each try; what is there is not
 trained again.
 """
 
+import contextlib
 import json
 import pathlib
 import sys
@@ -234,61 +235,58 @@ def train(tried, examples):
     return ended, seconds
 
 
-def measure(networks, examples, known, unknown):
-    """Accuracy, and the AUROC of each score, alone and over mirror images."""
-    result = {"accuracy": [], "auroc": {}}
-    scores = {}
-    for network in networks:
-        head = keras.Sequential([keras.Input((SIZE, SIZE, 3))])
-        for layer in [
-            keras.layers.Rescaling(1 / 64, -2, dtype="float32"),
-            *network.layers[1:],
-        ]:
-            head.add(layer)
-        outputs = outputs_of(head, examples.images)
-        parts = [outputs_of(head, one) for one in (known.images, unknown)]
-        mirrored = [
-            outputs_of(head, one[:, :, ::-1]) for one in (known.images, unknown)
-        ]
-        logits = parts[0]["logits"]
-        result["accuracy"].append(
-            round(float(np.mean(logits.argmax(-1) == known.labels)), 4)
-        )
-        for name in SCORES:
-            try:
-                model = OpenSetClassifier.from_outputs(
-                    head, outputs, examples.labels, score=name
-                )
-            except ValueError as error:  # A network that has learnt nothing.
-                result["auroc"][name] = str(error)
-                continue
+def values_of(network, examples, known, unknown):
+    """Accuracy, and by score the values of known and of unknown images.
+
+    A score that a network which has learnt nothing does not allow is left out.
+    """
+    head = keras.Sequential([keras.Input((SIZE, SIZE, 3))])
+    head.add(keras.layers.Rescaling(1 / 64, -2, dtype="float32"))
+    for layer in network.layers[1:]:
+        head.add(layer)
+    fitted_on = outputs_of(head, examples.images)
+    straight = [outputs_of(head, one) for one in (known.images, unknown)]
+    mirrored = [
+        outputs_of(head, one[:, :, ::-1]) for one in (known.images, unknown)
+    ]
+    found = {}
+    for name in SCORES:
+        with contextlib.suppress(ValueError):
+            model = OpenSetClassifier.from_outputs(
+                head, fitted_on, examples.labels, score=name
+            )
             one, other = (
                 [
                     model.predict_scores(ComputedOutputs(part)).unknown_score
-                    for part in each
+                    for part in parts
                 ]
-                for each in (parts, mirrored)
+                for parts in (straight, mirrored)
             )
-            for key, values in (
-                (name, one),
-                (
-                    f"{name}, flip",
-                    [a + b for a, b in zip(one, other, strict=True)],
-                ),
-            ):
-                scores.setdefault(key, []).append(values)
-    for key, values in scores.items():
-        result["auroc"][key] = [round(float(auroc(*v)), 4) for v in values]
+            found[name] = one
+            found[f"{name}, flip"] = [
+                a + b for a, b in zip(one, other, strict=True)
+            ]
+    predicted = straight[0]["logits"].argmax(-1)
+    return round(float(np.mean(predicted == known.labels)), 4), found
+
+
+def measure(networks, *images):
+    """The measures of each network, and of the mean of their scores."""
+    accuracies, found = zip(
+        *[values_of(network, *images) for network in networks], strict=True
+    )
+    aurocs = {}
+    for name in found[-1]:
+        values = [one[name] for one in found]
+        aurocs[name] = [round(float(auroc(*pair)), 4) for pair in values]
         if len(values) > 1:
             standard = [
-                [(part - np.mean(v[0])) / np.std(v[0]) for part in v]
-                for v in values
+                [(part - np.mean(pair[0])) / np.std(pair[0]) for part in pair]
+                for pair in values
             ]
-            mean = [
-                np.mean(part, axis=0) for part in zip(*standard, strict=True)
-            ]
-            result["auroc"][f"{key}, mean"] = round(float(auroc(*mean)), 4)
-    return result
+            mean = [np.mean(p, axis=0) for p in zip(*standard, strict=True)]
+            aurocs[f"{name}, mean"] = round(float(auroc(*mean)), 4)
+    return {"accuracy": list(accuracies), "auroc": aurocs}
 
 
 def main(*names):

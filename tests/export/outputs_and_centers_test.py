@@ -184,7 +184,8 @@ def test_an_export_decides_like_the_model_in_memory(
     # Nothing of the network's own outputs is served.
     assert set(answer) == {
         *runtimes.SHARED,
-        *("probabilities", "threshold", "model_version", "is_valid"),
+        *("p_value", "probabilities", "threshold"),
+        *("model_version", "is_valid"),
     }
     of_valid = {name: value[:-3] for name, value in answer.items()}
     runtimes.assert_as_in_python(model, of_valid, x)

@@ -47,11 +47,13 @@ def prepare(folder):
     return loaded, dict(loaded.signatures), images
 
 
-def _inputs(function, images):
+def _inputs(signature, function, images):
     """The arguments of a signature for these pictures; None for others."""
     ((name, spec),) = function.structured_input_signature[1].items()
     if spec.dtype == tf.string:
         files = [references.encoded(image) for image in images]
+        if signature == "classify":
+            files = references.examples(files)
         return {name: tf.constant(files)}
     if spec.shape.rank != 4:
         return None
@@ -67,7 +69,7 @@ def case(rng, folder, prepared):
         function = functions[name]
         if len(function.structured_input_signature[1]) != 1:
             continue
-        inputs = _inputs(function, images[rows])
+        inputs = _inputs(name, function, images[rows])
         if inputs is not None:
             requests.append((name, inputs))
     assert requests
