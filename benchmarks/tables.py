@@ -309,8 +309,10 @@ def better_training_table():
     ]
     for name, run in result["tries"].items():
         # Of several cycles, the last one.
-        cells = [run["accuracy"][-1], *(run["auroc"][s][-1] for s in scores)]
-        cells = " | ".join(f"{value:.3f}" for value in cells)
+        cells = [run["accuracy"], *(run["auroc"].get(s) for s in scores)]
+        cells = " | ".join(
+            f"{values[-1]:.3f}" if values else NOTHING for values in cells
+        )
         lines.append(f"| {name.replace('_', ' ')} | {cells} |")
     return "\n".join(lines)
 

@@ -45,8 +45,7 @@ if TYPE_CHECKING:
 
 SLOW_PRECISION = (
     "bfloat16 is many times slower than float32 on this processor, which has "
-    "no AVX-512. Faster here: float32 precision, with "
-    "TF_ENABLE_ONEDNN_OPTS=1 in the environment."
+    "no AVX-512: use float32 here."
 )
 
 
