@@ -17,6 +17,9 @@ of the six known CIFAR10 classes of `miller2020` trial 0, unknown the other two,
 and all images, those to test with as well, are of the *training* part of
 CIFAR10. (Each CIFAR10 class is unknown in some `neal` trial, but not by these
 images.)
+
+Where AVX-512 is missing, TF_ENABLE_ONEDNN_OPTS=1 in the environment makes it
+faster; `cac-train` sets that.
 """
 
 import pathlib
