@@ -25,6 +25,8 @@ import numpy as np
 from frozen_head import outputs_of
 from training_queue import HELD_OUT
 from training_queue import KNOWN
+from tried_losses import Steps
+from tried_losses import TriedCAC
 
 import cac_tf
 from cac_tf import atomic_files
@@ -48,6 +50,13 @@ CLASSES = {
 BASE = {
     "dataset": "cifar10",
     "loss": "cac",
+    # Of the CAC loss; and the temperature of its tuplet term at the first and
+    # the last step.
+    "magnitude": 10.0,
+    "temperatures": (1.0, 1.0),
+    # Share of a batch that is mixed of two images each, and its weight.
+    "mixed": 0.0,
+    "mixed_weight": 0.1,
     # In units of training images at 32x32 pixels, which is what a step costs.
     "images": 288_000,
     "batch_size": 128,
@@ -96,6 +105,15 @@ TRIES = {
         "crop": 0.8,
     },
     "decay_5e-3": {"weight_decay": 5e-3},
+    "decay_2e-3_rate_0.1": {"weight_decay": 2e-3, "learning_rate": 0.1},
+    "decay_2e-3_cross_entropy": {"weight_decay": 2e-3, "loss": "cross_entropy"},
+    "decay_2e-3_seed_1": {"weight_decay": 2e-3, "seed": 1},
+    "decay_2e-3_magnitude_5": {"weight_decay": 2e-3, "magnitude": 5.0},
+    "decay_2e-3_temperature": {
+        "weight_decay": 2e-3,
+        "temperatures": (0.5, 2.0),
+    },
+    "decay_2e-3_mixed": {"weight_decay": 2e-3, "mixed": 0.25},
     **{
         f"mnist_decay_{decay}": {
             "dataset": "mnist",
@@ -181,9 +199,10 @@ def trained_on(network, size, tried):
 class Batches(keras.utils.PyDataset):
     """Whole batches in an order of the seed's own."""
 
-    def __init__(self, examples, batch_size, steps, seed):
+    def __init__(self, examples, batch_size, steps, seed, mixed):
         super().__init__()
         self._examples, self._batch_size = examples, batch_size
+        self._mixed, self._seed = int(mixed * batch_size), seed
         rng = np.random.default_rng(seed)
         rows = [
             rng.permutation(examples.size)
@@ -197,8 +216,20 @@ class Batches(keras.utils.PyDataset):
     def __getitem__(self, batch):
         start = batch * self._batch_size
         rows = self._rows[start : start + self._batch_size]
-        images, labels = self._examples.images, self._examples.labels
-        return np.float32(images[rows]), labels[rows]
+        labels = self._examples.labels[rows]
+        images = np.float32(self._examples.images[rows])
+        if self._mixed:
+            # The first ones, each with one of another class.
+            rng = np.random.default_rng([*self._seed, batch])
+            first = slice(self._mixed)
+            others = [
+                rng.choice(np.flatnonzero(labels != label))
+                for label in labels[first]
+            ]
+            share = rng.random((self._mixed, 1, 1, 1), "float32")
+            images[first] = share * images[first] + (1 - share) * images[others]
+            labels[first] = self._examples.labels.max() + 1
+        return images, labels
 
 
 def optimizer_of(tried, steps):
@@ -219,6 +250,20 @@ def optimizer_of(tried, steps):
     )
 
 
+def loss_of(tried, steps):
+    """A loss, and the callbacks that it needs."""
+    if tried["loss"] == "cross_entropy":
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        return loss, []
+    is_plain = tried["temperatures"] == (1.0, 1.0) and not tried["mixed"]
+    if is_plain:
+        return cac_tf.losses.CACLoss(tried["magnitude"]), []
+    loss = TriedCAC(
+        tried["temperatures"], steps, tried["mixed_weight"], tried["magnitude"]
+    )
+    return loss, [Steps(loss)]
+
+
 def train(tried, examples):
     """Networks, one after each cycle, and the seconds that they took."""
     network = openset_cnn(
@@ -228,11 +273,6 @@ def train(tried, examples):
         weight_decay=tried["weight_decay"],
         seed=tried["seed"],
     )
-    loss = (
-        cac_tf.losses.CACLoss()
-        if tried["loss"] == "cac"
-        else keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
     # A pass costs roughly by the area; all tries cost about the same.
     area = sum(share * (size / SIZE) ** 2 for size, share in tried["sizes"])
     images = tried["images"] / area / tried["cycles"]
@@ -240,6 +280,7 @@ def train(tried, examples):
         size: int(images * share / tried["batch_size"])
         for size, share in tried["sizes"]
     }
+    loss, callbacks = loss_of(tried, tried["cycles"] * sum(steps.values()))
     seconds, ended = 0.0, []
     for cycle in range(tried["cycles"]):
         optimizer = optimizer_of(tried, sum(steps.values()))
@@ -252,8 +293,9 @@ def train(tried, examples):
                 tried["batch_size"],
                 number,
                 [tried["seed"], cycle, size],
+                tried["mixed"],
             )
-            model.fit(batches, shuffle=False, verbose=0)
+            model.fit(batches, shuffle=False, verbose=0, callbacks=callbacks)
             seconds += time.perf_counter() - start
         ended.append(keras.models.clone_model(network))
         ended[-1].set_weights(network.get_weights())
