@@ -114,6 +114,20 @@ TRIES = {
         "temperatures": (0.5, 2.0),
     },
     "decay_2e-3_mixed": {"weight_decay": 2e-3, "mixed": 0.25},
+    # Which of the differences to the preset matters; a fifth as long.
+    "short": {"weight_decay": 2e-3, "images": 64_000},
+    "short_crop": {
+        "weight_decay": 2e-3,
+        "images": 64_000,
+        "shift": 0,
+        "crop": 0.8,
+    },
+    "short_plain_momentum": {
+        "weight_decay": 2e-3,
+        "images": 64_000,
+        "nesterov": False,
+        "warm_up": 0.0,
+    },
     **{
         f"mnist_decay_{decay}": {
             "dataset": "mnist",
