@@ -237,7 +237,7 @@ _FAST = {
 # Chosen later, by benchmarks/better_training.py: without test images, and
 # with known classes in the place of unknown ones.
 _FAST_CIFAR = {"weight_decay": 2e-3}
-_FAST_OF: dict[str, dict[str, Any]] = {
+_FAST_OF = {
     "mnist": {"epochs": 10},
     "svhn": {"epochs": 20},
     "svhn_cropped": {"epochs": 20},
