@@ -14,7 +14,6 @@ Where AVX-512 is missing, TF_ENABLE_ONEDNN_OPTS=1 in the environment makes it
 faster; `cac-train` sets that.
 """
 
-import contextlib
 import json
 import pathlib
 import sys
@@ -83,6 +82,9 @@ BASE = {
     "seed": 0,
 }
 GROWING = ((16, 0.3), (24, 0.4), (32, 0.3))
+# Of the preset "fast".
+PLAIN_MOMENTUM = {"nesterov": False, "warm_up": 0.0}
+CROPS = {"shift": 0, "crop": 0.8}
 TRIES = {
     "base": {},
     "cross_entropy": {"loss": "cross_entropy"},
@@ -99,10 +101,8 @@ TRIES = {
     # What the preset "fast" has, but for its decay.
     "decay_2e-3_as_preset": {
         "weight_decay": 2e-3,
-        "nesterov": False,
-        "warm_up": 0.0,
-        "shift": 0,
-        "crop": 0.8,
+        **PLAIN_MOMENTUM,
+        **CROPS,
     },
     "decay_5e-3": {"weight_decay": 5e-3},
     "decay_2e-3_rate_0.1": {"weight_decay": 2e-3, "learning_rate": 0.1},
@@ -116,17 +116,11 @@ TRIES = {
     "decay_2e-3_mixed": {"weight_decay": 2e-3, "mixed": 0.25},
     # Which of the differences to the preset matters; a fifth as long.
     "short": {"weight_decay": 2e-3, "images": 64_000},
-    "short_crop": {
-        "weight_decay": 2e-3,
-        "images": 64_000,
-        "shift": 0,
-        "crop": 0.8,
-    },
+    "short_crop": {"weight_decay": 2e-3, "images": 64_000, **CROPS},
     "short_plain_momentum": {
         "weight_decay": 2e-3,
         "images": 64_000,
-        "nesterov": False,
-        "warm_up": 0.0,
+        **PLAIN_MOMENTUM,
     },
     **{
         f"mnist_decay_{decay}": {
@@ -320,7 +314,7 @@ def values_of(network, is_mirrored, examples, known, unknown):
     """Accuracy, and by score the values of known and of unknown images.
 
     Where images may be mirrored, the sum over both is another score. A score
-    that a network which has learnt nothing does not allow is left out.
+    that a network which has learnt nothing does not allow is told and left out.
     """
     head = keras.Sequential([keras.Input(network.input_shape[1:])])
     head.add(keras.layers.Rescaling(1 / 64, -2, dtype="float32"))
@@ -333,22 +327,25 @@ def values_of(network, is_mirrored, examples, known, unknown):
     ]
     found = {}
     for name in SCORES:
-        with contextlib.suppress(ValueError):
+        try:
             model = OpenSetClassifier.from_outputs(
                 head, fitted_on, examples.labels, score=name
             )
-            values = [
-                [
-                    model.predict_scores(ComputedOutputs(part)).unknown_score
-                    for part in parts
-                ]
-                for parts in views
+        except ValueError as error:
+            print(f"{name}: {error}", flush=True)
+            continue
+        values = [
+            [
+                model.predict_scores(ComputedOutputs(part)).unknown_score
+                for part in parts
             ]
-            found[name] = values[0]
-            if is_mirrored:
-                found[f"{name}, flip"] = [
-                    np.sum(part, axis=0) for part in zip(*values, strict=True)
-                ]
+            for parts in views
+        ]
+        found[name] = values[0]
+        if is_mirrored:
+            found[f"{name}, flip"] = [
+                np.sum(part, axis=0) for part in zip(*values, strict=True)
+            ]
     predicted = views[0][0]["logits"].argmax(-1)
     return round(float(np.mean(predicted == known.labels)), 4), found
 
@@ -361,7 +358,7 @@ def measure(networks, is_mirrored, *images):
     )
     aurocs = {}
     for name in found[-1]:
-        values = [one[name] for one in found]
+        values = [one[name] for one in found if name in one]
         aurocs[name] = [round(float(auroc(*pair)), 4) for pair in values]
         if len(values) > 1:
             standard = [

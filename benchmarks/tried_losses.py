@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """CAC losses that better_training.py tries: a temperature, mixed images."""
 
+import math
+
 import keras
 from keras import ops
 
@@ -33,8 +35,8 @@ class TriedCAC(keras.losses.Loss):
     def at_step(self, step):
         """Sets the temperature of a step."""
         low, high = self._temperatures
-        done = ops.cos(ops.convert_to_tensor(3.14159265 * step / self._steps))
-        self._temperature.assign(low + 0.5 * (high - low) * (1.0 - done))
+        risen = (1 - math.cos(math.pi * step / self._steps)) / 2
+        self._temperature.assign(low + (high - low) * risen)
 
     def call(self, y_true, y_pred):
         logits = ops.cast(y_pred, "float32")
