@@ -85,6 +85,8 @@ GROWING = ((16, 0.3), (24, 0.4), (32, 0.3))
 # Of the preset "fast".
 PLAIN_MOMENTUM = {"nesterov": False, "warm_up": 0.0}
 CROPS = {"shift": 0, "crop": 0.8}
+# 288,000 images of 16x16 pixels.
+SMALL = {"weight_decay": 2e-3, "images": 72_000, "sizes": ((16, 1.0),)}
 TRIES = {
     "base": {},
     "cross_entropy": {"loss": "cross_entropy"},
@@ -122,6 +124,19 @@ TRIES = {
         "images": 64_000,
         **PLAIN_MOMENTUM,
     },
+    # As many steps as at 32x32 pixels, at a fourth of the cost.
+    "small": SMALL,
+    "small_plain_momentum": {**SMALL, **PLAIN_MOMENTUM},
+    "small_crop": {**SMALL, **CROPS},
+    "small_seed_1": {**SMALL, "seed": 1},
+    "small_as_preset": {**SMALL, **PLAIN_MOMENTUM, **CROPS},
+    "small_mixed": {**SMALL, "mixed": 0.25},
+    "small_temperature": {**SMALL, "temperatures": (0.5, 2.0)},
+    "small_cross_entropy": {**SMALL, "loss": "cross_entropy"},
+    "small_decay_5e-3": {**SMALL, "weight_decay": 5e-3},
+    "small_decay_5e-4": {**SMALL, "weight_decay": 5e-4},
+    "small_rate_0.1": {**SMALL, "learning_rate": 0.1},
+    "small_rand_augment": {**SMALL, "rand_augment": 0.2},
     **{
         f"mnist_decay_{decay}": {
             "dataset": "mnist",
@@ -152,12 +167,11 @@ def held_out(dataset):
     return *parts, np.concatenate(unknown)
 
 
-def at_size(network, size):
-    """The same layers for images of another size.
+def logits_of(network, x):
+    """The network's layers applied to normalized images of any size.
 
     The last map is brought to the size that the dense layer expects.
     """
-    x = inputs = keras.Input((size, size, network.input_shape[-1]))
     for layer in network.layers[1:]:
         if isinstance(layer, keras.layers.Flatten):
             _, height, width, _ = layer.input.shape
@@ -166,42 +180,54 @@ def at_size(network, size):
                     height, width, interpolation="nearest", dtype="float32"
                 )(x)
         x = layer(x)
-    return keras.Model(inputs, x)
+    return x
+
+
+def normalized(size):
+    """Layers from pixels of images of 32x32 to normalized ones of a size."""
+    layers = [keras.layers.Rescaling(1 / 64, -2, dtype="float32")]
+    if size != SIZE:
+        layers.insert(
+            0,
+            keras.layers.Resizing(size, size, antialias=True, dtype="float32"),
+        )
+    return layers
 
 
 def trained_on(network, size, tried):
     """A model from pixels of 32x32 images to logits, with augmentation."""
-    seed, policy = tried["seed"], keras.config.dtype_policy()
+    seed = tried["seed"]
     x = inputs = keras.Input(network.input_shape[1:])
     # Pixels of several hundreds need more digits than bfloat16 has.
-    keras.config.set_dtype_policy("float32")
+    exact = {"dtype": "float32"}
     layers = []
     if tried["flip"]:
-        layers.append(keras.layers.RandomFlip("horizontal", seed=seed))
+        layers.append(keras.layers.RandomFlip("horizontal", seed=seed, **exact))
     if tried["rand_augment"]:
         layers.append(
             keras.layers.RandAugment(
-                num_ops=1, factor=tried["rand_augment"], seed=seed + 1
+                num_ops=1,
+                factor=tried["rand_augment"],
+                seed=seed + 1,
+                **exact,
             )
         )
     if tried["shift"]:
         share = tried["shift"] / SIZE
         layers.append(
             keras.layers.RandomTranslation(
-                share, share, fill_mode="reflect", seed=seed + 2
+                share, share, fill_mode="reflect", seed=seed + 2, **exact
             )
         )
     if tried["crop"] < 1:
         layers.append(
-            cac_tf.layers.AffineAugmentation(tried["crop"], seed=seed + 3)
+            cac_tf.layers.AffineAugmentation(
+                tried["crop"], seed=seed + 3, **exact
+            )
         )
-    if size != SIZE:
-        layers.append(keras.layers.Resizing(size, size, antialias=True))
-    layers.append(keras.layers.Rescaling(1 / 64, -2))
-    for layer in layers:
+    for layer in [*layers, *normalized(size)]:
         x = layer(x)
-    keras.config.set_dtype_policy(policy)
-    return keras.Model(inputs, at_size(network, size)(x))
+    return keras.Model(inputs, logits_of(network, x))
 
 
 class Batches(keras.utils.PyDataset):
@@ -310,16 +336,17 @@ def train(tried, examples):
     return ended, seconds
 
 
-def values_of(network, is_mirrored, examples, known, unknown):
+def values_of(network, size, is_mirrored, examples, known, unknown):
     """Accuracy, and by score the values of known and of unknown images.
 
-    Where images may be mirrored, the sum over both is another score. A score
-    that a network which has learnt nothing does not allow is told and left out.
+    Images have the size of the end of the training. Where they may be mirrored,
+    the sum over both is another score. A score that a network which has learnt
+    nothing does not allow is told and left out.
     """
-    head = keras.Sequential([keras.Input(network.input_shape[1:])])
-    head.add(keras.layers.Rescaling(1 / 64, -2, dtype="float32"))
-    for layer in network.layers[1:]:
-        head.add(layer)
+    x = inputs = keras.Input(network.input_shape[1:])
+    for layer in normalized(size):
+        x = layer(x)
+    head = keras.Model(inputs, logits_of(network, x))
     fitted_on = outputs_of(head, examples.images)
     views = [
         [outputs_of(head, one[:, :, ::step]) for one in (known.images, unknown)]
@@ -350,10 +377,11 @@ def values_of(network, is_mirrored, examples, known, unknown):
     return round(float(np.mean(predicted == known.labels)), 4), found
 
 
-def measure(networks, is_mirrored, *images):
+def measure(networks, tried, *images):
     """The measures of each network, and of the mean of their scores."""
+    size = tried["sizes"][-1][0]
     accuracies, found = zip(
-        *[values_of(network, is_mirrored, *images) for network in networks],
+        *[values_of(one, size, tried["flip"], *images) for one in networks],
         strict=True,
     )
     aurocs = {}
@@ -390,7 +418,7 @@ def main(*names):
             "changed": TRIES[name],
             "precision": precision,
             "seconds": round(seconds),
-            **measure(networks, tried["flip"], examples, *others),
+            **measure(networks, tried, examples, *others),
             "environment": environment(),
         }
         print(name, found["tries"][name], flush=True)
