@@ -70,6 +70,8 @@ BASE = {
     "flip": True,
     # Pixels that an image is moved by, at most.
     "shift": 4,
+    # Between pixels, when an image is moved; "nearest" moves by whole ones.
+    "interpolation": "bilinear",
     # Smallest area of a random crop, as a share of the image's; 1: no crops.
     "crop": 1.0,
     # Keras' RandAugment of one operation, of this strength; 0: none.
@@ -129,6 +131,7 @@ TRIES = {
     "small_plain_momentum": {**SMALL, **PLAIN_MOMENTUM},
     "small_crop": {**SMALL, **CROPS},
     "small_seed_1": {**SMALL, "seed": 1},
+    "small_whole_pixels": {**SMALL, "interpolation": "nearest"},
     "small_as_preset": {**SMALL, **PLAIN_MOMENTUM, **CROPS},
     "small_mixed": {**SMALL, "mixed": 0.25},
     "small_temperature": {**SMALL, "temperatures": (0.5, 2.0)},
@@ -216,7 +219,12 @@ def trained_on(network, size, tried):
         share = tried["shift"] / SIZE
         layers.append(
             keras.layers.RandomTranslation(
-                share, share, fill_mode="reflect", seed=seed + 2, **exact
+                share,
+                share,
+                fill_mode="reflect",
+                interpolation=tried["interpolation"],
+                seed=seed + 2,
+                **exact,
             )
         )
     if tried["crop"] < 1:
