@@ -40,6 +40,8 @@ from cac_tf.models.computed_outputs import ComputedOutputs
 RESULT = pathlib.Path(__file__).parent / "results" / "better_training.json"
 SCORES = ("gamma", "max_logit", "max_softmax", "vim", "knn", "nnguide")
 SIZE = 32
+# An interrupted training goes on after a multiple of so many steps.
+STEPS_KEPT = 250
 # Known classes, and those that are left out.
 CLASSES = {
     "cifar10": (KNOWN, HELD_OUT),
@@ -197,10 +199,9 @@ def normalized(size):
     return layers
 
 
-def trained_on(network, size, tried):
-    """A model from pixels of 32x32 images to logits, with augmentation."""
+def augmentation(tried):
+    """Layers that change images of 32x32 pixels at random."""
     seed = tried["seed"]
-    x = inputs = keras.Input(network.input_shape[1:])
     # Pixels of several hundreds need more digits than bfloat16 has.
     exact = {"dtype": "float32"}
     layers = []
@@ -233,29 +234,46 @@ def trained_on(network, size, tried):
                 tried["crop"], seed=seed + 3, **exact
             )
         )
-    for layer in [*layers, *normalized(size)]:
+    return layers
+
+
+def from_pixels(network, size, augmenting=()):
+    """The same weights as a model from pixels of 32x32 images to logits.
+
+    Args:
+        network: of normalized images of 32x32 pixels.
+        size: of the images that its first layer gets.
+        augmenting: layers that come before.
+    """
+    x = inputs = keras.Input(network.input_shape[1:])
+    for layer in [*augmenting, *normalized(size)]:
         x = layer(x)
     return keras.Model(inputs, logits_of(network, x))
 
 
 class Batches(keras.utils.PyDataset):
-    """Whole batches in an order of the seed's own."""
+    """Some of the whole batches in an order of the seed's own."""
 
     def __init__(self, examples, batch_size, steps, seed, mixed):
         super().__init__()
         self._examples, self._batch_size = examples, batch_size
-        self._mixed, self._seed = int(mixed * batch_size), seed
+        self._mixed, self._seed, self._steps = (
+            int(mixed * batch_size),
+            seed,
+            steps,
+        )
         rng = np.random.default_rng(seed)
         rows = [
             rng.permutation(examples.size)
-            for _ in range(-(-steps * batch_size // examples.size))
+            for _ in range(-(-steps.stop * batch_size // examples.size))
         ]
-        self._rows = np.concatenate(rows)[: steps * batch_size]
+        self._rows = np.concatenate(rows)
 
     def __len__(self):
-        return len(self._rows) // self._batch_size
+        return len(self._steps)
 
     def __getitem__(self, batch):
+        batch = self._steps[batch]
         start = batch * self._batch_size
         rows = self._rows[start : start + self._batch_size]
         labels = self._examples.labels[rows]
@@ -306,8 +324,64 @@ def loss_of(tried, steps):
     return loss, [Steps(loss)]
 
 
-def train(tried, examples):
-    """Networks, one after each cycle, and the seconds that they took."""
+class Kept:
+    """Variables after a number of parts of a training, in a file (.npz).
+
+    Args:
+        path: of the file; None: nothing is kept.
+        variables: of the training.
+    """
+
+    def __init__(self, path, variables):
+        self._path, self._variables = path, variables
+
+    def restored(self):
+        """Number of parts and seconds so far; 0 if there is no file."""
+        if self._path is None or not self._path.exists():
+            return 0, 0.0
+        with np.load(self._path) as file:
+            for number, variable in enumerate(self._variables):
+                variable.assign(file[str(number)])
+            return int(file["parts"]), float(file["seconds"])
+
+    def keep(self, parts, seconds):
+        """Writes them."""
+        if self._path is None:
+            return
+        arrays = {
+            str(number): np.asarray(variable)
+            for number, variable in enumerate(self._variables)
+        }
+        with atomic_files.replacing(self._path) as temporary:
+            np.savez(temporary, parts=parts, seconds=seconds, **arrays)
+
+
+def parts_of(tried):
+    """The parts of a cycle: pairs of the images' size and steps at this size.
+
+    A step costs roughly by the area; all tries cost about the same.
+    """
+    area = sum(share * (size / SIZE) ** 2 for size, share in tried["sizes"])
+    steps = tried["images"] / area / tried["cycles"] / tried["batch_size"]
+    found = []
+    for size, share in tried["sizes"]:
+        of_size = range(int(steps * share))
+        found += [
+            (size, of_size[start : start + STEPS_KEPT])
+            for start in of_size[::STEPS_KEPT]
+        ]
+    return found
+
+
+def train(tried, examples, path=None):
+    """Networks, one after each cycle, and the seconds that they took.
+
+    Args:
+        tried: values of `BASE`.
+        examples: images and labels.
+        path: of a file (.npz) by which a training of one cycle goes on after an
+            interruption.
+    """
     network = openset_cnn(
         int(examples.labels.max()) + 1,
         examples.images.shape[1:],
@@ -315,30 +389,40 @@ def train(tried, examples):
         weight_decay=tried["weight_decay"],
         seed=tried["seed"],
     )
-    # A pass costs roughly by the area; all tries cost about the same.
-    area = sum(share * (size / SIZE) ** 2 for size, share in tried["sizes"])
-    images = tried["images"] / area / tried["cycles"]
-    steps = {
-        size: int(images * share / tried["batch_size"])
-        for size, share in tried["sizes"]
+    parts = parts_of(tried)
+    steps = sum(len(part) for _, part in parts)
+    loss, callbacks = loss_of(tried, steps)
+    augmenting = augmentation(tried)
+    models = {
+        size: from_pixels(network, size, augmenting)
+        for size, _ in tried["sizes"]
     }
-    loss, callbacks = loss_of(tried, tried["cycles"] * sum(steps.values()))
-    seconds, ended = 0.0, []
+    ended, seconds = [], 0.0
     for cycle in range(tried["cycles"]):
-        optimizer = optimizer_of(tried, sum(steps.values()))
-        for size, number in steps.items():
-            model = trained_on(network, size, tried)
+        optimizer = optimizer_of(tried, steps)
+        for model in models.values():
             model.compile(optimizer, loss, jit_compile=False)
+        optimizer.build(network.trainable_variables)
+        of_layers = [v for layer in augmenting for v in layer.variables]
+        kept = Kept(
+            path, [*network.variables, *optimizer.variables, *of_layers]
+        )
+        done, seconds_before = kept.restored()
+        seconds += seconds_before
+        for number, (size, part) in enumerate(parts[done:], done + 1):
             start = time.perf_counter()
             batches = Batches(
                 examples,
                 tried["batch_size"],
-                number,
+                part,
                 [tried["seed"], cycle, size],
                 tried["mixed"],
             )
-            model.fit(batches, shuffle=False, verbose=0, callbacks=callbacks)
+            models[size].fit(
+                batches, shuffle=False, verbose=0, callbacks=callbacks
+            )
             seconds += time.perf_counter() - start
+            kept.keep(number, seconds)
         ended.append(keras.models.clone_model(network))
         ended[-1].set_weights(network.get_weights())
     return ended, seconds
@@ -351,10 +435,7 @@ def values_of(network, size, is_mirrored, examples, known, unknown):
     the sum over both is another score. A score that a network which has learnt
     nothing does not allow is told and left out.
     """
-    x = inputs = keras.Input(network.input_shape[1:])
-    for layer in normalized(size):
-        x = layer(x)
-    head = keras.Model(inputs, logits_of(network, x))
+    head = from_pixels(network, size)
     fitted_on = outputs_of(head, examples.images)
     views = [
         [outputs_of(head, one[:, :, ::step]) for one in (known.images, unknown)]

@@ -53,12 +53,11 @@ class TriedCAC(keras.losses.Loss):
 
 
 class Steps(keras.callbacks.Callback):
-    """Tells a `TriedCAC` the step, counted through several trainings."""
+    """Tells a `TriedCAC` the step."""
 
     def __init__(self, loss):
         super().__init__()
-        self._loss, self._step = loss, 0
+        self._loss = loss
 
     def on_train_batch_begin(self, batch, logs=None):
-        self._loss.at_step(self._step)
-        self._step += 1
+        self._loss.at_step(int(self.model.optimizer.iterations))
