@@ -487,31 +487,40 @@ def measure(networks, tried, *images):
     return {"accuracy": list(accuracies), "auroc": aurocs}
 
 
+def precision():
+    """What this processor trains fastest with; the name of a Keras policy."""
+    return "float32" if bfloat16_is_slow() else "mixed_bfloat16"
+
+
+def kept():
+    """The tries that have been made, by name."""
+    if not RESULT.exists():
+        return {}
+    return json.loads(RESULT.read_text(encoding="utf-8"))["tries"]
+
+
 def main(*names):
-    """Trains what is not there yet."""
-    precision = "float32" if bfloat16_is_slow() else "mixed_bfloat16"
-    found = {"tries": {}}
-    if RESULT.exists():
-        found = json.loads(RESULT.read_text(encoding="utf-8"))
-    found["base"] = BASE
+    """Trains what is not kept yet."""
     for name in names or TRIES:
-        if name in found["tries"]:
+        if name in kept():
             continue
         tried = {**BASE, **TRIES[name]}
         keras.utils.clear_session()
-        keras.config.set_dtype_policy(precision)
+        keras.config.set_dtype_policy(precision())
         keras.utils.set_random_seed(tried["seed"])
         examples, *others = held_out(tried["dataset"])
         networks, seconds = train(tried, examples)
-        found["tries"][name] = {
+        result = {
             "changed": TRIES[name],
-            "precision": precision,
+            "precision": precision(),
             "seconds": round(seconds),
             **measure(networks, tried, examples, *others),
             "environment": environment(),
         }
-        print(name, found["tries"][name], flush=True)
-        atomic_files.write_json(RESULT, found)
+        print(name, result, flush=True)
+        # Another process may have made another try meanwhile.
+        tries = {**kept(), name: result}
+        atomic_files.write_json(RESULT, {"tries": tries, "base": BASE})
 
 
 if __name__ == "__main__":

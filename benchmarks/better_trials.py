@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trains the benchmark's trials by the recipe that better_training.py found.
+
+    TFDS_DATA_DIR=... nice -n 19 python benchmarks/better_trials.py [NAME ...]
+
+The network, the images and the `neal` splits are those of the paper's Table 1.
+Resumes after an interruption, by the same command. The numbers of each run go
+to benchmarks/results/better_trials as soon as it ends. Names, or their
+beginnings, choose among the runs; all trials of CIFAR+ share one model.
+
+Where AVX-512 is missing, TF_ENABLE_ONEDNN_OPTS=1 in the environment makes it
+faster; `cac-train` sets that.
+"""
+
+import pathlib
+import sys
+
+import keras
+from better_training import BASE
+from better_training import measure
+from better_training import precision
+from better_training import train
+
+from cac_tf import atomic_files
+from cac_tf import data
+from cac_tf.experiments.environment import environment
+
+KEPT = pathlib.Path(__file__).parent / "results" / "better_trials"
+RUNS = pathlib.Path(__file__).parent.parent / "runs" / "better_trials"
+CIFAR = {"weight_decay": 2e-3, "images": 1_000_000}
+MNIST = {"weight_decay": 2e-3, "images": 300_000, "flip": False}
+LOSSES = ("cac", "cross_entropy")
+# By name: the recipe, and the data sets and trials that one network is for.
+RUN = {
+    **{f"mnist_{trial}": (MNIST, [("mnist", trial)]) for trial in range(5)},
+    **{f"cifar10_{trial}": (CIFAR, [("cifar10", trial)]) for trial in range(5)},
+    "cifar+": (
+        CIFAR,
+        [*(("cifar+10", trial) for trial in range(5)), ("cifar+50", 0)],
+    ),
+}
+
+
+def main(*prefixes):
+    """Trains what is not kept yet."""
+    KEPT.mkdir(parents=True, exist_ok=True)
+    RUNS.mkdir(parents=True, exist_ok=True)
+    for loss in LOSSES:
+        for name, (recipe, tested_on) in RUN.items():
+            name = f"{loss}_{name}"
+            result = KEPT / f"{name}.json"
+            if result.exists() or not name.startswith(prefixes or ""):
+                continue
+            print(name, flush=True)
+            recipe = {**BASE, **recipe, "loss": loss}
+            keras.utils.clear_session()
+            keras.config.set_dtype_policy(precision())
+            keras.utils.set_random_seed(recipe["seed"])
+            datasets = {
+                f"{dataset}_{trial}": data.load_open_set_dataset(
+                    dataset, trial=trial
+                )
+                for dataset, trial in tested_on
+            }
+            examples = next(iter(datasets.values())).train
+            networks, seconds = train(recipe, examples, RUNS / f"{name}.npz")
+            measures = {
+                tested: measure(
+                    networks,
+                    recipe,
+                    examples,
+                    dataset.known_test,
+                    dataset.unknown_test.images,
+                )
+                for tested, dataset in datasets.items()
+            }
+            found = {
+                "recipe": recipe,
+                "precision": precision(),
+                "training_images": examples.size,
+                "seconds": round(seconds),
+                "tested_on": measures,
+                "environment": environment(),
+            }
+            print(measures, flush=True)
+            atomic_files.write_json(result, found)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
