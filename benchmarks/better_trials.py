@@ -56,33 +56,35 @@ def main(*prefixes):
             keras.utils.clear_session()
             keras.config.set_dtype_policy(precision())
             keras.utils.set_random_seed(recipe["seed"])
-            datasets = {
-                f"{dataset}_{trial}": data.load_open_set_dataset(
-                    dataset, trial=trial
-                )
+            datasets = [
+                data.load_open_set_dataset(dataset, trial=trial)
                 for dataset, trial in tested_on
-            }
-            examples = next(iter(datasets.values())).train
+            ]
+            examples = datasets[0].train
             networks, seconds = train(recipe, examples, RUNS / f"{name}.npz")
-            measures = {
-                tested: measure(
-                    networks,
-                    recipe,
-                    examples,
-                    dataset.known_test,
-                    dataset.unknown_test.images,
-                )
-                for tested, dataset in datasets.items()
-            }
+            tested = [
+                {
+                    "dataset": dataset.name,
+                    "trial": dataset.trial,
+                    **measure(
+                        networks,
+                        recipe,
+                        examples,
+                        dataset.known_test,
+                        dataset.unknown_test.images,
+                    ),
+                }
+                for dataset in datasets
+            ]
             found = {
                 "recipe": recipe,
                 "precision": precision(),
                 "training_images": examples.size,
                 "seconds": round(seconds),
-                "tested_on": measures,
+                "tested_on": tested,
                 "environment": environment(),
             }
-            print(measures, flush=True)
+            print(tested, flush=True)
             atomic_files.write_json(result, found)
 
 

@@ -317,6 +317,36 @@ def better_training_table():
     return "\n".join(lines)
 
 
+def better_trials_table():
+    """Accuracy and AUROC of what better_trials.py trained, by score."""
+    found = {}
+    for path in sorted((RESULTS / "better_trials").glob("*.json")):
+        run = json.loads(path.read_text())
+        loss = run["recipe"]["loss"]
+        for tested in run["tested_on"]:
+            values = {"accuracy": tested["accuracy"]}
+            for score in ("gamma", "max_logit", "max_logit, flip", "vim"):
+                # (Around anchors, which cross-entropy has not.)
+                if score != "gamma" or loss == "cac":
+                    values[f"`{score}`"] = tested["auroc"].get(score)
+            for measure, value in values.items():
+                cells = found.setdefault((loss, measure), {})
+                if value:
+                    cells.setdefault(tested["dataset"], []).extend(value)
+    published = PAPER_TABLES[1].published
+    names = ("mnist", "cifar10", "cifar+10", "cifar+50")
+    lines = [
+        f"| training, measure | {' | '.join(names)} |",
+        "| --- |" + " ---: |" * len(names),
+    ]
+    for (loss, measure), cells in found.items():
+        shown = [mean_of_trials(cells.get(name, [])) for name in names]
+        lines.append(f"| {loss}, {measure} | {' | '.join(shown)} |")
+    theirs = [as_published(published(name)["CAC"][0]) for name in names]
+    lines.append(f"| published, Table 1: CAC | {' | '.join(theirs)} |")
+    return "\n".join(lines)
+
+
 def throughput_table(name="training_throughput"):
     """Training images per second beside PyTorch, in Markdown."""
     result = json.loads((RESULTS / f"{name}.json").read_text())
@@ -1100,6 +1130,7 @@ TABLES = {
     "readme": readme_table,
     "overlap": overlap_table,
     "better_training": better_training_table,
+    "better_trials": better_trials_table,
     "recipes_tried": recipes_tried_table,
     "trained_here": trained_here_table,
     "predict_memory": predict_memory_table,
