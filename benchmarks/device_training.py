@@ -15,6 +15,12 @@ back, and keep the numbers of those that ended:
 
     python benchmarks/device_training.py keep FOLDER NAME ...
 
+In the same way, those of better_trials.py, whose numbers go to
+`benchmarks/results/better_trials` at once:
+
+    KERAS_BACKEND=jax python benchmarks/device_training.py better FOLDER NAME
+    python benchmarks/device_training.py keep_better FOLDER NAME ...
+
 The images, their order and the settings are those of training_queue.py; each
 run's `config.json` has their SHA-256.
 """
@@ -25,6 +31,7 @@ import pathlib
 import sys
 import time
 
+import better_trials
 import keras
 import numpy as np
 import PIL.Image
@@ -186,19 +193,42 @@ def train(folder, name):
     print("ended", flush=True)
 
 
+def train_better(folder, name):
+    """Trains one run of better_trials.py, or goes on with it."""
+    read_packed(folder)
+    better_trials.main(name)
+
+
+def add_commit(folder, path):
+    """What was sent to the machine need not have had its repository."""
+    about = json.loads((pathlib.Path(folder) / ABOUT).read_text())
+    kept = json.loads(path.read_text())
+    kept["environment"]["commit"] = about["commit"]
+    atomic_files.write_json(path, kept)
+
+
 def keep(folder, *names):
     """Keeps the numbers of finished runs that were copied back."""
-    about = json.loads((pathlib.Path(folder) / ABOUT).read_text())
     runs = training_queue.reported()
     for name in names:
         run, _ = runs[name]
         training_queue.keep(run.path, name, training_queue.KEPT)
-        path = training_queue.KEPT / f"{name}.json"
-        kept = json.loads(path.read_text())
-        # What was sent there need not have had its repository.
-        kept["environment"]["commit"] = about["commit"]
-        atomic_files.write_json(path, kept)
+        add_commit(folder, training_queue.KEPT / f"{name}.json")
 
+
+def keep_better(folder, *names):
+    """Adds the commit to results that were copied back."""
+    for name in names:
+        add_commit(folder, better_trials.KEPT / f"{name}.json")
+
+
+COMMANDS = {
+    "pack": pack,
+    "train": train,
+    "keep": keep,
+    "better": train_better,
+    "keep_better": keep_better,
+}
 
 if __name__ == "__main__":
-    {"pack": pack, "train": train, "keep": keep}[sys.argv[1]](*sys.argv[2:])
+    COMMANDS[sys.argv[1]](*sys.argv[2:])
