@@ -8,7 +8,8 @@ with momentum and L2, without augmentation unless a row says so. PyTorch
 runs the same network with the loss as the paper's authors formulate it
 (distances from an expanded float64 tensor, the other classes picked by a loop
 in Python), and with channels-last memory as a stronger peer. Each variant is a
-process of its own that waits while the others run; rounds are interleaved.
+process of its own that waits while the others run; rounds are interleaved. "Two
+trainings" run at the same time, with a thread each; their rates are summed.
 Writes benchmarks/results/training_throughput.json. Needs PyTorch and JAX.
 
 On a processor without AVX-512, a step in bfloat16 takes many times as long:
@@ -16,6 +17,7 @@ fewer variants, fewer rounds, and the result is that of its name with
 "_without_avx512".
 """
 
+import itertools
 import json
 import os
 import pathlib
@@ -52,6 +54,16 @@ VARIANTS = {
     "tensorflow float32, XLA": ("tensorflow", "float32", ("xla",)),
     # Where AVX-512 is missing, TensorFlow does without oneDNN unless asked.
     "tensorflow float32, oneDNN": ("tensorflow", "float32", ("onednn",)),
+    "tensorflow float32, oneDNN, two trainings": (
+        "tensorflow",
+        "float32",
+        ("onednn", "two"),
+    ),
+    "tensorflow bfloat16, two trainings": (
+        "tensorflow",
+        "mixed_bfloat16",
+        ("two",),
+    ),
     "tensorflow bfloat16, XLA": ("tensorflow", "mixed_bfloat16", ("xla",)),
     "jax float32": ("jax", "float32", ("xla",)),
     "pytorch float32": ("torch", "float32", ()),
@@ -62,6 +74,7 @@ VARIANTS = {
 WITHOUT_AVX512 = (
     "tensorflow float32",
     "tensorflow float32, oneDNN",
+    "tensorflow float32, oneDNN, two trainings",
     "tensorflow float32, XLA",
     "tensorflow bfloat16",
     "pytorch float32",
@@ -187,6 +200,8 @@ def _start(name):
         environment["KERAS_BACKEND"] = backend
     if "onednn" in options:
         environment["TF_ENABLE_ONEDNN_OPTS"] = "1"
+    if "two" in options:
+        environment["TF_NUM_INTRAOP_THREADS"] = "1"
     process = subprocess.Popen(
         [sys.executable, __file__, "--worker", name],
         env=environment,
@@ -198,6 +213,15 @@ def _start(name):
     if process.stdout.readline() != "ready\n":
         raise RuntimeError(f"{name} did not start.")
     return process
+
+
+def images_per_second(processes):
+    """Rates of some steps, summed over processes that run at the same time."""
+    for process in processes:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    seconds = [json.loads(one.stdout.readline()) for one in processes]
+    return np.sum(BATCH / np.array(seconds), axis=0)
 
 
 def main():
@@ -212,24 +236,23 @@ def main():
         for name, (_, _, options) in VARIANTS.items()
         if (name in WITHOUT_AVX512 if slow else "onednn" not in options)
     ]
-    workers = {name: _start(name) for name in names}
-    seconds = {name: [] for name in names}
+    workers = {
+        name: [_start(name) for _ in range(1 + ("two" in VARIANTS[name][2]))]
+        for name in names
+    }
+    found = {name: [] for name in names}
     for _ in range(ROUNDS // 2 if slow else ROUNDS):
-        for name, process in workers.items():
-            process.stdin.write("go\n")
-            process.stdin.flush()
-            seconds[name] += json.loads(process.stdout.readline())
-    for process in workers.values():
+        for name, processes in workers.items():
+            found[name] += list(images_per_second(processes))
+    for process in itertools.chain(*workers.values()):
         process.stdin.close()
         process.wait()
     rates = {
         name: {
-            "images_per_second": round(BATCH / float(np.median(values)), 1),
-            "images_per_second_p10": round(
-                BATCH / float(np.quantile(values, 0.9)), 1
-            ),
+            "images_per_second": round(float(np.median(values)), 1),
+            "images_per_second_p10": round(float(np.quantile(values, 0.1)), 1),
         }
-        for name, values in seconds.items()
+        for name, values in found.items()
     }
     median = {name: r["images_per_second"] for name, r in rates.items()}
     ratios = {
