@@ -302,7 +302,7 @@ def recipes_tried_table():
 def better_training_table():
     """The search of a better recipe, every run that was tried."""
     result = json.loads((RESULTS / "better_training.json").read_text())
-    scores = ("gamma", "max_logit", "max_logit, flip", "vim")
+    scores = ("gamma", "max_logit", "max_logit, flip", "nnguide, flip", "vim")
     lines = [
         f"| try | accuracy | {' | '.join(f'`{s}`' for s in scores)} |",
         "| --- |" + " --: |" * (len(scores) + 1),
@@ -325,10 +325,12 @@ def better_trials_table():
         loss = run["recipe"]["loss"]
         for tested in run["tested_on"]:
             values = {"accuracy": tested["accuracy"]}
-            for score in ("gamma", "max_logit", "max_logit, flip", "vim"):
+            for score in ("gamma", "max_logit", run["score"]):
                 # (Around anchors, which cross-entropy has not.)
                 if score != "gamma" or loss == "cac":
-                    values[f"`{score}`"] = tested["auroc"].get(score)
+                    # (Of MNIST, digits are not mirrored.)
+                    label = score.removesuffix(", flip")
+                    values[f"`{label}`"] = tested["auroc"].get(score)
             for measure, value in values.items():
                 cells = found.setdefault((loss, measure), {})
                 if value:
@@ -1153,6 +1155,7 @@ TABLES = {
 # Where a table's numbers are, as patterns in `results/`, if not in a file of
 # its name; and what makes them, if not the script of that name.
 _SOURCES = {
+    "better_trials": (["better_trials/*.json"], "benchmarks/better_trials.py"),
     "benchmark_runs": (
         ["mnist_trial0.json", "training/cifar10_cac_paper_0.json"],
         "cac-train; benchmarks/device_training.py",
