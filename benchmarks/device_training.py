@@ -44,6 +44,7 @@ from cac_tf.data import tfds_images
 from cac_tf.data.image_file import as_pixels
 from cac_tf.data.image_file import read_image
 from cac_tf.experiments.environment import environment
+from cac_tf.hyperparameters import INTERPOLATIONS
 
 # Images of one size are stored as columns of so many, which take less space.
 COLUMN = 100
@@ -143,6 +144,7 @@ def read_packed(folder):
         image_size=None,
         stream=None,
         channels=None,
+        interpolation=INTERPOLATIONS[0],
     ):
         images, labels = builder.read(split)
         if classes is not None:
@@ -151,7 +153,9 @@ def read_packed(folder):
         if image_size not in (None, images.shape[1]):
             images = np.stack(
                 [
-                    as_pixels(image, image_size, images.shape[-1])[0]
+                    as_pixels(
+                        image, image_size, images.shape[-1], interpolation
+                    )[0]
                     for image in images
                 ]
             )

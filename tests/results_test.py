@@ -3,6 +3,7 @@
 
 import dataclasses
 import importlib.util
+import inspect
 import json
 import os
 import pathlib
@@ -14,6 +15,8 @@ from absl import flags
 
 from cac_tf import experiments
 from cac_tf.data import Examples
+from cac_tf.data import tfds_images
+from cac_tf.data.image_file import as_pixels
 from cac_tf.experiments.released_weights import find_released_weights
 from cac_tf.experiments.run_folder import RunFolder
 from cac_tf.experiments.run_folder import read_metrics
@@ -128,6 +131,40 @@ def test_packed_images_come_back(channels, tmp_path, monkeypatch):
     sorted(tmp_path.glob("*.npz"))[1].unlink()
     with pytest.raises(ValueError, match="Files of digits, train, are missing"):
         packed.read("train")
+
+
+def test_packed_images_are_read_in_place_of_those_of_tfds(
+    tmp_path, monkeypatch
+):
+    """With the same arguments, to the same pixels."""
+    device = load_benchmark("device_training")
+    of_tfds = inspect.signature(tfds_images.read_split).parameters
+    for name in ("prepared_builder", "class_names", "test_split", "read_split"):
+        # So that they come back.
+        monkeypatch.setattr(tfds_images, name, getattr(tfds_images, name))
+    device.read_packed(tmp_path)
+    # (The images of the benchmark have these names.)
+    read = tfds_images.read_split
+    assert [*inspect.signature(read).parameters, "image", "label"] == [*of_tfds]
+
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (20, 8, 8, 3), "uint8")
+    labels = np.arange(20) % 4
+    device.write_split(
+        tmp_path, "digits", "train", device.as_columns(images), labels
+    )
+    about = {"digits": {"channels": 3}}
+    (tmp_path / device.ABOUT).write_text(json.dumps(about))
+    found = read(
+        tfds_images.prepared_builder("digits"),
+        "train",
+        [1, 3],
+        image_size=12,
+        interpolation="bicubic",
+    )
+    np.testing.assert_array_equal(found.labels, [1, 3] * 5)
+    expected = [as_pixels(one, 12, 3, "bicubic")[0] for one in images[1::2]]
+    np.testing.assert_array_equal(found.images, expected)
 
 
 def test_only_missing_scores_of_the_released_weights_are_measured():
