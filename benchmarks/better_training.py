@@ -356,9 +356,10 @@ class Kept:
             np.savez(temporary, parts=parts, seconds=seconds, **arrays)
 
 
-def parts_of(tried):
+def parts_of(tried, longest=None):
     """The parts of a cycle: pairs of the images' size and steps at this size.
 
+    Each has so many steps at most; None: all of a size.
     A step costs roughly by the area; all tries cost about the same.
     """
     area = sum(share * (size / SIZE) ** 2 for size, share in tried["sizes"])
@@ -366,9 +367,10 @@ def parts_of(tried):
     found = []
     for size, share in tried["sizes"]:
         of_size = range(int(steps * share))
+        length = longest or len(of_size)
         found += [
-            (size, of_size[start : start + STEPS_KEPT])
-            for start in of_size[::STEPS_KEPT]
+            (size, of_size[start : start + length])
+            for start in of_size[::length]
         ]
     return found
 
@@ -379,8 +381,8 @@ def train(tried, examples, path=None):
     Args:
         tried: values of `BASE`.
         examples: images and labels.
-        path: of a file (.npz) by which a training of one cycle goes on after an
-            interruption.
+        path: of a file (.npz) by which a training of one cycle, without
+            averaged weights, goes on after an interruption.
     """
     network = openset_cnn(
         int(examples.labels.max()) + 1,
@@ -389,7 +391,8 @@ def train(tried, examples, path=None):
         weight_decay=tried["weight_decay"],
         seed=tried["seed"],
     )
-    parts = parts_of(tried)
+    # (Keras takes averaged weights at the end of each part.)
+    parts = parts_of(tried, None if path is None else STEPS_KEPT)
     steps = sum(len(part) for _, part in parts)
     loss, callbacks = loss_of(tried, steps)
     augmenting = augmentation(tried)
