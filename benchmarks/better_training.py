@@ -36,6 +36,7 @@ from cac_tf.metrics import auroc
 from cac_tf.models import OpenSetClassifier
 from cac_tf.models import openset_cnn
 from cac_tf.models.computed_outputs import ComputedOutputs
+from cac_tf.training.checkpoint import Checkpoint
 
 RESULT = pathlib.Path(__file__).parent / "results" / "better_training.json"
 SCORES = ("gamma", "max_logit", "max_softmax", "vim", "knn", "nnguide")
@@ -257,11 +258,8 @@ class Batches(keras.utils.PyDataset):
     def __init__(self, examples, batch_size, steps, seed, mixed):
         super().__init__()
         self._examples, self._batch_size = examples, batch_size
-        self._mixed, self._seed, self._steps = (
-            int(mixed * batch_size),
-            seed,
-            steps,
-        )
+        self._mixed, self._seed = int(mixed * batch_size), seed
+        self._steps = steps
         rng = np.random.default_rng(seed)
         rows = [
             rng.permutation(examples.size)
@@ -324,38 +322,6 @@ def loss_of(tried, steps):
     return loss, [Steps(loss)]
 
 
-class Kept:
-    """Variables after a number of parts of a training, in a file (.npz).
-
-    Args:
-        path: of the file; None: nothing is kept.
-        variables: of the training.
-    """
-
-    def __init__(self, path, variables):
-        self._path, self._variables = path, variables
-
-    def restored(self):
-        """Number of parts and seconds so far; 0 if there is no file."""
-        if self._path is None or not self._path.exists():
-            return 0, 0.0
-        with np.load(self._path) as file:
-            for number, variable in enumerate(self._variables):
-                variable.assign(file[str(number)])
-            return int(file["parts"]), float(file["seconds"])
-
-    def keep(self, parts, seconds):
-        """Writes them."""
-        if self._path is None:
-            return
-        arrays = {
-            str(number): np.asarray(variable)
-            for number, variable in enumerate(self._variables)
-        }
-        with atomic_files.replacing(self._path) as temporary:
-            np.savez(temporary, parts=parts, seconds=seconds, **arrays)
-
-
 def parts_of(tried, longest=None):
     """The parts of a cycle: pairs of the images' size and steps at this size.
 
@@ -406,11 +372,11 @@ def train(tried, examples, path=None):
         for model in models.values():
             model.compile(optimizer, loss, jit_compile=False)
         optimizer.build(network.trainable_variables)
-        of_layers = [v for layer in augmenting for v in layer.variables]
-        kept = Kept(
-            path, [*network.variables, *optimizer.variables, *of_layers]
-        )
-        done, seconds_before = kept.restored()
+        # (The models of all sizes have the same variables.)
+        checkpoint = None if path is None else Checkpoint(model, path)
+        done, seconds_before = 0, 0.0
+        if checkpoint and (saved := checkpoint.restore()):
+            done, seconds_before = saved[0]
         seconds += seconds_before
         for number, (size, part) in enumerate(parts[done:], done + 1):
             start = time.perf_counter()
@@ -425,7 +391,8 @@ def train(tried, examples, path=None):
                 batches, shuffle=False, verbose=0, callbacks=callbacks
             )
             seconds += time.perf_counter() - start
-            kept.keep(number, seconds)
+            if checkpoint:
+                checkpoint.save([number, seconds], {})
         ended.append(keras.models.clone_model(network))
         ended[-1].set_weights(network.get_weights())
     return ended, seconds
