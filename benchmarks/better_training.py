@@ -399,7 +399,7 @@ def train(tried, examples, path=None):
 
 
 def values_of(network, size, is_mirrored, examples, known, unknown):
-    """Accuracy, and by score the values of known and of unknown images.
+    """Accuracy, and by score the values of known images and of each `unknown`.
 
     Images have the size of the end of the training. Where they may be mirrored,
     the sum over both is another score. A score that a network which has learnt
@@ -408,7 +408,10 @@ def values_of(network, size, is_mirrored, examples, known, unknown):
     head = from_pixels(network, size)
     fitted_on = outputs_of(head, examples.images)
     views = [
-        [outputs_of(head, one[:, :, ::step]) for one in (known.images, unknown)]
+        [
+            outputs_of(head, one[:, :, ::step])
+            for one in (known.images, *unknown)
+        ]
         for step in ((1, -1) if is_mirrored else (1,))
     ]
     found = {}
@@ -436,25 +439,38 @@ def values_of(network, size, is_mirrored, examples, known, unknown):
     return round(float(np.mean(predicted == known.labels)), 4), found
 
 
-def measure(networks, tried, *images):
-    """The measures of each network, and of the mean of their scores."""
+def measure(networks, tried, examples, known, *unknown):
+    """By unknown images: measures of each network, and of their mean score."""
     size = tried["sizes"][-1][0]
     accuracies, found = zip(
-        *[values_of(one, size, tried["flip"], *images) for one in networks],
+        *[
+            values_of(one, size, tried["flip"], examples, known, unknown)
+            for one in networks
+        ],
         strict=True,
     )
-    aurocs = {}
-    for name in found[-1]:
-        values = [one[name] for one in found if name in one]
-        aurocs[name] = [round(float(auroc(*pair)), 4) for pair in values]
-        if len(values) > 1:
-            standard = [
-                [(part - np.mean(pair[0])) / np.std(pair[0]) for part in pair]
-                for pair in values
+    measured = []
+    for number in range(1, len(unknown) + 1):
+        aurocs = {}
+        for name in found[-1]:
+            values = [
+                (one[name][0], one[name][number])
+                for one in found
+                if name in one
             ]
-            mean = [np.mean(p, axis=0) for p in zip(*standard, strict=True)]
-            aurocs[f"{name}, mean"] = round(float(auroc(*mean)), 4)
-    return {"accuracy": list(accuracies), "auroc": aurocs}
+            aurocs[name] = [round(float(auroc(*pair)), 4) for pair in values]
+            if len(values) > 1:
+                standard = [
+                    [
+                        (part - np.mean(pair[0])) / np.std(pair[0])
+                        for part in pair
+                    ]
+                    for pair in values
+                ]
+                mean = [np.mean(p, axis=0) for p in zip(*standard, strict=True)]
+                aurocs[f"{name}, mean"] = round(float(auroc(*mean)), 4)
+        measured.append({"accuracy": list(accuracies), "auroc": aurocs})
+    return measured
 
 
 def precision():
@@ -480,11 +496,12 @@ def main(*names):
         keras.utils.set_random_seed(tried["seed"])
         examples, *others = held_out(tried["dataset"])
         networks, seconds = train(tried, examples)
+        (measured,) = measure(networks, tried, examples, *others)
         result = {
             "changed": TRIES[name],
             "precision": precision(),
             "seconds": round(seconds),
-            **measure(networks, tried, examples, *others),
+            **measured,
             "environment": environment(),
         }
         print(name, result, flush=True)

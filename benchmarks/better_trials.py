@@ -32,9 +32,9 @@ RUNS = pathlib.Path(__file__).parent.parent / "runs" / "better_trials"
 # "decay_2e-3_fewer_pixels", summed over an image and its mirror image where a
 # recipe has mirrored ones.
 SCORE = "nnguide"
-CIFAR = {"weight_decay": 2e-3, "sizes": GROWING, "images": 1_000_000}
+CIFAR = {"weight_decay": 2e-3, "sizes": GROWING, "images": 288_000}
 # Not searched for.
-MNIST = {**CIFAR, "images": 300_000, "flip": False}
+MNIST = {**CIFAR, "images": 100_000, "flip": False}
 LOSSES = ("cac", "cross_entropy")
 # By name: the recipe, and the data sets and trials that one network is for.
 RUN = {
@@ -68,19 +68,16 @@ def main(*prefixes):
             ]
             examples = datasets[0].train
             networks, seconds = train(recipe, examples, RUNS / f"{name}.npz")
+            measured = measure(
+                networks,
+                recipe,
+                examples,
+                datasets[0].known_test,
+                *(dataset.unknown_test.images for dataset in datasets),
+            )
             tested = [
-                {
-                    "dataset": dataset.name,
-                    "trial": dataset.trial,
-                    **measure(
-                        networks,
-                        recipe,
-                        examples,
-                        dataset.known_test,
-                        dataset.unknown_test.images,
-                    ),
-                }
-                for dataset in datasets
+                {"dataset": dataset.name, "trial": dataset.trial, **measures}
+                for dataset, measures in zip(datasets, measured, strict=True)
             ]
             found = {
                 "recipe": recipe,
