@@ -132,17 +132,12 @@ TRIES = {
     # As many steps as at 32x32 pixels, at a fourth of the cost.
     "small": SMALL,
     "small_plain_momentum": {**SMALL, **PLAIN_MOMENTUM},
+    "small_without_nesterov": {**SMALL, "nesterov": False},
     "small_crop": {**SMALL, **CROPS},
     "small_seed_1": {**SMALL, "seed": 1},
     "small_whole_pixels": {**SMALL, "interpolation": "nearest"},
-    "small_as_preset": {**SMALL, **PLAIN_MOMENTUM, **CROPS},
     "small_mixed": {**SMALL, "mixed": 0.25},
     "small_temperature": {**SMALL, "temperatures": (0.5, 2.0)},
-    "small_cross_entropy": {**SMALL, "loss": "cross_entropy"},
-    "small_decay_5e-3": {**SMALL, "weight_decay": 5e-3},
-    "small_decay_5e-4": {**SMALL, "weight_decay": 5e-4},
-    "small_rate_0.1": {**SMALL, "learning_rate": 0.1},
-    "small_rand_augment": {**SMALL, "rand_augment": 0.2},
     **{
         f"mnist_decay_{decay}": {
             "dataset": "mnist",
