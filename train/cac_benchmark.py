@@ -287,7 +287,7 @@ def main(values):
         )
     if values.figure == "1" and len(values.datasets) > 1:
         raise ValueError("--figure=1 shows a single data set; name only one.")
-    quiet.load_keras()
+    quiet.load("keras")
     runs = [
         run
         for family in _families(values, for_all)

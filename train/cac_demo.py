@@ -69,7 +69,7 @@ def page_of(values):
     # Else Gradio asks for its newest version.
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     path = command_line.model_file(values)
-    quiet.load_keras()
+    quiet.load("keras")
     model = models.load_model(path)
     demo.check_takes_photos(model.inputs_taken.fixed_shape)
     if model.threshold is None:

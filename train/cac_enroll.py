@@ -94,7 +94,7 @@ def main(values):
                 f"--rename gives {name!r} two names: {', '.join(new)}."
             )
     path = command_line.model_file(values)
-    quiet.load_keras()
+    quiet.load("keras")
     model = models.load_model(path)
 
     def read(inputs):

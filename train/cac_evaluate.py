@@ -60,7 +60,7 @@ def main(values):
         data=_data(values),
         **command_line.given_options(values, experiments.EvaluationConfig),
     )
-    quiet.load_keras()
+    quiet.load("keras")
     evaluated = experiments.evaluate_saved(
         config,
         values.output_dir,

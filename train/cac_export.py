@@ -117,7 +117,7 @@ def main(values):
     if "batch_sizes" in options:
         options["batch_sizes"] = _whole_numbers(options["batch_sizes"])
     path = command_line.model_file(values)
-    quiet.load_keras()
+    quiet.load("keras")
     model = models.load_model(path)
     if values.threshold is not None:
         model.set_threshold(values.threshold)

@@ -89,7 +89,7 @@ def main(values):
     """Reads checkpoint and data, writes the model."""
     statistics = _given_statistics(values)
     options = DataOptions.of(command_line.data_settings(values))
-    quiet.load_keras()
+    quiet.load("keras")
     method, path = experiments.import_weights(
         values.checkpoint,
         options,

@@ -115,7 +115,7 @@ def _monitor(values):
             f"The state file {values.state} does not exist yet: give --model "
             "to start one."
         )
-    quiet.load_keras()
+    quiet.load("keras")
     from cac_tf.models.saving import load_model
 
     monitor = Monitor.of(

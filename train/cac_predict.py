@@ -27,7 +27,6 @@ import tqdm
 from cac_tf import batch
 from cac_tf import file_lock
 from cac_tf import lazy
-from cac_tf import quiet_import
 from cac_tf.counted import counted
 from cac_tf.decision.p_values import discovery_level
 from cac_tf.plain_text import for_terminal
@@ -198,7 +197,7 @@ def main(values, inputs):
     if not any(isinstance(block, batch.Photos) for block in blocks):
         _check_no_effect(values, ("copy_to",), "if no input is a photo.")
     lazy.require("tensorflow", "tensorflow")
-    quiet_import.load("tensorflow")
+    quiet.load("tensorflow")
     classifier = batch.Classifier.load(values.model, groups is not None)
     # The garbage collector would look at all that TensorFlow has made again and
     # again while rows are written, and take most of the time.

@@ -33,7 +33,7 @@ def define_flags(values):
 
 def main(values, others):
     """Reads the runs and writes the page."""
-    quiet.load_keras()
+    quiet.load("keras")
     experiments.compare_runs([values.compare, *others], values.output)
     terminal.say(f"Comparison: {values.output}")
     return 0

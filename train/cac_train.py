@@ -192,7 +192,7 @@ def configure(values):
         or networks.is_pretrained(values.network or "")
     ):
         # Its backend, the class of a score, or a model in a file decides.
-        quiet.load_keras()
+        quiet.load("keras")
     if values.config is not None:
         _refuse_others(
             values,
@@ -247,7 +247,7 @@ def main(values):
         # On a CPU, its kernels fail where one of the devices has no row.
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     config = configure(values)
-    quiet.load_keras()
+    quiet.load("keras")
     processes = training.Processes(
         values.coordinator, values.num_processes, values.process_id
     )

@@ -37,19 +37,22 @@ def say_little():
     warnings.showwarning = _show
 
 
-def load_keras():
-    """Imports Keras and its backend, without what they print.
+def load(package):
+    """Imports Keras with its backend, or TensorFlow, without what they print.
 
     Without AVX-512, TensorFlow takes oneDNN only where the environment says
     so, although it is faster there as well.
 
+    Args:
+        package: "keras" or "tensorflow".
+
     Raises:
-        ImportError: the backend is not installed.
+        ImportError: the package, or Keras' backend, is not installed.
     """
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     try:
-        quiet_import.load("keras")
-        importlib.import_module("keras")
+        quiet_import.load(package)
+        importlib.import_module(package)
     except ModuleNotFoundError as error:
         if error.name not in _WITHOUT:
             raise

@@ -79,14 +79,14 @@ def test_jax_needs_no_tensorflow():
         (
             "tensorflow",
             "tensorflow",
-            "from cac_tf.train import quiet; quiet.load_keras()",
+            'from cac_tf.train import quiet; quiet.load("keras")',
             "TensorFlow is not installed: pip install 'cac-tf[tensorflow]'. Or "
             "use JAX: pip install 'cac-tf[jax]' and set KERAS_BACKEND=jax.",
         ),
         (
             "jax",
             "jax",
-            "from cac_tf.train import quiet; quiet.load_keras()",
+            'from cac_tf.train import quiet; quiet.load("keras")',
             "KERAS_BACKEND is jax, but JAX is not installed: pip install "
             "'cac-tf[jax]'.",
         ),

@@ -24,7 +24,7 @@ import warnings
 warnings.warn("one of ours: \\x1b[2J\\ncat")
 import logging
 logging.getLogger("tensorflow").warning("of TensorFlow's Python")
-quiet.load_keras()
+quiet.load("keras")
 import keras
 print(os.environ["TF_CPP_MIN_LOG_LEVEL"], os.environ["TF_ENABLE_ONEDNN_OPTS"])
 """
