@@ -6,7 +6,8 @@
 The network, the images and the `neal` splits are those of the paper's Table 1.
 Resumes after an interruption, by the same command. The numbers of each run go
 to benchmarks/results/better_trials as soon as it ends. Names, or their
-beginnings, choose among the runs; all trials of CIFAR+ share one model.
+beginnings, choose among the runs, for example cac_cifar10 or
+cross_entropy_long_mnist_0; all trials of CIFAR+ share one model.
 
 Where AVX-512 is missing, TF_ENABLE_ONEDNN_OPTS=1 in the environment makes it
 faster; `cac-train` sets that.
@@ -36,60 +37,77 @@ CIFAR = {"weight_decay": 2e-3, "sizes": GROWING, "images": 288_000}
 # Not searched for.
 MNIST = {**CIFAR, "images": 100_000, "flip": False}
 LOSSES = ("cac", "cross_entropy")
-# By name: the recipe, and the data sets and trials that one network is for.
-RUN = {
-    **{f"mnist_{trial}": (MNIST, [("mnist", trial)]) for trial in range(5)},
-    **{f"cifar10_{trial}": (CIFAR, [("cifar10", trial)]) for trial in range(5)},
-    "cifar+": (
-        CIFAR,
-        [*(("cifar+10", trial) for trial in range(5)), ("cifar+50", 0)],
-    ),
-}
+# What a training costs, in units of the recipe's.
+COST = {"": 1.0, "long_": 3.5}
+
+
+def runs():
+    """By name: the recipe, and the data sets and trials of one network."""
+    plus = [*(("cifar+10", trial) for trial in range(5)), ("cifar+50", 0)]
+    of_length = {
+        **{f"mnist_{trial}": (MNIST, [("mnist", trial)]) for trial in range(5)},
+        **{
+            f"cifar10_{trial}": (CIFAR, [("cifar10", trial)])
+            for trial in range(5)
+        },
+        "cifar+": (CIFAR, plus),
+    }
+    return {
+        f"{loss}_{length}{name}": (
+            {
+                **BASE,
+                **recipe,
+                "images": int(cost * recipe["images"]),
+                "loss": loss,
+            },
+            tested_on,
+        )
+        for length, cost in COST.items()
+        for loss in LOSSES
+        for name, (recipe, tested_on) in of_length.items()
+    }
 
 
 def main(*prefixes):
     """Trains what is not kept yet."""
     KEPT.mkdir(parents=True, exist_ok=True)
     RUNS.mkdir(parents=True, exist_ok=True)
-    for loss in LOSSES:
-        for name, (recipe, tested_on) in RUN.items():
-            name = f"{loss}_{name}"
-            result = KEPT / f"{name}.json"
-            if result.exists() or not name.startswith(prefixes or ""):
-                continue
-            print(name, flush=True)
-            recipe = {**BASE, **recipe, "loss": loss}
-            keras.utils.clear_session()
-            keras.config.set_dtype_policy(precision())
-            keras.utils.set_random_seed(recipe["seed"])
-            datasets = [
-                data.load_open_set_dataset(dataset, trial=trial)
-                for dataset, trial in tested_on
-            ]
-            examples = datasets[0].train
-            networks, seconds = train(recipe, examples, RUNS / f"{name}.npz")
-            measured = measure(
-                networks,
-                recipe,
-                examples,
-                datasets[0].known_test,
-                *(dataset.unknown_test.images for dataset in datasets),
-            )
-            tested = [
-                {"dataset": dataset.name, "trial": dataset.trial, **measures}
-                for dataset, measures in zip(datasets, measured, strict=True)
-            ]
-            found = {
-                "recipe": recipe,
-                "score": SCORE + ", flip" * recipe["flip"],
-                "precision": precision(),
-                "training_images": examples.size,
-                "seconds": round(seconds),
-                "tested_on": tested,
-                "environment": environment(),
-            }
-            print(tested, flush=True)
-            atomic_files.write_json(result, found)
+    for name, (recipe, tested_on) in runs().items():
+        result = KEPT / f"{name}.json"
+        if result.exists() or not name.startswith(prefixes or ""):
+            continue
+        print(name, flush=True)
+        keras.utils.clear_session()
+        keras.config.set_dtype_policy(precision())
+        keras.utils.set_random_seed(recipe["seed"])
+        datasets = [
+            data.load_open_set_dataset(dataset, trial=trial)
+            for dataset, trial in tested_on
+        ]
+        examples = datasets[0].train
+        networks, seconds = train(recipe, examples, RUNS / f"{name}.npz")
+        measured = measure(
+            networks,
+            recipe,
+            examples,
+            datasets[0].known_test,
+            *(dataset.unknown_test.images for dataset in datasets),
+        )
+        tested = [
+            {"dataset": dataset.name, "trial": dataset.trial, **measures}
+            for dataset, measures in zip(datasets, measured, strict=True)
+        ]
+        found = {
+            "recipe": recipe,
+            "score": SCORE + ", flip" * recipe["flip"],
+            "precision": precision(),
+            "training_images": examples.size,
+            "seconds": round(seconds),
+            "tested_on": tested,
+            "environment": environment(),
+        }
+        print(tested, flush=True)
+        atomic_files.write_json(result, found)
 
 
 if __name__ == "__main__":

@@ -317,6 +317,39 @@ def better_training_table():
     return "\n".join(lines)
 
 
+def better_trials_table():
+    """Accuracy and AUROC of what better_trials.py trained, by score."""
+    found = {}
+    for path in sorted((RESULTS / "better_trials").glob("*.json")):
+        run = json.loads(path.read_text())
+        loss = run["recipe"]["loss"]
+        training = f"{loss}, long" if "_long_" in path.stem else loss
+        for tested in run["tested_on"]:
+            values = {"accuracy": tested["accuracy"]}
+            for score in ("gamma", "max_logit", run["score"]):
+                # (Around anchors, which cross-entropy has not.)
+                if score != "gamma" or loss == "cac":
+                    # (Of MNIST, digits are not mirrored.)
+                    label = score.removesuffix(", flip")
+                    values[f"`{label}`"] = tested["auroc"].get(score)
+            for measure, value in values.items():
+                cells = found.setdefault((training, measure), {})
+                if value:
+                    cells.setdefault(tested["dataset"], []).extend(value)
+    published = PAPER_TABLES[1].published
+    names = ("mnist", "cifar10", "cifar+10", "cifar+50")
+    lines = [
+        f"| training, measure | {' | '.join(names)} |",
+        "| --- |" + " ---: |" * len(names),
+    ]
+    for (training, measure), cells in found.items():
+        shown = [mean_of_trials(cells.get(name, [])) for name in names]
+        lines.append(f"| {training}, {measure} | {' | '.join(shown)} |")
+    theirs = [as_published(published(name)["CAC"][0]) for name in names]
+    lines.append(f"| published, Table 1: CAC | {' | '.join(theirs)} |")
+    return "\n".join(lines)
+
+
 def throughput_table(name="training_throughput"):
     """Training images per second beside PyTorch, in Markdown."""
     result = json.loads((RESULTS / f"{name}.json").read_text())
@@ -1100,6 +1133,7 @@ TABLES = {
     "readme": readme_table,
     "overlap": overlap_table,
     "better_training": better_training_table,
+    "better_trials": better_trials_table,
     "recipes_tried": recipes_tried_table,
     "trained_here": trained_here_table,
     "predict_memory": predict_memory_table,
@@ -1122,6 +1156,7 @@ TABLES = {
 # Where a table's numbers are, as patterns in `results/`, if not in a file of
 # its name; and what makes them, if not the script of that name.
 _SOURCES = {
+    "better_trials": (["better_trials/*.json"], "benchmarks/better_trials.py"),
     "benchmark_runs": (
         ["mnist_trial0.json", "training/cifar10_cac_paper_0.json"],
         "cac-train; benchmarks/device_training.py",
