@@ -337,7 +337,8 @@ def better_trials_table():
                 if value:
                     cells.setdefault(tested["dataset"], []).extend(value)
     published = PAPER_TABLES[1].published
-    names = ("mnist", "cifar10", "cifar+10", "cifar+50")
+    measured = {name for cells in found.values() for name in cells}
+    names = [name for name in PAPER_TABLES[1].datasets if name in measured]
     lines = [
         f"| training, measure | {' | '.join(names)} |",
         "| --- |" + " ---: |" * len(names),
