@@ -345,6 +345,9 @@ def train(tried, examples, path=None):
         path: of a file (.npz) by which a training of one cycle, without
             averaged weights, goes on after an interruption.
     """
+    keras.utils.clear_session()
+    keras.config.set_dtype_policy(precision())
+    keras.utils.set_random_seed(tried["seed"])
     network = openset_cnn(
         int(examples.labels.max()) + 1,
         examples.images.shape[1:],
@@ -435,7 +438,7 @@ def values_of(network, size, is_mirrored, examples, known, unknown):
 
 
 def measure(networks, tried, examples, known, *unknown):
-    """By unknown images: measures of each network, and of their mean score."""
+    """For each `unknown`: accuracies and AUROCs of the networks."""
     size = tried["sizes"][-1][0]
     accuracies, found = zip(
         *[
@@ -444,28 +447,33 @@ def measure(networks, tried, examples, known, *unknown):
         ],
         strict=True,
     )
-    measured = []
-    for number in range(1, len(unknown) + 1):
-        aurocs = {}
-        for name in found[-1]:
-            values = [
-                (one[name][0], one[name][number])
-                for one in found
-                if name in one
+    return [
+        {"accuracy": list(accuracies), "auroc": aurocs_of(found, number)}
+        for number in range(1, len(unknown) + 1)
+    ]
+
+
+def aurocs_of(found, number):
+    """By score: the AUROC of each network, and of their mean score.
+
+    Args:
+        found: of each network, values by score, as `values_of` gives them.
+        number: which of these are the unknown ones.
+    """
+    aurocs = {}
+    for name in found[-1]:
+        pairs = [
+            (one[name][0], one[name][number]) for one in found if name in one
+        ]
+        aurocs[name] = [round(float(auroc(*pair)), 4) for pair in pairs]
+        if len(pairs) > 1:
+            standard = [
+                [(part - np.mean(pair[0])) / np.std(pair[0]) for part in pair]
+                for pair in pairs
             ]
-            aurocs[name] = [round(float(auroc(*pair)), 4) for pair in values]
-            if len(values) > 1:
-                standard = [
-                    [
-                        (part - np.mean(pair[0])) / np.std(pair[0])
-                        for part in pair
-                    ]
-                    for pair in values
-                ]
-                mean = [np.mean(p, axis=0) for p in zip(*standard, strict=True)]
-                aurocs[f"{name}, mean"] = round(float(auroc(*mean)), 4)
-        measured.append({"accuracy": list(accuracies), "auroc": aurocs})
-    return measured
+            mean = [np.mean(p, axis=0) for p in zip(*standard, strict=True)]
+            aurocs[f"{name}, mean"] = round(float(auroc(*mean)), 4)
+    return aurocs
 
 
 def precision():
@@ -486,9 +494,6 @@ def main(*names):
         if name in kept():
             continue
         tried = {**BASE, **TRIES[name]}
-        keras.utils.clear_session()
-        keras.config.set_dtype_policy(precision())
-        keras.utils.set_random_seed(tried["seed"])
         examples, *others = held_out(tried["dataset"])
         networks, seconds = train(tried, examples)
         (measured,) = measure(networks, tried, examples, *others)

@@ -16,7 +16,6 @@ faster; `cac-train` sets that.
 import pathlib
 import sys
 
-import keras
 from better_training import BASE
 from better_training import GROWING
 from better_training import measure
@@ -77,9 +76,6 @@ def main(*prefixes):
         if result.exists() or not name.startswith(prefixes or ""):
             continue
         print(name, flush=True)
-        keras.utils.clear_session()
-        keras.config.set_dtype_policy(precision())
-        keras.utils.set_random_seed(recipe["seed"])
         datasets = [
             data.load_open_set_dataset(dataset, trial=trial)
             for dataset, trial in tested_on
