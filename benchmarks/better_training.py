@@ -77,6 +77,8 @@ BASE = {
     "interpolation": "bilinear",
     # Smallest area of a random crop, as a share of the image's; 1: no crops.
     "crop": 1.0,
+    # Largest angle in degrees that a crop is turned by.
+    "rotation": 0.0,
     # Keras' RandAugment of one operation, of this strength; 0: none.
     "rand_augment": 0.0,
     # Pairs: size of the images in pixels, and share of the passes at it.
@@ -92,6 +94,9 @@ PLAIN_MOMENTUM = {"nesterov": False, "warm_up": 0.0}
 CROPS = {"shift": 0, "crop": 0.8}
 # 288,000 images of 16x16 pixels.
 SMALL = {"weight_decay": 2e-3, "images": 72_000, "sizes": ((16, 1.0),)}
+MNIST = {"dataset": "mnist", "images": 100_000, "flip": False}
+# Of the preset "fast" for digits.
+DIGIT_CROPS = {"shift": 0, "crop": 0.7}
 TRIES = {
     "base": {},
     "cross_entropy": {"loss": "cross_entropy"},
@@ -139,13 +144,17 @@ TRIES = {
     "small_mixed": {**SMALL, "mixed": 0.25},
     "small_temperature": {**SMALL, "temperatures": (0.5, 2.0)},
     **{
-        f"mnist_decay_{decay}": {
-            "dataset": "mnist",
-            "images": 100_000,
-            "flip": False,
-            "weight_decay": float(decay),
-        }
-        for decay in ("5e-4", "2e-3")
+        f"mnist_{name}": {**MNIST, **changed}
+        for name, changed in {
+            "base": {},
+            "decay_2e-3": {"weight_decay": 2e-3},
+            "decay_1e-4": {"weight_decay": 1e-4},
+            "crop": DIGIT_CROPS,
+            "crop_rotation": {**DIGIT_CROPS, "rotation": 15.0},
+            "fewer_pixels": {"sizes": GROWING},
+            "rand_augment": {"rand_augment": 0.2},
+            "cross_entropy": {"loss": "cross_entropy"},
+        }.items()
     },
 }
 
@@ -227,7 +236,10 @@ def augmentation(tried):
     if tried["crop"] < 1:
         layers.append(
             cac_tf.layers.AffineAugmentation(
-                tried["crop"], seed=seed + 3, **exact
+                tried["crop"],
+                rotation=tried["rotation"],
+                seed=seed + 3,
+                **exact,
             )
         )
     return layers
