@@ -299,21 +299,23 @@ def recipes_tried_table():
     return "\n".join(lines)
 
 
-def better_training_table():
+def better_training_table(dataset, *scores):
     """The search of a better recipe, every run that was tried."""
     result = json.loads((RESULTS / "better_training.json").read_text())
-    scores = ("gamma", "max_logit", "max_logit, flip", "nnguide, flip", "vim")
     lines = [
         f"| try | accuracy | {' | '.join(f'`{s}`' for s in scores)} |",
         "| --- |" + " --: |" * (len(scores) + 1),
     ]
     for name, run in result["tries"].items():
+        if run["changed"].get("dataset", "cifar10") != dataset:
+            continue
         # Of several cycles, the last one.
         cells = [run["accuracy"], *(run["auroc"].get(s) for s in scores)]
         cells = " | ".join(
             f"{values[-1]:.3f}" if values else NOTHING for values in cells
         )
-        lines.append(f"| {name.replace('_', ' ')} | {cells} |")
+        name = name.removeprefix(f"{dataset}_").replace("_", " ")
+        lines.append(f"| {name} | {cells} |")
     return "\n".join(lines)
 
 
@@ -1133,7 +1135,16 @@ TABLES = {
     ),
     "readme": readme_table,
     "overlap": overlap_table,
-    "better_training": better_training_table,
+    "better_training": functools.partial(
+        better_training_table,
+        "cifar10",
+        *("gamma", "max_logit", "max_logit, flip", "nnguide, flip", "vim"),
+    ),
+    "better_training_mnist": functools.partial(
+        better_training_table,
+        "mnist",
+        *("gamma", "max_logit", "nnguide", "knn", "vim"),
+    ),
     "better_trials": better_trials_table,
     "recipes_tried": recipes_tried_table,
     "trained_here": trained_here_table,
@@ -1157,6 +1168,10 @@ TABLES = {
 # Where a table's numbers are, as patterns in `results/`, if not in a file of
 # its name; and what makes them, if not the script of that name.
 _SOURCES = {
+    "better_training_mnist": (
+        ["better_training.json"],
+        "benchmarks/better_training.py",
+    ),
     "better_trials": (["better_trials/*.json"], "benchmarks/better_trials.py"),
     "benchmark_runs": (
         ["mnist_trial0.json", "training/cifar10_cac_paper_0.json"],
