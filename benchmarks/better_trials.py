@@ -31,8 +31,8 @@ RUNS = pathlib.Path(__file__).parent.parent / "runs" / "better_trials"
 CIFAR = {**BASE, **TRIES["decay_2e-3_fewer_pixels"]}
 MNIST = {**BASE, **TRIES["mnist_decay_2e-3_crop_fewer_pixels"]}
 # By the highest AUROC of these tries, of digits on average over both pairs;
-# fixed before the first run by the recipe. ("flip": summed over an image and its
-# mirror image.)
+# fixed before the first run by the recipe. ("flip" is a sum over an image and
+# its mirror image.)
 SCORES = {"cifar10": "nnguide, flip", "mnist": "vim"}
 LOSSES = ("cac", "cross_entropy")
 # What a training costs, in units of the recipe's.
