@@ -328,12 +328,10 @@ def better_trials_table():
         training = f"{loss}, long" if "_long_" in path.stem else loss
         for tested in run["tested_on"]:
             values = {"accuracy": tested["accuracy"]}
-            for score in ("gamma", "max_logit", run["score"]):
-                # (Around anchors, which cross-entropy has not.)
-                if score != "gamma" or loss == "cac":
-                    # (Of MNIST, digits are not mirrored.)
-                    label = score.removesuffix(", flip")
-                    values[f"`{label}`"] = tested["auroc"].get(score)
+            if loss == "cac":  # (There are no anchors otherwise.)
+                values["`gamma`"] = tested["auroc"].get("gamma")
+            values["`max_logit`"] = tested["auroc"].get("max_logit")
+            values["fixed score"] = tested["auroc"].get(run["score"])
             for measure, value in values.items():
                 cells = found.setdefault((training, measure), {})
                 if value:
