@@ -307,7 +307,7 @@ def better_training_table(dataset, *scores):
         "| --- |" + " --: |" * (len(scores) + 1),
     ]
     for name, run in result["tries"].items():
-        if run["changed"].get("dataset", "cifar10") != dataset:
+        if {**result["base"], **run["changed"]}["dataset"] != dataset:
             continue
         # Of several cycles, the last one.
         cells = [run["accuracy"], *(run["auroc"].get(s) for s in scores)]
