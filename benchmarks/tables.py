@@ -270,7 +270,7 @@ def trained_here_table():
         f"{np.median(values):.0f}" if values else NOTHING
         for values in minutes.values()
     ]
-    lines.append(f"| cac, minutes a training | {' | '.join(spent)} |")
+    lines.append(f"| cac, median minutes a training | {' | '.join(spent)} |")
     return "\n".join(lines)
 
 
