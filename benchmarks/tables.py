@@ -184,23 +184,6 @@ def readme_table():
     return "\n".join(lines)
 
 
-def benchmark_runs_table():
-    """Runs by the paper's recipe, in Markdown."""
-    lines = [
-        "| trial 0 of `neal` | epochs | AUROC | accuracy | OSCR |",
-        "| --- | --- | --- | --- | --- |",
-    ]
-    for name in ("mnist_trial0", "training/cifar10_cac_paper_0"):
-        result = json.loads((RESULTS / f"{name}.json").read_text())
-        metrics = result["metrics"]
-        lines.append(
-            f"| {metrics['dataset']} | {metrics['epochs']} "
-            f"| {metrics['auroc']:.3f} | {metrics['accuracy']:.4f} "
-            f"| {metrics['oscr']:.3f} |"
-        )
-    return "\n".join(lines)
-
-
 def _trained(is_search):
     """The kept runs of training_queue.py by name."""
     return {
@@ -208,12 +191,6 @@ def _trained(is_search):
         for path in sorted((RESULTS / "training").glob("*.json"))
         if path.stem.startswith("search_") == is_search
     }
-
-
-def _variant(name):
-    """What is special of a run's recipe, by its name."""
-    preset = ["preset=paper"] if "_paper_" in name else []
-    return preset + re.findall(r"gan_epochs=\d+", name)
 
 
 # What is shown of them; of other methods, their own score. Cross-entropy has no
@@ -224,13 +201,18 @@ _SCORES_TRAINED = {
 }
 
 
-def trained_here_table():
-    """AUROC of what training_queue.py trained, beside the published."""
+def trained_here_table(is_paper=False):
+    """AUROC of what training_queue.py trained, beside the published.
+
+    By the fast recipe, or by the paper's.
+    """
     found, minutes = {}, {}
     for name, run in _trained(is_search=False).items():
+        if ("_paper_" in name) != is_paper:
+            continue
         metrics = run["metrics"]
         dataset, method = metrics["dataset"], metrics["method"]
-        label = ", ".join([method, *_variant(name)])
+        label = ", ".join([method, *re.findall(r"gan_epochs=\d+", name)])
         for score in _SCORES_TRAINED.get(method, [metrics["score"]]):
             cells = found.setdefault((label, f"`{score}`"), {})
             cells.setdefault(dataset, []).append(
@@ -1117,7 +1099,6 @@ TABLES = {
     "grouping_settings": grouping_settings_table,
     "monitoring": monitoring_table,
     "near_far": near_far_table,
-    "benchmark_runs": benchmark_runs_table,
     "digits": digits_table,
     "digits_scores": digits_scores_table,
     "edge_formats": edge_formats_table,
@@ -1146,6 +1127,7 @@ TABLES = {
     "better_trials": better_trials_table,
     "recipes_tried": recipes_tried_table,
     "trained_here": trained_here_table,
+    "trained_here_paper": functools.partial(trained_here_table, is_paper=True),
     "predict_memory": predict_memory_table,
     "predict_speed": predict_speed_table,
     "large_data": large_data_table,
@@ -1171,10 +1153,6 @@ _SOURCES = {
         "benchmarks/better_training.py",
     ),
     "better_trials": (["better_trials/*.json"], "benchmarks/better_trials.py"),
-    "benchmark_runs": (
-        ["mnist_trial0.json", "training/cifar10_cac_paper_0.json"],
-        "cac-train; benchmarks/device_training.py",
-    ),
     "far_away": (["far_away.json"], "python -m tests.scores.far_away_test"),
     "fused_core": (["fused_op.json"], "benchmarks/fused_op.py"),
     "fused_core_without_avx512": (
@@ -1217,7 +1195,14 @@ _SOURCES = {
         "benchmarks/training_throughput.py",
     ),
     "trained_here": (
-        ["training/[!s]*.json"],
+        [
+            f"training/*_{method}_[0-9].json"
+            for method in ("cac", "cross_entropy", "c2ae")
+        ],
+        "benchmarks/training_queue.py, device_training.py",
+    ),
+    "trained_here_paper": (
+        ["training/*_paper_*.json"],
         "benchmarks/training_queue.py, device_training.py",
     ),
     "vehicles_animals": (
@@ -1259,7 +1244,7 @@ def how_measured(name):
         for path in sorted(RESULTS.glob(pattern))
         for environment in _environments(json.loads(path.read_text()))
     ]
-    dates = sorted({one["date"] for one in found if "date" in one})
+    dates = sorted({one["date"] for one in found})
     machines = sorted({_machine(one["hardware"]) for one in found})
     versions = sorted(
         {

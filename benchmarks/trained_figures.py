@@ -3,10 +3,11 @@
 
     python benchmarks/trained_figures.py
 
-The paper's Figures 2 and 3 by the models of the fast recipe, the AUROC against
-minutes where it was measured during the training, and the reports of the best
-and the worst trial. They go to benchmarks/results/training. From the folders of
-the runs, so it works where these were trained.
+The paper's Figures 2 and 3 by the models of the fast recipe and, if their names
+end with "paper", by those of the paper's; of the fast recipe also the AUROC
+against minutes where it was measured during the training, and the reports of
+the best and the worst trial. They go to benchmarks/results/training. From the
+folders of the runs, so it works where these were trained.
 """
 
 import json
@@ -26,13 +27,13 @@ from cac_tf.reporting.paper_figures import lines_figure
 _METHODS = ("cac", "cross_entropy")
 
 
-def trained():
-    """Runs of the fast recipe and what was kept of them, by name."""
+def trained(is_paper):
+    """Runs of the paper's or the fast recipe, and what was kept of them."""
     found = {}
     for name, (run, _) in reported().items():
         path = KEPT / f"{name}.json"
-        is_fast = ("preset", "fast") in run.variant
-        if run.method in _METHODS and is_fast and path.exists():
+        is_meant = ("_paper_" in name) == is_paper
+        if run.method in _METHODS and is_meant and path.exists():
             found[name] = run, json.loads(path.read_text())
     return found
 
@@ -104,16 +105,22 @@ def keep_reports(runs):
                 (folder / f"{dataset}_{which}.html").write_text(page)
 
 
-def main():
-    """Draws and copies all."""
-    runs = trained()
+def draw_paper_figures(runs, ending=""):
+    """Figures 2 and 3."""
     for dataset, figure in distances_figures(runs).items():
-        write_png(KEPT / f"figure_2_{dataset}.png", figure)
+        write_png(KEPT / f"figure_2_{dataset}{ending}.png", figure)
     accuracies = (
         (run.dataset, run.method, run.trial, kept["metrics"]["accuracy"])
         for run, kept in runs.values()
     )
-    write_png(KEPT / "figure_3.png", accuracy_figure(accuracies))
+    write_png(KEPT / f"figure_3{ending}.png", accuracy_figure(accuracies))
+
+
+def main():
+    """Draws and copies all."""
+    draw_paper_figures(trained(is_paper=True), "_paper")
+    runs = trained(is_paper=False)
+    draw_paper_figures(runs)
     if lines := learning_curves(runs):
         figure = lines_figure(lines, "minutes of training")
         write_png(KEPT / "learning_curves.png", figure)

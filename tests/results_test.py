@@ -258,10 +258,6 @@ def test_released_weights_with_the_classes_of_another_split(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-# Trainings, measured before results had a date. The list only gets shorter.
-WITHOUT_DATE = {"mnist_trial0"}
-
-
 def environments(content):
     """What every part of a result was made with."""
     if isinstance(content, dict):
@@ -283,8 +279,7 @@ def test_a_result_says_what_it_was_made_with(path):
     found = list(environments(json.loads(path.read_text("utf-8"))))
     assert found
     for environment in found:
-        if path.stem not in WITHOUT_DATE:
-            assert environment["date"]
+        assert environment["date"]
         assert not environment["commit"].endswith("-dirty")
 
 
