@@ -16,6 +16,7 @@ import re
 
 import numpy as np
 import table_1_methods
+from training_queue import kind_of
 
 from cac_tf.reporting.benchmark_table import NOTHING
 from cac_tf.reporting.benchmark_table import as_published
@@ -184,12 +185,20 @@ def readme_table():
     return "\n".join(lines)
 
 
-def _trained(is_search):
+def _trained_files(kind):
+    """Paths, in the results, of the kept runs of training_queue.py."""
+    return [
+        f"training/{path.name}"
+        for path in sorted((RESULTS / "training").glob("*.json"))
+        if kind_of(path.stem) == kind
+    ]
+
+
+def _trained(kind):
     """The kept runs of training_queue.py by name."""
     return {
-        path.stem: json.loads(path.read_text())
-        for path in sorted((RESULTS / "training").glob("*.json"))
-        if path.stem.startswith("search_") == is_search
+        pathlib.Path(file).stem: json.loads((RESULTS / file).read_text())
+        for file in _trained_files(kind)
     }
 
 
@@ -201,15 +210,10 @@ _SCORES_TRAINED = {
 }
 
 
-def trained_here_table(is_paper=False):
-    """AUROC of what training_queue.py trained, beside the published.
-
-    By the fast recipe, or by the paper's.
-    """
+def trained_here_table(recipe):
+    """AUROC of what training_queue.py trained, beside the published."""
     found, minutes = {}, {}
-    for name, run in _trained(is_search=False).items():
-        if ("_paper_" in name) != is_paper:
-            continue
+    for name, run in _trained(recipe).items():
         metrics = run["metrics"]
         dataset, method = metrics["dataset"], metrics["method"]
         label = ", ".join([method, *re.findall(r"gan_epochs=\d+", name)])
@@ -263,7 +267,7 @@ def recipes_tried_table():
         "| own score | `max_logit` | `vim` |",
         "| --- | --: | --: | --: | --: | --: | --: |",
     ]
-    for name, run in _trained(is_search=True).items():
+    for name, run in _trained("search").items():
         metrics, last = run["metrics"], run["history"][-1]
         aurocs = [
             f"{metrics['scores'][score]['auroc']:.3f}"
@@ -1126,8 +1130,8 @@ TABLES = {
     ),
     "better_trials": better_trials_table,
     "recipes_tried": recipes_tried_table,
-    "trained_here": trained_here_table,
-    "trained_here_paper": functools.partial(trained_here_table, is_paper=True),
+    "trained_here": functools.partial(trained_here_table, "fast"),
+    "trained_here_paper": functools.partial(trained_here_table, "paper"),
     "predict_memory": predict_memory_table,
     "predict_speed": predict_speed_table,
     "large_data": large_data_table,
@@ -1167,7 +1171,7 @@ _SOURCES = {
     "grouping_settings": (["grouping.json"], "benchmarks/grouping.py"),
     "overlap": (["released_scores.json"], "benchmarks/released_scores.py"),
     "recipes_tried": (
-        ["training/search_*.json"],
+        _trained_files("search"),
         "benchmarks/training_queue.py",
     ),
     "readme": (
@@ -1195,14 +1199,11 @@ _SOURCES = {
         "benchmarks/training_throughput.py",
     ),
     "trained_here": (
-        [
-            f"training/*_{method}_[0-9].json"
-            for method in ("cac", "cross_entropy", "c2ae")
-        ],
+        _trained_files("fast"),
         "benchmarks/training_queue.py, device_training.py",
     ),
     "trained_here_paper": (
-        ["training/*_paper_*.json"],
+        _trained_files("paper"),
         "benchmarks/training_queue.py, device_training.py",
     ),
     "vehicles_animals": (

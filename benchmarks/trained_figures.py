@@ -16,6 +16,7 @@ import pathlib
 from keep_run import without_machine
 from released_figures import accuracy_figure
 from training_queue import KEPT
+from training_queue import kind_of
 from training_queue import reported
 
 from cac_tf.experiments.benchmark import arrays_of
@@ -27,13 +28,13 @@ from cac_tf.reporting.paper_figures import lines_figure
 _METHODS = ("cac", "cross_entropy")
 
 
-def trained(is_paper):
-    """Runs of the paper's or the fast recipe, and what was kept of them."""
+def trained(recipe):
+    """Runs of a recipe, "paper" or "fast", and what was kept of them."""
     found = {}
     for name, (run, _) in reported().items():
         path = KEPT / f"{name}.json"
-        is_meant = ("_paper_" in name) == is_paper
-        if run.method in _METHODS and is_meant and path.exists():
+        is_meant = run.method in _METHODS and kind_of(name) == recipe
+        if is_meant and path.exists():
             found[name] = run, json.loads(path.read_text())
     return found
 
@@ -118,8 +119,8 @@ def draw_paper_figures(runs, ending=""):
 
 def main():
     """Draws and copies all."""
-    draw_paper_figures(trained(is_paper=True), "_paper")
-    runs = trained(is_paper=False)
+    draw_paper_figures(trained("paper"), "_paper")
+    runs = trained("fast")
     draw_paper_figures(runs)
     if lines := learning_curves(runs):
         figure = lines_figure(lines, "minutes of training")

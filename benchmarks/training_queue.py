@@ -119,6 +119,13 @@ def name_of(run, recipe):
     return "_".join([*parts, str(run.trial)])
 
 
+def kind_of(name):
+    """Of a run, by its name: "search", or its recipe, "paper" or "fast"."""
+    if name.startswith("search_"):
+        return "search"
+    return "paper" if "_paper_" in name else "fast"
+
+
 def reported():
     """The runs that are reported, and their configurations, by name."""
     found = {}
