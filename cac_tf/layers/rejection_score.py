@@ -4,11 +4,14 @@
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from cac_tf.annotations import Shape
 from cac_tf.annotations import Tensor
 from cac_tf.layers.precision import full_precision
+
+_SMALLEST_NORMAL = float(np.finfo("float32").tiny)
 
 
 def softmin(distances: Tensor) -> Tensor:
@@ -40,13 +43,16 @@ def share_of_others(distances: Tensor) -> Tensor:
         distances: (B, N) float tensor.
 
     Returns:
-        (B, N) in [0, 1].
+        (B, N) in (0, 1]. Never 0, so that scores keep an order, by the
+        distance alone, where the other centers are more than 87 farther away.
     """
     shares = softmin(distances)
     is_large = shares > 0.5
     others = ops.where(is_large, 0.0, shares)
     return ops.where(
-        is_large, ops.sum(others, axis=-1, keepdims=True), 1.0 - shares
+        is_large,
+        ops.maximum(ops.sum(others, axis=-1, keepdims=True), _SMALLEST_NORMAL),
+        1.0 - shares,
     )
 
 

@@ -139,14 +139,16 @@ class OfDistances:
             "from_distances": self.from_distances,
         }
 
-
-class _LossOfDistances(OfDistances, Loss):
-    def _terms(self, labels, values):
+    def terms(self, labels: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """The anchor and the tuplet loss, (B,) each."""
         if not self.from_distances:
             return anchor_and_tuplet_loss(labels, values, self.magnitude)
         distances = -full_precision(values)
         return anchor_loss(labels, distances), tuplet_loss(labels, distances)
+
+
+class _LossOfDistances(OfDistances, Loss):
+    """A loss with the arguments of `OfDistances`."""
 
 
 @register
@@ -202,7 +204,7 @@ class CACLoss(_LossOfDistances):
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         if self.from_distances:
-            anchor, tuplet = self._terms(y_true, y_pred)
+            anchor, tuplet = self.terms(y_true, y_pred)
             return tuplet + self.anchor_weight * anchor
         # An invalid row is NaN, as with stock operations, and a scaled loss
         # may overflow occasionally.
@@ -241,7 +243,7 @@ class AnchorLoss(_LossOfDistances):
     NAME = "anchor"
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        return self._terms(y_true, y_pred)[0]
+        return self.terms(y_true, y_pred)[0]
 
 
 @register
@@ -271,7 +273,7 @@ class TupletLoss(_LossOfDistances):
     NAME = "tuplet"
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        return self._terms(y_true, y_pred)[1]
+        return self.terms(y_true, y_pred)[1]
 
 
 @register
@@ -325,7 +327,7 @@ class CenterLoss(_LossOfDistances):
         logits = of_centers = y_pred
         if self.from_distances:
             logits, of_centers = y_pred["logits"], y_pred["class_distances"]
-        pull = ops.square(self._terms(y_true, of_centers)[0])
+        pull = ops.square(self.terms(y_true, of_centers)[0])
         loss = cross_entropy(y_true, logits)
         return loss + 0.5 * self.weight * ops.cast(pull, loss.dtype)
 

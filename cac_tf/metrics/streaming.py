@@ -18,12 +18,9 @@ from cac_tf.annotations import Config
 from cac_tf.annotations import Tensor
 from cac_tf.hyperparameters import MAGNITUDE
 from cac_tf.labels import UNKNOWN
-from cac_tf.layers.anchored_distance import anchored_distances
 from cac_tf.layers.anchored_distance import checked_magnitude
 from cac_tf.layers.open_set_decision import nearest_class
 from cac_tf.losses.cac import OfDistances
-from cac_tf.losses.cac import anchor_loss
-from cac_tf.losses.cac import tuplet_loss
 from cac_tf.losses.cross_entropy import cross_entropy
 from cac_tf.losses.loss import is_known
 from cac_tf.losses.loss import is_label
@@ -95,12 +92,7 @@ class KnownAccuracy(_MeanOverKnown):
 
 
 class _MeanOfDistances(OfDistances, _MeanOverKnown):
-    def _values(self, labels, values):
-        if self.from_distances:
-            distances = -ops.convert_to_tensor(values)
-        else:
-            distances = anchored_distances(values, self.magnitude)
-        return self._of_distances(labels, distances)
+    """A metric with the arguments of `OfDistances`."""
 
 
 @keras.saving.register_keras_serializable(package="CacTf")
@@ -121,7 +113,9 @@ class AnchorLoss(_MeanOfDistances):
     """
 
     NAME = "anchor_loss"
-    _of_distances = staticmethod(anchor_loss)
+
+    def _values(self, labels, values):
+        return self.terms(labels, values)[0]
 
 
 @keras.saving.register_keras_serializable(package="CacTf")
@@ -142,7 +136,9 @@ class TupletLoss(_MeanOfDistances):
     """
 
     NAME = "tuplet_loss"
-    _of_distances = staticmethod(tuplet_loss)
+
+    def _values(self, labels, values):
+        return self.terms(labels, values)[1]
 
 
 @keras.saving.register_keras_serializable(package="CacTf")
@@ -165,6 +161,11 @@ class CrossEntropy(_MeanOverKnown):
     _values = staticmethod(cross_entropy)
 
 
+def _steps(distance, smallest):
+    """Logarithm of a distance of 0 and more, in units of the smallest."""
+    return ops.log1p(distance / smallest)
+
+
 @keras.saving.register_keras_serializable(package="CacTf")
 class OpenSetAUROC(keras.metrics.AUC):
     """Streaming AUROC of known against unknown inputs (label -1).
@@ -172,10 +173,11 @@ class OpenSetAUROC(keras.metrics.AUC):
     Keras' AUC counts in buckets over [0, 1]. Scores are mapped into this range
     on a scale that is logarithmic around 0, -1 and 1, where probabilities
     cluster: with 8000 thresholds, two scores are distinguished if their
-    distances from the nearest of these differ by 1.6 %, from 1e-8 to 1e4. The
-    value is therefore close to the exact one of `metrics.auroc` (usually within
-    2e-3), but not equal. Do not use it for scores that all lie close to some
-    other number, such as those of `Energy` with a high temperature.
+    distances from the nearest of these differ by 3 %, from 1e-30 (around 1 and
+    -1, 1e-8) to 1e4. The value is therefore close to the exact one of
+    `metrics.auroc` (usually within 2e-3), but not equal. Do not use it for
+    scores that all lie close to some other number, such as those of `Energy`
+    with a high temperature.
 
     Without unknown (or without known) inputs the result is 0.
 
@@ -205,7 +207,8 @@ class OpenSetAUROC(keras.metrics.AUC):
     1.0
     """
 
-    _LOWEST, _HIGHEST = 1e-8, 1e4
+    # (float32 has no finer steps around 1.)
+    _LOWEST, _LOWEST_FROM_ONE, _HIGHEST = 1e-30, 1e-8, 1e4
 
     def __init__(
         self,
@@ -254,18 +257,18 @@ class OpenSetAUROC(keras.metrics.AUC):
         size = ops.minimum(ops.abs(score), self._HIGHEST)
         up_to_one = ops.minimum(size, 1.0)
         steps = (
-            self._steps(up_to_one)
-            + self._steps(1.0)
-            - self._steps(1.0 - up_to_one)
-            + self._steps(size - up_to_one)
+            _steps(up_to_one, self._LOWEST)
+            + _steps(1.0, self._LOWEST_FROM_ONE)
+            - _steps(1.0 - up_to_one, self._LOWEST_FROM_ONE)
+            + _steps(size - up_to_one, self._LOWEST_FROM_ONE)
         )
-        most = 2 * self._steps(1.0) + self._steps(self._HIGHEST - 1.0)
+        most = (
+            _steps(1.0, self._LOWEST)
+            + _steps(1.0, self._LOWEST_FROM_ONE)
+            + _steps(self._HIGHEST - 1.0, self._LOWEST_FROM_ONE)
+        )
         position = 0.5 + 0.5 * ops.sign(score) * steps / most
         return super().update_state(is_unknown, position, sample_weight)
-
-    def _steps(self, distance):
-        """Logarithm of a distance of 0 and more, in units of the smallest."""
-        return ops.log1p(distance / self._LOWEST)
 
     def get_config(self) -> Config:
         return {

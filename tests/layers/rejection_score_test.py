@@ -39,6 +39,13 @@ def test_at_a_center_gamma_is_zero_and_the_rest_finite():
     np.testing.assert_allclose(gamma[0, 1:], [14.0, 1e6], rtol=1e-5)
 
 
+def test_far_from_all_other_centers_the_distance_decides(mode):
+    """The share of the others is below every float32 number."""
+    distances = np.float32([[1, 150, 160], [3, 150, 160], [2, 99, 99]])
+    gamma = execution.compiled(rejection_scores, mode)(distances)[:, 0]
+    assert 0 < gamma[0] < gamma[2] < gamma[1] < 1e-36
+
+
 def test_equal_distances_share(mode):
     actual = execution.compiled(rejection_scores, mode)(np.float32([[3, 3, 3]]))
     np.testing.assert_allclose(actual, [[2.0, 2.0, 2.0]], rtol=1e-6)

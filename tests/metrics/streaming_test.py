@@ -116,6 +116,31 @@ def test_auroc_is_close_to_the_exact_one(rng, name):
     assert float(metric.result()) == 0.0
 
 
+def test_auroc_of_scores_that_are_almost_0(rng):
+    """Of anchors far apart, as of magnitudes in the paper's range."""
+    labels = rng.integers(-1, 3, 3000)
+    logits = np.float32(rng.normal(0, 2, (3000, 3)))
+    logits[labels >= 0] += 20 * np.eye(3, dtype="float32")[labels[labels >= 0]]
+    logits[labels < 0] += [17, 0, 0]
+    known = labels >= 0
+    gamma = oracle.gamma(oracle.distances(logits, 20 * np.eye(3))).min(axis=1)
+    exact = metrics.auroc(gamma[known], gamma[~known])
+    assert np.median(gamma) < 1e-8 and 0.6 < exact < 0.95
+    metric = metrics.OpenSetAUROC(magnitude=20)
+    metric.update_state(labels, logits)
+    assert float(metric.result()) == pytest.approx(exact, abs=2e-3)
+
+
+def test_tuplet_loss_far_from_all_anchors():
+    """Where the distances themselves round; as the loss."""
+    logits = np.float32([[1e5, -1e5, 1e5 + 1]])
+    metric = TupletLoss()
+    metric.update_state([0], logits)
+    d = oracle.distances(logits, 10 * np.eye(3))
+    exact = np.log1p(np.exp(d[0, 0] - d[0, 1:]).sum())
+    assert float(metric.result()) == pytest.approx(exact, rel=1e-6)
+
+
 def test_auroc_of_scores_that_crowd_at_minus_one(rng):
     labels, _ = known_and_unknown(rng)
     logits = np.float32(2 * rng.standard_normal((len(labels), 4)))
