@@ -18,17 +18,15 @@ from cac_tf.layers.precision import full_precision
 def class_of_logits(logits: Tensor, distances: Tensor) -> Tensor:
     """(B,) int32: the class with the largest logit.
 
-    Logits beyond those of the classes are ignored. Where there are fewer, no
-    class has one of its own, and the closest center decides.
+    Where there are more or fewer logits than classes, no class has one of its
+    own, and the closest center decides.
 
     Args:
         logits: (B, D).
         distances: (B, N).
     """
-    num_classes = distances.shape[-1]
-    if logits.shape[-1] < num_classes:
-        return nearest_class(distances)
-    return nearest_class(-logits[:, :num_classes])
+    has_one_of_each = logits.shape[-1] == distances.shape[-1]
+    return nearest_class(-logits if has_one_of_each else distances)
 
 
 def nearest_class(scores: Tensor) -> Tensor:

@@ -78,7 +78,6 @@ class ClassZScore(Score):
     def call(
         self, logits: Tensor, *, mean: Tensor, deviation: Tensor
     ) -> Tensor:
-        logits = logits[:, : mean.shape[0]]
         winner = nearest_class(-logits)
         apart = ops.take(mean, winner) - ops.max(logits, axis=-1)
         return apart / ops.take(deviation, winner)

@@ -214,7 +214,7 @@ class OpenMax(Score):
             class_means,
             dense_distances,
         )
-        logits = read[0][:, : distances.shape[-1]]
+        logits = read[0]
         shape, place, scale = ops.unstack(weibull, 3, axis=-1)
         beyond = ops.maximum((distances - place) / scale, -1.0)
         power = ops.exp(shape * _log1p(beyond))

@@ -83,15 +83,15 @@ class KnownBatch:
     def is_correct(self) -> np.ndarray:
         """(n,) bool: whether the classifier gives the example its class.
 
-        By the largest logit, which is that of the nearest anchor; logits
-        beyond those of the known classes are ignored. A network with centers
-        of its own says so by `class_distances`. Where there are fewer logits
-        than classes and no such output, every example counts.
+        By the largest logit, which is that of the nearest anchor. A network
+        with centers of its own says so by `class_distances`. Where there are
+        more or fewer logits than classes and no such output, every example
+        counts.
         """
         if "class_distances" in self._outputs:
             return self["class_distances"].argmax(axis=-1) == self.labels
-        logits = self["logits"][:, : self._num_classes]
-        if logits.shape[1] < (self._num_classes or 0):
+        logits = self["logits"]
+        if self._num_classes not in (None, logits.shape[1]):
             return np.ones(len(self.labels), bool)
         return logits.argmax(axis=-1) == self.labels
 
@@ -207,11 +207,11 @@ class Score:
         """(B,) int32: the predicted class of each input, before rejection.
 
         The class with the largest logit; for scores that read distances, and if
-        there are fewer logits than classes, the class with the closest center.
+        there are more or fewer logits than classes, that with the closest
+        center.
 
         Args:
-            outputs: dict of tensors: `logits`, `distances`, `gamma`, ...;
-                logits beyond those of the known classes are ignored.
+            outputs: dict of tensors: `logits`, `distances`, `gamma`, ...
             **statistics: the score's statistics.
         """
         for name in self.READS:

@@ -74,6 +74,6 @@ class SHE(Score):
     def call(
         self, logits: Tensor, features: Tensor, *, patterns: Tensor
     ) -> Tensor:
-        winner = nearest_class(-logits[:, : patterns.shape[0]])
+        winner = nearest_class(-logits)
         pattern = ops.take(patterns, winner, axis=0)
         return -ops.sum(features * pattern, axis=-1)

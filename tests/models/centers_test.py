@@ -9,7 +9,6 @@ import pytest
 
 import cac_tf
 from cac_tf.layers.class_distances import starting_centers
-from cac_tf.scores.statistics import moderated_variances
 from tests import oracle
 from tests.conftest import blobs
 from tests.conftest import small_classifier
@@ -127,7 +126,7 @@ def test_centers_that_are_given(rng, width):
     )
     np.testing.assert_array_equal(
         model.with_score("max_logit").predict_scores(x).predicted_class_id,
-        expected.argmin(axis=1) if width < 3 else logits[:, :3].argmax(axis=1),
+        (expected if width != 3 else -logits).argmin(axis=1),
     )
 
 
@@ -143,15 +142,17 @@ def test_centers_that_are_refused(rng):
             cac_tf.OpenSetClassifier(classifier, list("abc"), centers=centers)
 
 
-def test_some_scores_need_a_logit_of_each_class(rng):
-    """In two dimensions, three classes have centers, but no logits."""
+@pytest.mark.parametrize("width", [2, 4])
+def test_some_scores_need_a_logit_of_each_class(rng, width):
+    """In two or four dimensions, three classes have centers, but no logits."""
     x, y = blobs(rng)
-    classifier = small_classifier(2)
-    centers = np.float32([[4, 0], [-2, 3], [-2, -3]])
+    classifier = small_classifier(width)
+    centers = np.zeros((3, width), "float32")
+    centers[:, :2] = [[4, 0], [-2, 3], [-2, -3]]
     model = cac_tf.OpenSetClassifier(classifier, list("abc"), centers=centers)
     for name in ("class_z_score", "openmax", "she"):
         with pytest.raises(
-            ValueError, match=f"'{name}' needs one logit.*2 for"
+            ValueError, match=f"'{name}' needs one logit.*{width} for"
         ):
             model.with_score(name, (x, y))
     # Two graphs: distances between coordinates, some of them small.
@@ -162,46 +163,6 @@ def test_some_scores_need_a_logit_of_each_class(rng):
         rtol=0,
         atol=oracle.rounding(outputs["logits"], centers),
     )
-
-
-@pytest.mark.parametrize("name", ["openmax", "class_z_score"])
-def test_scores_of_logits_with_more_logits_than_classes(rng, name):
-    """Each class has one logit; the others are only part of distances."""
-    x, y = blobs(rng)
-    classifier = small_classifier(5)
-    classifier.fit(x, y, epochs=20, verbose=0)
-    centers = 6 * np.eye(3, 5)
-    model = make(classifier, (x, y), class_names=list("abc"), score=name,
-                 centers=centers)  # fmt: skip
-    # Inputs of wanted logits: some have the largest one beyond the classes.
-    kernel, bias = classifier.layers[-1].get_weights()
-    wanted = rng.normal(0, 5, (200, 5))
-    unknown = np.float32(np.linalg.solve(kernel.T, (wanted - bias).T).T)
-    known = np.float64(classifier.predict(x, verbose=0))
-    logits = np.float64(classifier.predict(unknown, verbose=0))
-    np.testing.assert_allclose(logits, wanted, rtol=1e-3, atol=1e-3)
-    assert (logits.argmax(axis=1) > 2).sum() > 5
-    if name == "openmax":
-        expected = oracle.openmax(
-            known[:, :3], y, logits[:, :3], 20, 10,
-            latents=(known[:, 3:], logits[:, 3:]),
-        )  # fmt: skip
-    else:
-        own = [
-            known[(y == c) & (known[:, :3].argmax(1) == c), c] for c in range(3)
-        ]
-        winner = logits[:, :3].argmax(axis=1)
-        mean = np.array([values.mean() for values in own])[winner]
-        variances = moderated_variances(
-            *np.transpose([(values.var(), len(values)) for values in own])
-        )
-        expected = mean - logits[:, :3].max(axis=1)
-        expected /= np.sqrt(variances[winner])
-    actual = model.predict_scores(unknown)
-    np.testing.assert_allclose(
-        actual.unknown_score, expected, rtol=2e-4, atol=1e-6
-    )
-    assert actual.predicted_class_id.max() == 2
 
 
 # ---- networks with centers of their own -----------------------------------

@@ -666,16 +666,20 @@ def test_distances_name_the_class_wherever_they_are_needed():
     assert np.asarray(Mixed().predicted_class(outputs)).tolist() == [1]
 
 
-def test_without_distances_the_largest_logit_names_the_class(rng):
-    """Logits beyond those of the known classes take no part."""
+def test_without_distances_the_largest_logit_names_the_class():
+    """Where each class has one; else the closest center does."""
     outputs = {
-        "logits": np.float32([[1, 9, 2, 50], [8, 1, 2, 0]]),
+        "logits": np.float32([[1, 9, 2], [8, 1, 2]]),
         "distances": np.float32([[1, 2, 3], [3, 2, 1]]),
         "gamma": np.float32([[1, 2, 3], [3, 2, 1]]),
     }
     for rule in (MaxLogit(), Energy()):
         actual = np.asarray(rule.predicted_class(outputs))
         assert actual.tolist() == [1, 0]
+        for width in (2, 4):
+            other = outputs | {"logits": np.ones((2, width), "float32")}
+            actual = np.asarray(rule.predicted_class(other))
+            assert actual.tolist() == [0, 2]
 
 
 def test_who_is_classified_correctly():
@@ -684,15 +688,12 @@ def test_who_is_classified_correctly():
     logits = np.float32([[3, 1, 9], [1, 2, 9], [5, 2, 9]])
     batch = KnownBatch(labels, None, {"logits": logits[:, :2]})
     assert batch.is_correct.tolist() == [True, True, False]
-    # Two classes of three logits: the third one is no class's.
-    wide = {"logits": logits}
-    batch = KnownBatch(labels, None, wide, num_classes=2)
-    assert batch.is_correct.tolist() == [True, True, False]
-    # Three classes of two logits: a network with centers of its own says so,
-    # and otherwise nobody knows.
+    # Two classes of three logits, three of two: a network with centers of its
+    # own says so, and otherwise nobody knows.
     narrow = {"logits": logits[:, :2]}
-    batch = KnownBatch(labels, None, narrow, num_classes=3)
-    assert batch.is_correct.all()
+    for outputs, num_classes in (({"logits": logits}, 2), (narrow, 3)):
+        batch = KnownBatch(labels, None, outputs, num_classes)
+        assert batch.is_correct.all()
     narrow["class_distances"] = -np.float32([[1, 2, 3], [3, 2, 1], [3, 1, 2]])
     batch = KnownBatch(labels, None, narrow, num_classes=3)
     assert batch.is_correct.tolist() == [True, False, True]
@@ -809,20 +810,6 @@ def test_outputs_that_are_not_finite_are_not_fitted_to(rng, name, value):
 def test_labels_that_are_no_numbers(labels, message):
     with pytest.raises(ValueError, match=message):
         scores.KNN().fit(labels, features=np.eye(3))
-
-
-def test_logits_beyond_the_classes_that_are_named():
-    """Of three logits, two are of classes: the second row is right."""
-    logits = np.float32([[3, 0, 1], [1, 0, 9], [0, 5, 1], [1, 5, 0]])
-    rule = fitted(
-        SHE(),
-        [0, 0, 1, 1],
-        class_names=["a", "b"],
-        logits=logits,
-        features=logits,
-    )
-    found = np.asarray(rule(np.float32([[1, 0, 0]] * 3), np.eye(3)))
-    np.testing.assert_allclose(found, [-2, 0, -5])
 
 
 @pytest.mark.parametrize("classes, dimensions", [(3, 10), (13, 13), (20, 18)])
