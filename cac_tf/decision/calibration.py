@@ -49,6 +49,21 @@ def _check(scores, rate, name):
     return np.sort(scores)
 
 
+def _rounding(scores, resolution):
+    """(n,) differences to the next larger score that are mere rounding."""
+    return resolution + _ROUNDING * np.abs(scores) + 2 * _SMALLEST_NORMAL
+
+
+def _below(scores, rank, resolution):
+    """As `_beyond`, below; but above 0 if all scores are.
+
+    No score below 0 may be possible.
+    """
+    threshold = -_beyond(-scores[::-1], len(scores) - rank + 1, resolution)
+    half = float(scores[0]) / 2
+    return max(threshold, half) if half >= _SMALLEST_NORMAL else threshold
+
+
 def _beyond(scores, rank, resolution):
     """A float32 above the rank-th smallest score and all that are as large.
 
@@ -58,7 +73,7 @@ def _beyond(scores, rank, resolution):
         resolution: see `threshold_for_true_positive_rate`.
     """
     scores = scores.astype("float64")
-    rounding = resolution + _ROUNDING * np.abs(scores) + 2 * _SMALLEST_NORMAL
+    rounding = _rounding(scores, resolution)
     is_gap = np.diff(scores) > rounding[:-1]
     gaps = np.flatnonzero(is_gap[rank - 1 :]) + rank - 1
     if len(gaps):
@@ -160,11 +175,7 @@ def threshold_for_false_positive_rate(
             stacklevel=2,
         )
         rank = 1
-    # Mirrored, so that "above" is below.
-    threshold = -_beyond(-scores[::-1], len(scores) - rank + 1, resolution)
-    # Below scores above 0, but not below all that are possible.
-    half = float(scores[0]) / 2
-    return max(threshold, half) if half >= _SMALLEST_NORMAL else threshold
+    return _below(scores, rank, resolution)
 
 
 def fewest_examples(true_positive_rate: float) -> int:
@@ -332,9 +343,11 @@ def threshold_maximizing(
             measures += (
                 2.0 * right / np.maximum(own + support, _SMALLEST_NORMAL)
             )
-    # A threshold does not part equal scores.
-    is_possible = np.append(True, np.append(np.diff(ordered) > 0, True))
+    # A threshold does not part scores that are equal but for rounding.
+    exact = ordered.astype("float64")
+    is_gap = np.diff(exact) > _rounding(exact, resolution)[:-1]
+    is_possible = np.append(True, np.append(is_gap, True))
     accepted = int(np.argmax(np.where(is_possible, measures, -1.0)))
     if accepted == 0:
-        return -_beyond(-ordered[::-1], len(ordered), resolution)
+        return _below(ordered, 1, resolution)
     return _beyond(ordered, accepted, resolution)

@@ -50,18 +50,11 @@ class CalibratedClassifier(ScoredClassifier):
                 self.decision.thresholds, outputs["predicted_class_id"]
             ),
         )
-        p_value = self.p_values_of(outputs["unknown_score"])
-        return {**outputs, "class_id": class_id, "p_value": p_value}
-
-    def p_values_of(self, unknown_score: Tensor) -> Tensor:
-        """(B,) float32 p-values of (B,) unknown scores; 1 before calibration.
-
-        The p-value is the share of the known calibration examples and the input
-        itself that are at least as unusual as the input: see
-        `decision.p_values`.
-        """
         table = (self.calibration_scores, self.calibration_levels)
-        return p_values(unknown_score, *map(ops.convert_to_tensor, table))
+        p_value = p_values(
+            outputs["unknown_score"], *map(ops.convert_to_tensor, table)
+        )
+        return {**outputs, "class_id": class_id, "p_value": p_value}
 
     @property
     def calibration(self) -> PValueTable:
@@ -91,16 +84,18 @@ class CalibratedClassifier(ScoredClassifier):
     ) -> float | np.ndarray:
         """Sets the threshold from data that was not used for training.
 
-        The scores of the known inputs also define the p-values.
+        The scores of the known inputs, if there are any, define the p-values.
 
         Args:
-            known: known inputs, for `true_positive_rate` and `maximize`. Rows
-                labeled -1 are unknown inputs; only `maximize` needs labels.
+            known: known inputs, which `true_positive_rate` and `maximize` need.
+                Rows labeled -1 are unknown inputs; only `maximize` needs
+                labels.
             y, batch_size: see the class.
             true_positive_rate: wanted share of known inputs that are
                 accepted.
-            unknown: unknown inputs, whatever their labels; for
-                `false_positive_rate` and `maximize`.
+            unknown: unknown inputs, whatever their labels, which
+                `false_positive_rate` and `maximize` need. For all three,
+                `accepted_shares` says how many are accepted.
             false_positive_rate: largest share of unknown inputs to accept.
             maximize: "macro_f1" or "balanced_accuracy" of known and unknown
                 inputs, see `decision.calibration.threshold_maximizing`. No

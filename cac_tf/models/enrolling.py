@@ -327,6 +327,7 @@ class Enrolling(CalibratedClassifier):
             enrolled: `_Class` by name.
             journal: of the model.
         """
+        self.require_same_classifier()
         count, classes = len(names), list(enrolled.values())
         statistics = self._of_trained()
         score, centers = _trained(self.score), self.centers[:count]

@@ -10,6 +10,7 @@ import os
 import keras
 import numpy as np
 
+from cac_tf.arguments import whole_number
 from cac_tf.cores import map_ahead
 from cac_tf.models.raw_inputs import rows_not_finite
 
@@ -135,8 +136,9 @@ def iterate_batches(data, labels=None, batch_size=None):
             `batch_size_for`.
 
     Raises:
-        ValueError: see `as_data`; numbers of labels and images that differ; a
-            data set that says that it has no end.
+        ValueError: see `as_data`; numbers of labels and images that differ;
+            labels beside a data set, or one that says that it has no end; a
+            batch size that is not a whole number above 0.
     """
     if isinstance(data, tuple) and len(data) >= 2 and labels is None:
         data, labels = data[:2]
@@ -145,7 +147,9 @@ def iterate_batches(data, labels=None, batch_size=None):
         labels = None if labels is None else np.asarray(labels)
         if labels is not None and len(labels) != len(data):
             raise ValueError(f"{len(labels)} labels for {len(data)} images.")
-        batch_size = batch_size or _batch_size_of(data)
+        if batch_size is None:
+            batch_size = _batch_size_of(data)
+        batch_size = whole_number("batch_size", batch_size)
         slices = [
             slice(start, start + batch_size)
             for start in range(0, len(data), batch_size)
@@ -158,6 +162,11 @@ def iterate_batches(data, labels=None, batch_size=None):
             yield images, None if labels is None else labels[rows], ""
         return
     require_end(data)
+    if labels is not None:
+        raise ValueError(
+            "y holds the labels of an array; a data set of batches contains "
+            "its own, as pairs (inputs, labels): leave y out."
+        )
     if isinstance(data, keras.utils.PyDataset):
         batches = (data[i] for i in range(data.num_batches))
     else:

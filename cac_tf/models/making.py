@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How an open-set classifier is made of a trained one and known data."""
 
+import itertools
+from collections.abc import Iterator
+
 import keras
 import numpy as np
 
@@ -70,7 +73,7 @@ def from_classifier(
     check_takes_one_array(classifier, "The classifier")
     if class_names is not None:
         class_names = check_class_names(class_names, reserved=UNKNOWN_NAME)
-    shape = _build(classifier, data[0])
+    shape, data = _build(classifier, data)
     classifier = ending_in_logits(
         classifier, None if class_names is None else len(class_names)
     )
@@ -94,6 +97,13 @@ def from_classifier(
         of_score = validation_data
     reads_centers = score.IS_FITTED_TO_DATA and score.reads_distances
     is_one_pass = of_score is None and not reads_centers
+    for inputs, _ in _read_twice(data, validation_data, of_score, is_one_pass):
+        if isinstance(inputs, Iterator):
+            raise ValueError(
+                f"The score {score.name!r} needs a second pass over the "
+                "data, but an iterator allows only one: pass arrays or a data "
+                "set."
+            )
     predictor = Predictor(network, network.inputs_taken)
     found = learn(
         predictor, data, context, [score] if is_one_pass else [], batch_size
@@ -146,6 +156,12 @@ def on_backbone(backbone, head):
     Returns:
         Keras model with the outputs of `head`, whose layers it shares.
     """
+    if not has_graph(backbone):
+        raise ValueError(
+            "The backbone must be a functional or sequential Keras model with "
+            f"an Input; got {type(backbone).__name__}, whose layers are "
+            "connected by code of its own."
+        )
     # (With names of their own: both may have the same one.)
     features = model_like(
         backbone, one_or_all(backbone.outputs), name="backbone"
@@ -163,7 +179,7 @@ def require_outputs_for(score, network, num_classes):
     for name in score.READS:
         if name not in OF_CENTERS:
             network.require_output(name, f"The score {score.name!r}")
-    if score.NEEDS_A_LOGIT_OF_EACH_CLASS and network.width < num_classes:
+    if score.NEEDS_A_LOGIT_OF_EACH_CLASS and network.width != num_classes:
         raise ValueError(
             f"The score {score.name!r} needs one logit per class; the "
             f"classifier returns {network.width} for {num_classes} classes."
@@ -193,23 +209,41 @@ def _pair(data):
     return data if isinstance(data, tuple) else (data, None)
 
 
+def _read_twice(data, validation_data, of_score, is_one_pass):
+    """The pairs of inputs and labels that are read more than once."""
+    if of_score is None:
+        return [] if is_one_pass else [data]
+    return [_pair(of_score)] if of_score is validation_data else []
+
+
 def _build(classifier, data):
     """Builds a classifier that learns its input's shape from data.
 
+    Args:
+        classifier: Keras model.
+        data: pair of inputs and labels.
+
     Returns:
-        The shape of one raw input; None where the classifier knows it.
+        The shape of one raw input, None where the classifier knows it; and the
+        data, still with the batch that was looked at.
     """
+    inputs, y = data
     if getattr(classifier, "inputs", None):
-        return None
-    if isinstance(data, ComputedOutputs):
+        return None, data
+    if isinstance(inputs, ComputedOutputs):
         raise ValueError(
             "To use precomputed outputs, the classifier must know the shape "
             "of its inputs: build it with keras.Input."
         )
-    shape = first_batch(data).shape[1:]
+    looked_at = inputs
+    if isinstance(inputs, Iterator):
+        batches = list(itertools.islice(inputs, 1))
+        looked_at = iter(batches)
+        inputs = itertools.chain(batches, inputs)
+    shape = first_batch(looked_at).shape[1:]
     if not classifier.built:
         classifier(keras.Input(shape, dtype=dtype_taken_by(classifier)))
-    return shape
+    return shape, (inputs, y)
 
 
 def _number_of_classes(network):

@@ -29,9 +29,8 @@ def threshold_from(
     """The threshold that `OpenSetClassifier.calibrate` sets; see there.
 
     Returns:
-        The threshold; the unknown scores of known inputs, or None where they
-        have not been looked at; and the `AcceptedShare` of unknown inputs, or
-        None.
+        The threshold; the unknown scores of known inputs, or None where there
+        are none; and the `AcceptedShare` of unknown inputs, or None likewise.
     """
     wanted = (true_positive_rate, false_positive_rate, maximize)
     if sum(one is not None for one in wanted) != 1:
@@ -47,14 +46,11 @@ def threshold_from(
             "maximize sets a single threshold: leave by_class out."
         )
     names, resolution = model.class_names, model.score.RESOLUTION
-    parts = []
-    if false_positive_rate is None:
-        needed_by = None if maximize is None else "maximize"
-        parts.append(_examples(model, known, y, batch_size, needed_by))
-    if true_positive_rate is None:
-        parts.append(
-            _examples(model, unknown, None, batch_size, are_unknown=True)
-        )
+    needed_by = None if maximize is None else "maximize"
+    parts = [
+        _examples(model, known, y, batch_size, needed_by),
+        _examples(model, unknown, None, batch_size, are_unknown=True),
+    ]
     labels, scores, class_ids = map(np.concatenate, zip(*parts, strict=True))
     is_known = labels != UNKNOWN
     if maximize is not None:
@@ -67,30 +63,27 @@ def threshold_from(
             unknown_share=unknown_share,
             resolution=resolution,
         )
-        accepted = _accepted(threshold, scores[~is_known])
-        return threshold, scores[is_known], accepted
-    if true_positive_rate is not None:
-        rows, rate = is_known, true_positive_rate
-        rule_for = calibration.threshold_for_true_positive_rate
     else:
-        rows, rate = ~is_known, false_positive_rate
-        rule_for = calibration.threshold_for_false_positive_rate
-    scores, class_ids = scores[rows], class_ids[rows]
-    if by_class:
-        threshold = calibration.thresholds_by_class(
-            rule_for, scores, class_ids, names, rate, resolution
-        )
-    else:
-        threshold = rule_for(scores, rate, resolution)
-    if true_positive_rate is not None:
-        return threshold, scores, None
+        if true_positive_rate is not None:
+            rows, rate = is_known, true_positive_rate
+            rule_for = calibration.threshold_for_true_positive_rate
+        else:
+            rows, rate = ~is_known, false_positive_rate
+            rule_for = calibration.threshold_for_false_positive_rate
+        if by_class:
+            threshold = calibration.thresholds_by_class(
+                rule_for, scores[rows], class_ids[rows], names, rate, resolution
+            )
+        else:
+            threshold = rule_for(scores[rows], rate, resolution)
     of_rows = rule.threshold_of_rows(np.float32(threshold), class_ids)
-    return threshold, None, _accepted(of_rows, scores)
-
-
-def _accepted(threshold, scores):
-    accepted = rule.accepts(scores, np.float32(threshold))
-    return AcceptedShare(int(accepted.sum()), len(scores))
+    accepted = rule.accepts(scores, of_rows)[~is_known]
+    of_unknown = AcceptedShare(int(accepted.sum()), len(accepted))
+    return (
+        threshold,
+        scores[is_known] if is_known.any() else None,
+        of_unknown if len(accepted) else None,
+    )
 
 
 def _examples(model, x, y, batch_size, needed_by=None, are_unknown=False):

@@ -8,11 +8,12 @@ from typing import NoReturn
 from typing import Self
 
 import keras
-from keras import ops
 from numpy.typing import ArrayLike
 
 from cac_tf import scores as score_rules
 from cac_tf.annotations import Shape
+from cac_tf.decision import rule
+from cac_tf.decision.p_values import p_values
 from cac_tf.hyperparameters import MAGNITUDE
 from cac_tf.models import keras_classes  # noqa: F401
 from cac_tf.models import making
@@ -169,13 +170,15 @@ class OpenSetClassifier(Kept, Enrolling):
             threshold: a number or one per class; None: the model's.
 
         Raises:
-            ValueError: there is no threshold.
+            ValueError: there is no threshold, or it is not a finite number or
+                one per class.
         """
         if threshold is None:
             threshold = self.require_threshold()
-        p_value = self.p_values_of(ops.convert_to_tensor(scores.unknown_score))
+        threshold = rule.check_threshold(threshold, len(self.class_names))
+        p_value = p_values(scores.unknown_score, *self.calibration)
         return prediction.decisions_of(
-            scores, threshold, self.class_names, ops.convert_to_numpy(p_value)
+            scores, threshold, self.class_names, p_value
         )
 
     def evaluate(
@@ -384,6 +387,7 @@ class OpenSetClassifier(Kept, Enrolling):
             centers=self.magnitude if self.has_anchors else self.centers,
             statistics=self.statistics,
             features_layer=self.network.features_layer,
+            tta=self.tta,
             threshold=self.threshold,
             is_shared=self.is_shared,
             journal=self.journal,

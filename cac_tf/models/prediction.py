@@ -224,12 +224,12 @@ def decisions_of(scores, threshold, class_names, p_value):
 
     Args:
         scores: `OpenSetScores`.
-        threshold: a number or one for each class.
+        threshold: float32 array, of one number or of one for each class.
         class_names: N names.
         p_value: (n,) p-values of the scores.
     """
     predicted = scores.predicted_class_id
-    of_rows = rule.threshold_of_rows(np.float32(threshold), predicted)
+    of_rows = rule.threshold_of_rows(threshold, predicted)
     class_id = rule.decide(scores.unknown_score, predicted, of_rows)
     # UNKNOWN is -1: the last name.
     names = np.array([*class_names, UNKNOWN_NAME])

@@ -229,7 +229,9 @@ class RawInputs:
         if self._kind.are_pixels and is_float and inputs.size:
             self._largest = max(self._largest or 0.0, float(inputs.max()))
         if self._kind.dtype in ("float32", TEXTS):
-            return inputs
+            # JAX would cut 64-bit integers to 32 bits.
+            is_long = inputs.dtype.kind in "iu" and inputs.dtype.itemsize > 4
+            return inputs.astype("float32") if is_long else inputs
         return inputs.astype(self._kind.dtype, copy=False)
 
     def finish(self) -> None:

@@ -28,6 +28,8 @@ from cac_tf import losses
 from cac_tf import models
 from cac_tf import scores as score_rules
 from cac_tf.labels import UNKNOWN
+from cac_tf.labels import UNKNOWN_NAME
+from cac_tf.models.backbone_checks import check_class_names
 
 _WIDTH = 64
 _LARGEST_SEED = 2**32 - 1
@@ -322,6 +324,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):
                 "Training needs at least two classes; y contains only one "
                 f"class: {classes[0]}."
             )
+        check_class_names([*map(str, classes)], reserved=UNKNOWN_NAME)
 
 
 def _kind_of(values):

@@ -91,6 +91,17 @@ def test_bad_thresholds_in_weights(model, tmp_path):
                 load(tmp_path / "model.keras")
 
 
+def test_bad_thresholds_of_one_decision(model):
+    scores = model.predict_scores(inputs_and_labels()[0])
+    for threshold, match in (
+        (np.nan, "finite"),
+        ([1.0, 2.0], "one for each of the 3.*got 2"),
+        ("0.3", "must be a number"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            model.decide(scores, threshold)
+
+
 def test_scores_that_may_be_negative_take_any_finite_number(model):
     other = model.with_score("max_logit")
     for threshold in (-3.0, [-3.0, 0.0, 4.0], np.float64(-2.5), np.int64(-2)):

@@ -71,6 +71,24 @@ def test_where_everything_is_better_rejected_or_accepted(examples):
     )
 
 
+def test_a_threshold_that_rejects_everything_is_above_0_if_scores_are():
+    """Below 0 there may be no score, and then there is no such threshold."""
+    found = threshold_maximizing(
+        "balanced_accuracy", [3.0, 4, 5, 4, 0.25, 2], [0, 1, 2, 3, -1, -1],
+        [0, 1, 2, 3, 0, 1], N,
+    )  # fmt: skip
+    assert found == 0.125
+
+
+def test_no_threshold_parts_scores_that_differ_by_rounding():
+    scores = [1.0, 2.0, 2.0000005, 2.000001, 2.0000015, 5.0]
+    labels = [0, 0, -1, -1, -1, -1]
+    assert (
+        threshold_maximizing("balanced_accuracy", scores, labels, [0] * 6, N)
+        == 1.5
+    )
+
+
 @pytest.mark.parametrize(
     "change, message",
     [

@@ -130,6 +130,7 @@ def test_a_shared_classifier_that_is_trained_on_is_noticed(kind, tmp_path):
         lambda: model.evaluate(x, y),
         lambda: model.calibrate(x, true_positive_rate=0.9),
         lambda: model.with_score("max_logit"),
+        lambda: model.rename({"1": "one"}),
         lambda: model.fit_scores([], x, y),
         lambda: model.save(tmp_path / "model.keras"),
         lambda: model.save_weights(tmp_path / "model.weights.h5"),
@@ -335,6 +336,39 @@ def test_a_classifier_whose_input_shape_is_that_of_the_data():
         rtol=1e-5,
         atol=1e-6,
     )
+
+
+def test_an_iterator_is_read_from_its_first_batch_on():
+    """Also where that batch tells the shape of the inputs."""
+    x, y = data()
+
+    def batches():
+        return ((x[i : i + 60], y[i : i + 60]) for i in range(0, 240, 60))
+
+    classifier = keras.Sequential([layers.Dense(8), layers.Dense(3)])
+    model = make(classifier, batches(), score="knn", copy=False)
+    expected = make(classifier, (x, y), score="knn", copy=False)
+    np.testing.assert_allclose(model.centers, expected.centers, rtol=1e-5)
+    np.testing.assert_array_equal(
+        model.statistics["bank"], expected.statistics["bank"]
+    )
+    # Its distances to the centers are known after the first pass only.
+    for options in (
+        {"data": batches(), "score": OfCenters()},
+        {
+            "data": (x, y),
+            "score": "class_z_score",
+            "validation_data": batches(),
+        },
+    ):
+        with pytest.raises(ValueError, match="second pass.*pass arrays or a d"):
+            make(classifier, **options, copy=False)
+
+
+class OfCenters(cac_tf.scores.Score):
+    """A score that is fitted to distances."""
+
+    NAME, READS, IS_FITTED_TO_DATA = "of_centers", ("distances",), True
 
 
 class TimesTwo(keras.Model):

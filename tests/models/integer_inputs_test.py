@@ -249,6 +249,20 @@ def test_a_model_with_a_table_is_exported(lookup, tmp_path):
     )
 
 
+def test_large_whole_numbers_are_as_large_on_every_backend():
+    """Milliseconds since 1970: JAX would cut them to 32 bits."""
+    inputs = keras.Input([2])
+    scaled = layers.Rescaling(1e-12)(inputs)
+    model = cac_tf.OpenSetClassifier(
+        keras.Model(inputs, layers.Dense(2)(scaled)), ["a", "b"]
+    )
+    rows = np.array([[1_700_000_000_000, 1], [-1_600_000_000_000, 2]])
+    np.testing.assert_array_equal(
+        model.predict_scores(rows).logits,
+        model.predict_scores(rows.astype("float32")).logits,
+    )
+
+
 @pytest.mark.parametrize("dtype", ["float16", "uint8", "int64"])
 def test_whole_numbers_of_another_type(dtype, recwarn):
     inputs = keras.Input([2], dtype="int32")

@@ -194,6 +194,24 @@ def test_calibration_by_false_positive_rate(model_with_unknown):
     assert accepted.sum() == np.floor(0.1 * 201) - 1
 
 
+def test_calibration_uses_whatever_it_is_given(model_with_unknown):
+    """P-values are of the known inputs, the accepted share of the unknown."""
+    model, x, _, unknown = model_with_unknown
+    model.calibrate(x, true_positive_rate=0.9)
+    expected = model.predict_open_set(x[:9]).p_value
+    for rule in ({"true_positive_rate": 0.8}, {"false_positive_rate": 0.1}):
+        model.calibrate(9 * x, true_positive_rate=0.9)
+        model.calibrate(x, unknown=unknown, **rule)
+        found = model.predict_open_set(x[:9]).p_value
+        np.testing.assert_array_equal(found, expected)
+        share = model.accepted_shares["unknown"]
+        accepted = ~model.predict_open_set(unknown).is_unknown
+        assert (share.accepted, share.examples) == (
+            accepted.sum(),
+            len(unknown),
+        )
+
+
 def test_calibration_by_class(model_with_unknown):
     model, x, _, _ = model_with_unknown
     thresholds = model.calibrate(x, true_positive_rate=0.9, by_class=True)
@@ -267,6 +285,12 @@ def test_data_of_every_kind_give_the_same(trained_blobs):
         found = trained.predict_open_set(source())
         np.testing.assert_array_equal(found.class_id, expected.class_id)
         assert trained.evaluate(source())["accuracy"] == 1.0
+        if not isinstance(source(), tuple):
+            with pytest.raises(ValueError, match="contains its own.*leave y"):
+                trained.evaluate(source(), y)
+    for batch_size in (0, -1, 2.5):
+        with pytest.raises(ValueError, match="batch_size must be a whole num"):
+            trained.predict_open_set(x, batch_size=batch_size)
     # A row may be a tuple.
     found = trained.predict_open_set([tuple(row) for row in x])
     np.testing.assert_array_equal(found.class_id, expected.class_id)
@@ -495,6 +519,13 @@ def test_two_views_are_means_over_the_mirror_image(score, tmp_path):
     two.save(tmp_path / "model.keras")
     again = cac_tf.load_model(tmp_path / "model.keras")
     assert again.tta == "flip"
+    same = keras.Sequential([keras.Input([6, 5, 1]), keras.layers.Identity()])
+    np.testing.assert_allclose(
+        two.with_backbone(same).predict_scores(x).unknown_score,
+        both["unknown_score"],
+        rtol=1e-5,
+        atol=1e-6,
+    )
     np.testing.assert_array_equal(
         again.predict_open_set(x).class_id, two.predict_open_set(x).class_id
     )
