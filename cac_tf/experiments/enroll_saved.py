@@ -10,8 +10,7 @@ from typing import Any
 
 from cac_tf import atomic_files
 from cac_tf.counted import counted
-from cac_tf.data import DataOptions
-from cac_tf.data import load_open_set_dataset
+from cac_tf.experiments.data_of_run import data_of_run
 from cac_tf.experiments.evaluate_saved import file_sha256
 from cac_tf.experiments.run_folder import read_config
 from cac_tf.open_world import changed_decisions
@@ -90,7 +89,11 @@ def enroll_saved(
             )
     counts = {}
     if changed is not model:
-        compared = _known_of_run(path) if known is None else {"given": known}
+        compared = {"given": known}
+        if known is None:
+            compared, notes = _known_of_run(path)
+            for note in notes:
+                tell(f"Note: {note}")
         for part, inputs in compared.items():
             found = changed_decisions(model, changed, inputs)
             counts[part] = {"inputs": found.inputs, "share": found.share}
@@ -141,15 +144,15 @@ def _run_of(path: str) -> str | None:
     return folder if has_run else None
 
 
-def _known_of_run(path: str) -> dict[str, Any]:
-    """Known inputs of the run that trained a model, by their part."""
+def _known_of_run(path: str) -> tuple[dict[str, Any], Sequence[str]]:
+    """Known inputs of the run that trained a model, by their part; notes."""
     run = _run_of(path)
     if run is None:
-        return {}
-    options = DataOptions.of(read_config(run)["settings"]["data"])
-    dataset = load_open_set_dataset(options)
+        return {}, ()
+    dataset = data_of_run(run)
     parts = {"validation": dataset.validation, "test": dataset.known_test}
-    return {name: one.images for name, one in parts.items() if one.size}
+    known = {name: one.images for name, one in parts.items() if one.size}
+    return known, dataset.notes
 
 
 __all__ = ["EnrollingConfig", "enroll_saved"]

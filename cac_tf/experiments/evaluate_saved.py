@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Evaluates a saved model, on its own data or others, by any scores."""
 
+import dataclasses
 import hashlib
 import os
 import pathlib
@@ -19,6 +20,7 @@ from cac_tf.experiments.config import EvaluationConfig
 from cac_tf.experiments.config import compared_scores
 from cac_tf.experiments.config import is_frozen
 from cac_tf.experiments.config import plain_tta
+from cac_tf.experiments.data_of_run import data_of_run
 from cac_tf.experiments.evaluation import evaluate
 from cac_tf.experiments.results import Done
 from cac_tf.experiments.results import write_results
@@ -84,13 +86,16 @@ def evaluate_saved(
             f"There is no config.json of a run next to {config.model}, so the "
             "data set must be given: set dataset."
         )
-    options = config.data or DataOptions.of(trained["data"])
     name_of_method = trained["method"] if trained else None
     method = methods.get(name_of_method) if name_of_method else None
     compared = compared_scores(config.scores or None, method)
     recipe = (trained or {}).get("recipe", {})
-    # In the parts that it was trained on.
-    dataset = load_open_set_dataset(options, as_vectors=is_frozen(recipe))
+    if config.data is None:
+        options = DataOptions.of(trained["data"])
+        dataset = data_of_run(beside)
+    else:
+        options = _as_taken_by(model, config.data)
+        dataset = load_open_set_dataset(options, as_vectors=is_frozen(recipe))
     for note in dataset.notes:
         tell("note", note)
     others = {}
@@ -139,6 +144,20 @@ def evaluate_saved(
             model.save(folder.file("model.keras"))
         write_results(folder, evaluation, dataset, model)
     return Done(folder, evaluation)
+
+
+def _as_taken_by(model, options):
+    """The options, where left out, with the model's image size and resizing."""
+    taken, source, changes = model.inputs_taken, source_of(options.dataset), {}
+    if len(taken.shape) != 3:
+        return options
+    height, width, *_ = taken.fixed_shape
+    is_left_out = source.IMAGE_SIZE is not None and options.image_size is None
+    if is_left_out and height == width:
+        changes["image_size"] = height
+    if "interpolation" in source.OPTIONS and options.interpolation is None:
+        changes["interpolation"] = taken.interpolation
+    return dataclasses.replace(options, **changes)
 
 
 def _tfds_folder(options):

@@ -19,6 +19,7 @@ from cac_tf import batch
 from cac_tf import experiments
 from cac_tf.data import load_open_set_dataset
 from cac_tf.experiments import ExperimentConfig
+from cac_tf.experiments.data_of_run import data_of_run
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +114,30 @@ def test_it_is_evaluated_again(run, tmp_path):
     np.savez(path, np.zeros((40, 63)))
     with pytest.raises(ValueError, match=r"\(n, 64\) .*\(40, 63\)"):
         experiments.evaluate_saved(config, tmp_path / "again")
+
+
+def test_data_that_have_changed_are_noticed(run, table, tmp_path):
+    """Their parts are drawn anew, so a test row may have been trained on."""
+    assert not any(
+        "changed" in note for note in data_of_run(run.folder.path).notes
+    )
+    before = pyarrow.parquet.read_table(table)
+    try:
+        changed = pyarrow.concat_tables([before.slice(0, 1), before])
+        pyarrow.parquet.write_table(changed, table)
+        said = []
+        experiments.evaluate_saved(
+            experiments.EvaluationConfig(run.folder.file("model.keras")),
+            tmp_path / "again",
+            tell=lambda kind, *values: said.append((kind, *values)),
+        )
+    finally:
+        pyarrow.parquet.write_table(before, table)
+    (note,) = [v for kind, v, *_ in said if kind == "note" and "changed" in v]
+    assert "may have been trained on" in note
+    assert "different inputs or labels in: train," in note
+    with open(tmp_path / "again" / "report.html") as file:
+        assert "may have been trained on" in file.read()
 
 
 @pytest.mark.parametrize(
