@@ -190,6 +190,7 @@ def not_read(pixels):
         file = saved(image, format)
         yield f"a damaged {name} image", file[: len(file) // 2]
         yield f"a damaged {name} image", file[:36]
+    yield "a damaged PNG image", saved(image, "PNG")[:-1]
     yield "a damaged JPEG image", saved(image, "JPEG")[:300]
 
 

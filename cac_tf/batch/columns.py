@@ -123,14 +123,18 @@ def numbers_in(
     rows, errors = np.empty((batch.num_rows, len(columns))), {}
     for place, name in enumerate(columns):
         column = batch.column(name)
-        if tables.may_be_numbers(column.type) and not column.null_count:
-            values = column.cast(arrow.float64()).to_numpy()
-        else:
-            values = np.zeros(batch.num_rows)
+        try:
+            rows[:, place] = column.cast(arrow.float64()).to_numpy()
+        except (arrow.ArrowInvalid, arrow.ArrowNotImplementedError):
             for row, value in enumerate(column.to_pylist()):
                 try:
-                    values[row] = float(value)
+                    rows[row, place] = _number(value)
                 except (TypeError, ValueError):
+                    rows[row, place] = 0.0
                     errors[row] = f"the column {name} has no number here"
-        rows[:, place] = values
     return rows, errors
+
+
+def _number(value):
+    """The number that a cell contains; bool, as in training, is 0 or 1."""
+    return float({"true": 1, "false": 0}.get(str(value).lower(), value))

@@ -405,7 +405,7 @@ class ParquetRows(_Table):
         if key_column is not None:
             found = batch.column(key_column).to_pylist()
             keys = [
-                key if own is None else _text(own)
+                key if own in (None, "") else _text(own)
                 for key, own in zip(keys, found, strict=True)
             ]
         if are_paths:
@@ -455,9 +455,10 @@ class CsvRows(ParquetRows):
     def chunks(self, classifier: Classifier) -> Iterator[Chunk]:
         with self._opened() as file:
             columns = self._columns(file.schema, classifier)
-        # A text that looks like a number or a date is none.
-        are_texts = classifier.takes_texts or classifier.takes_files
-        kinds = dict.fromkeys(columns, arrow.string()) if are_texts else {}
+        # A text or key that looks like a number or a date is none, and numbers
+        # with a fraction may come late.
+        read = columns if self.key is None else (*columns, self.key)
+        kinds = dict.fromkeys(read, arrow.string())
         start = 0
         with self._opened(kinds) as file:
             for batch in file:

@@ -19,6 +19,7 @@ from cac_tf.data.image_formats import orientation_of
 from cac_tf.data.regular_file import opened
 from cac_tf.hyperparameters import INTERPOLATIONS
 
+_END_OF_PNG = b"\0\0\0\0IEND\xaeB`\x82"
 # Not `PIL.Image.open`: it refuses large images before it tells their size, by
 # a limit that holds for the whole process, and warns of smaller ones.
 _DECODERS = {
@@ -133,6 +134,9 @@ def problem_of(content):
 
 
 def _opened(content, name):
+    # Pillow does without, but no server does.
+    if name == "PNG" and _END_OF_PNG not in content:
+        raise ValueError("a damaged PNG image")
     try:
         image = _DECODERS[name](io.BytesIO(content))
         if image.width * image.height <= MAX_PIXELS:

@@ -146,9 +146,8 @@ def _load(options, as_vectors):
         as_vectors=as_vectors,
         **({} if parts.negatives is None else {"negatives": parts.negatives}),
     )
-    return dataclasses.replace(
-        result, interpolation=options.interpolation, **fields
-    )
+    interpolation = parts.interpolation or options.interpolation
+    return dataclasses.replace(result, interpolation=interpolation, **fields)
 
 
 def _refuse_shares_of_parts(options, has_test, has_validation):

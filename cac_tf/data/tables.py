@@ -40,27 +40,29 @@ def is_table(path: Path) -> bool:
     return os.fspath(path).endswith(ENDINGS)
 
 
-def read_table(path: Path, columns: Sequence[str] | None = None) -> Any:
+def read_table(
+    path: Path,
+    columns: Sequence[str] | None = None,
+    labels: str | None = None,
+) -> Any:
     """A `pyarrow.Table` of the columns of a file.
 
     Args:
         path: of a CSV file whose first line names the columns, or a Parquet
             file.
         columns: names of those to read; None: all.
+        labels: name of the column of labels. In a CSV file, they are texts
+            unless all are whole numbers, written without leading zeros.
 
     Raises:
         ValueError: no such file, one that cannot be read, two columns of one
             name, or no row.
     """
     path = os.fspath(path)
-    with _opened(path) as content:
-        if path.endswith(".csv"):
-            table = csv.read_csv(
-                content,
-                parse_options=csv_parsing(),
-                convert_options=csv.ConvertOptions(include_columns=columns),
-            )
-        else:
+    if path.endswith(".csv"):
+        table = _read_csv(path, columns)
+    else:
+        with _opened(path) as content:
             table = parquet.read_table(content, columns=columns)
     names = table.column_names
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -68,7 +70,42 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> Any:
         raise ValueError(f"{path} has two columns named {listed(twice)}.")
     if not table.num_rows:
         raise ValueError(f"{path} has no rows.")
+    if labels in names and path.endswith(".csv"):
+        return _labels_as_written(table, path, labels)
     return table
+
+
+def _read_csv(path, columns, kinds=None):
+    options = csv.ConvertOptions(include_columns=columns, column_types=kinds)
+    with _opened(path) as content:
+        table = csv.read_csv(
+            content, parse_options=csv_parsing(), convert_options=options
+        )
+    _refuse_other_encodings(table.schema, path)
+    return table
+
+
+def _refuse_other_encodings(schema, path):
+    for field in schema:
+        if arrow.types.is_binary(field.type):
+            raise ValueError(
+                f"The column {field.name} of {path} contains text that is not "
+                "encoded in UTF-8: save the file as CSV UTF-8."
+            )
+
+
+def _labels_as_written(table, path, name):
+    """The table; its labels as texts if, as numbers, they look different."""
+    labels = table.column(name)
+    is_truth = arrow.types.is_boolean(labels.type)
+    if labels.null_count or not (
+        is_truth or arrow.types.is_integer(labels.type)
+    ):
+        return table
+    written = _read_csv(path, [name], {name: arrow.string()}).column(name)
+    if not is_truth and labels.cast(arrow.string()).equals(written):
+        return table
+    return table.set_column(table.column_names.index(name), name, written)
 
 
 @contextlib.contextmanager
@@ -94,7 +131,9 @@ def schema_of(path: Path) -> Any:
     path = os.fspath(path)
     with _opened(path) as content:
         if path.endswith(".csv"):
-            return csv.open_csv(content, parse_options=csv_parsing()).schema
+            file = csv.open_csv(content, parse_options=csv_parsing())
+            _refuse_other_encodings(file.schema, path)
+            return file.schema
         return parquet.read_schema(content)
 
 
@@ -106,14 +145,18 @@ def csv_parsing() -> Any:
 def num_rows(path: Path) -> int:
     """How many rows a table has, without reading them; 0: it is unreadable.
 
-    Line breaks within the texts of a CSV file are counted too.
+    Line breaks within the texts of a CSV file are counted too; its last line
+    may have none.
     """
     try:
         with opened(path) as content:
             if os.fspath(path).endswith(".parquet"):
                 return parquet.read_metadata(content).num_rows
             pieces = iter(lambda: content.read(1 << 20), b"")
-            return max(sum(piece.count(b"\n") for piece in pieces) - 1, 0)
+            lines, last = 0, b"\n"
+            for piece in pieces:
+                lines, last = lines + piece.count(b"\n"), piece[-1:]
+            return max(lines + (last != b"\n") - 1, 0)
     except (OSError, ValueError):
         return 0
 
@@ -404,9 +447,14 @@ def parts_of(table: Any, path: Path, column: str) -> dict[str, np.ndarray]:
 
 
 def _refuse_missing(column, path, name):
-    if column.null_count:
-        row = np.flatnonzero(column.is_null().to_numpy())[0]
+    if is_text(column.type):
+        # (In a CSV file, no text is missing, but it may be empty.)
+        missing = [not text for text in column.to_pylist()]
+    else:
+        missing = column.is_null().to_numpy()
+    rows = np.flatnonzero(missing)
+    if rows.size:
         raise ValueError(
-            f"The column {name} of {path} is empty in {column.null_count:,} "
-            f"rows, first in row {row} (counted from 0)."
+            f"The column {name} of {path} is empty in {rows.size:,} rows, "
+            f"first in row {rows[0]} (counted from 0)."
         )

@@ -441,7 +441,7 @@ def test_a_column_of_paths_of_images(images, tmp_path, ending, monkeypatch):
         (with_columns(classifier, ("photo",)), {}),
     ):
         keys, found = answers(one, path, **named)
-        assert keys == names
+        assert keys == [*names[:6], f"{path}#6", *names[7:]]
         assert found[5].error == "No such file or directory"
         assert found[6].error == "No such file or directory"
         assert_same(found[:5] + found[7:], expected[:5] + expected[7:])
@@ -515,6 +515,25 @@ def test_columns_of_numbers(vectors, tmp_path):
     assert found[7].error == "the column w has no number here"
     assert found[8].error == "the column x has no number here"
     assert_same(found[:7] + found[9:], expected[:7] + expected[9:])
+
+
+def test_types_of_csv_columns_that_show_late(vectors, tmp_path):
+    """Numbers are read as in training, and keys as they are written."""
+    classifier, rows, _ = vectors
+    rows = np.round(rows[:12])
+    rows[-1, 0], rows[:, 1] = 0.5, rows[:, 1] > 0
+    named = {name: rows[:, i].tolist() for i, name in enumerate("vwxyz")}
+    # The reader looks at the first MiB.
+    named["note"] = ["n" * 200_000] * 11 + ["n"]
+    named["id"] = [f"{i:03}" for i in range(10)] + ["1.10", "a7"]
+    named["v"][:11] = map(int, named["v"][:11])
+    named["w"] = [str(bool(value)) for value in named["w"]]
+    path = tmp_path / "late.csv"
+    write_csv(path, named)
+    one = with_columns(classifier, tuple("vwxyz"))
+    keys, found = answers(one, path, key="id")
+    assert keys == named["id"]
+    assert_same(found, [*classifier.classify(rows)])
 
 
 def with_columns(classifier, columns):

@@ -87,8 +87,9 @@ def load_npy_vectors(
         )
     rows = {"train": np.arange(len(vectors))}
     if tables.is_table(labels):
-        table = tables.read_table(labels)
-        found = tables.labels_of(table, labels, label_column or LABEL)
+        label_column = label_column or LABEL
+        table = tables.read_table(labels, labels=label_column)
+        found = tables.labels_of(table, labels, label_column)
     else:
         for name, value in (
             ("label_column", label_column),

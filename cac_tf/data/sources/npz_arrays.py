@@ -45,7 +45,15 @@ _OPTIONAL = (
 )
 _KNOWN = {"x_train", "y_train", "origin", *_OPTIONAL}
 # Fields of an `OpenSetDataset` that `dump_arrays` writes besides its arrays.
-_ORIGIN = ("name", "split_family", "trial", "class_ids", "unknown_class_ids")
+_ORIGIN = (
+    "name",
+    "split_family",
+    "trial",
+    "class_ids",
+    "unknown_class_ids",
+    "input_columns",
+    "interpolation",
+)
 # A file of so many is made to take time.
 _MOST_MEMBERS = 10_000
 # What one byte becomes at most, in the two ways in which NumPy writes.
@@ -156,6 +164,7 @@ def load_npz_arrays(path: Path) -> LabelledParts:
     names = tuple(check_class_names(names, path))
     known = _texts(entries, "known_classes", path)
     unused = f"these entries of {path} are not used: {listed(others)}"
+    fields = _fields(entries, path)
     return LabelledParts(
         class_names=names,
         **parts,
@@ -163,7 +172,10 @@ def load_npz_arrays(path: Path) -> LabelledParts:
         split=ClassSplit(tuple(class_ids(known, names, path)), None)
         if known
         else None,
-        fields=_fields(entries, path),
+        # (Some splits have fields of their own, but not these.)
+        input_columns=fields.pop("input_columns", ()),
+        interpolation=fields.pop("interpolation", None),
+        fields=fields,
         white=white_of(entries, path),
     )
 
@@ -288,7 +300,7 @@ def white_of(entries, path):
 def _fields(entries, path):
     """The fields of the source that `dump_arrays` wrote, as they were."""
     if "origin" not in entries:
-        return None
+        return {}
     try:
         origin = json.loads(str(entries["origin"]))
         unknown = set(origin) - set(_ORIGIN)

@@ -57,6 +57,8 @@ class LabelledParts(typing.NamedTuple):
     white: float | None = None
     # The columns of a table that inputs are made of.
     input_columns: tuple = ()
+    # How images were resized before; None: as the options say.
+    interpolation: str | None = None
 
 
 class ClassIds(typing.NamedTuple):

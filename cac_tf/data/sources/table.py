@@ -131,8 +131,8 @@ def load_table(
     (('iris', 'rose'), array([1., 2.], dtype=float32), ('width', 'length'))
     """
     path = os.fspath(path)
-    table = tables.read_table(path)
     label_column = label_column or LABEL
+    table = tables.read_table(path, labels=label_column)
     labels = tables.labels_of(table, path, label_column)
     rows = rows_of_parts(table, path, split_column)
     split_column = split_column or SPLIT

@@ -236,7 +236,6 @@ def test_a_row_whose_file_is_no_image(write, photos, tmp_path, stream):
         (7, "photos/\0.jpg", r"files that do not exist \(looked for in "),
         (7, "a sentence.", "names files that are not images in 1 rows"),
         (0, "photos", "names files that are not images in 1 rows"),
-        (7, "", "names files that are not images in 1 rows"),
     ],
 )
 def test_a_row_without_a_file(write, photos, row, value, message):
@@ -308,6 +307,58 @@ def test_vectors_in_an_npz(tmp_path):
     np.savez(path, x_train=vectors, y_train=np.arange(30) % 3)
     with pytest.raises(ValueError, match=r"x_train in .*made\.npz: .*: 5\."):
         load(path, known_classes=["2", "0"])
+
+
+def test_columns_that_are_dumped_stay_columns(tmp_path):
+    dataset = load(write_csv(tmp_path / "a.csv"))
+    again = str(tmp_path / "again.npz")
+    dump_arrays(again, dataset)
+    for options in ({}, {"known_classes": ["9", "rose"]}):
+        found = load_open_set_dataset(again, **options)
+        assert found.input_columns == ("width", "length")
+    assert load_open_set_dataset(again).channel_statistics == (
+        dataset.channel_statistics
+    )
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (["007", "7", "042"], ("007", "042", "7")),
+        (["True", "False", "False"], ("False", "True")),
+        (["10", "-3", "7"], ("-3", "7", "10")),
+    ],
+)
+def test_labels_in_csv_are_as_they_are_written(tmp_path, labels, expected):
+    path = write_csv(tmp_path / "a.csv", label=labels * 10)
+    found = load_open_set_dataset(path, known_classes=list(expected))
+    assert found.class_names == expected
+    rows = found.train.images[:, 0] * 2
+    assert [found.class_names[i] for i in found.train.labels] == [
+        (labels * 10)[int(row)] for row in rows
+    ]
+
+
+def test_csv_that_is_not_utf_8_says_so(tmp_path):
+    path = write_csv(tmp_path / "a.csv", text=["grün"] * 30)
+    with open(path, encoding="utf-8") as file:
+        content = file.read()
+    with open(path, "w", encoding="cp1252") as file:
+        file.write(content)
+    with pytest.raises(ValueError, match="column text of .*UTF-8: save the"):
+        load_open_set_dataset(path)
+
+
+def test_empty_texts_are_refused(tmp_path):
+    texts = ["a text"] * 30
+    texts[4] = texts[7] = ""
+    path = write_csv(tmp_path / "a.csv", text=texts)
+    with pytest.raises(ValueError, match="text of .*empty in 2 rows.*row 4 "):
+        load_open_set_dataset(path)
+    labels = ["a", "", "b"] * 10
+    path = write_csv(tmp_path / "a.csv", label=labels)
+    with pytest.raises(ValueError, match="label of .*empty in 10 .*row 1 "):
+        load_open_set_dataset(path)
 
 
 def test_columns_are_scaled_each_and_vectors_as_one():
