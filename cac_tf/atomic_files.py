@@ -34,11 +34,12 @@ def replacing(path):
     '1 2 3'
     """
     path = os.path.realpath(path)
-    handle, temporary = tempfile.mkstemp(
-        prefix=_PREFIX,
-        suffix=os.path.splitext(path)[1],
-        dir=os.path.dirname(path),
-    )
+    with _said_of(path):
+        handle, temporary = tempfile.mkstemp(
+            prefix=_PREFIX,
+            suffix=os.path.splitext(path)[1],
+            dir=os.path.dirname(path),
+        )
     os.close(handle)
     with _becoming(path, temporary):
         yield temporary
@@ -110,7 +111,7 @@ def write_once(path, write):
 @contextlib.contextmanager
 def _becoming(path, temporary):
     """A temporary file that takes the place of `path`, or is deleted."""
-    with _said_of(path, temporary):
+    with _said_of(path):
         try:
             # Of an attempt that was killed, nothing stays.
             open(temporary, "wb").close()
@@ -126,7 +127,7 @@ def _becoming(path, temporary):
 
 
 @contextlib.contextmanager
-def _said_of(path, temporary):
+def _said_of(path):
     """Errors of the system, such as a full disk, name what was to be written.
 
     They name nothing, or a temporary name that nobody gave.
@@ -134,7 +135,10 @@ def _said_of(path, temporary):
     try:
         yield
     except OSError as error:
-        if error.filename not in (None, temporary):
+        named = error.filename
+        if named not in (None, _hidden(path)) and not is_leftover(
+            os.path.basename(named)
+        ):
             raise
         reason = error.strerror or str(error)
         raise OSError(
@@ -171,8 +175,8 @@ def new_folder(path):
     if os.path.exists(path):
         raise FileExistsError(f"{path} already exists.")
     parent = os.path.dirname(path)
-    temporary = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
-    with _said_of(path, temporary):
+    with _said_of(path):
+        temporary = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
         try:
             yield temporary
             os.chmod(temporary, 0o777 & ~_umask())

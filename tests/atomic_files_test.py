@@ -45,6 +45,17 @@ def test_a_full_disk_names_the_file(tmp_path, make, error):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("make", ["replacing", "new_folder"])
+def test_a_folder_that_is_not_there_is_said_of_the_file(tmp_path, make):
+    path = str(tmp_path / "none" / "a.npz")
+    with (
+        pytest.raises(OSError, match="Cannot write: No such file") as raised,
+        getattr(atomic_files, make)(path),
+    ):
+        pass
+    assert raised.value.filename == path
+
+
 def test_folders_are_on_the_disk_too(tmp_path, monkeypatch):
     """Without that, a file that was replaced may be lost with the power."""
     synced, fsync = [], os.fsync

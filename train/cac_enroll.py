@@ -79,9 +79,13 @@ def main(values):
     if values.output_dir is None and not values.dry_run:
         raise ValueError("Specify a folder for the new model: --output_dir=...")
     if not values.add:
-        for name in ("true_positive_rate", "accept_known", "image_column"):
+        for name in ("true_positive_rate", "accept_known"):
             if values[name].present:
                 raise ValueError(f"--{name} has no effect without --add.")
+        if values["image_column"].present and values.known is None:
+            raise ValueError(
+                "--image_column has no effect without --add or --known."
+            )
     paths = _pairs(values.add, "add", "NAME:PATH")
     merged = {
         new: [name for one in names for name in one.split(",")]

@@ -267,14 +267,19 @@ def _parquet_rows(path):
             rows.clear()
 
         def write(key, answer):
-            # Parquet has no lone surrogates, which stand for other bytes.
-            key = key.encode("utf-8", "backslashreplace").decode("utf-8")
-            rows.append((key, *answer[:-1]))
+            rows.append(tuple(map(_storable, (key, *answer[:-1]))))
             if len(rows) == _ROW_GROUP:
                 flush()
 
         yield write
         flush()
+
+
+def _storable(value):
+    """Parquet has no lone surrogates, which stand for bytes of file names."""
+    if not isinstance(value, str):
+        return value
+    return value.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def counts_in(path: str) -> Counts:

@@ -375,11 +375,7 @@ class ParquetRows(_Table):
 
     @property
     def num_rows(self) -> int | None:
-        try:
-            with opened(self.path) as content:
-                return parquet.read_metadata(content).num_rows
-        except (OSError, ValueError):
-            return None
+        return tables.num_rows(self.path) or None
 
     def chunks(self, classifier: Classifier) -> Iterator[Chunk]:
         with parquet.ParquetFile(self.path, buffer_size=_COLUMN_BYTES) as file:
@@ -447,10 +443,6 @@ class ParquetRows(_Table):
 
 class CsvRows(ParquetRows):
     """A CSV file, whose first line names the columns."""
-
-    @property
-    def num_rows(self) -> int | None:
-        return tables.num_rows(self.path) or None
 
     def chunks(self, classifier: Classifier) -> Iterator[Chunk]:
         with self._opened() as file:

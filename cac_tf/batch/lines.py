@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import itertools
 import json
@@ -38,6 +39,8 @@ class TextLines(FileOfRows):
         start, count = 0, rows_at_once(classifier.input_shape)
         with opened(self.path) as content:
             while lines := list(itertools.islice(content, count)):
+                if start == 0:
+                    lines[0] = lines[0].removeprefix(codecs.BOM_UTF8)
                 keys = keys_of_rows(self.path, start, len(lines))
                 yield self._chunk(keys, lines, classifier)
                 start += len(lines)

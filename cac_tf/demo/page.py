@@ -238,8 +238,7 @@ def _images_of_files(paths, taken):
             images[path] = image_of_photo(
                 path, taken.fixed_shape, taken.interpolation
             )
-        except (ValueError, OSError, SyntaxError) as error:
-            # (SyntaxError: Pillow's, of damaged files.)
+        except (ValueError, OSError) as error:
             if len(paths) == 1:
                 raise ValueError(str(error)) from error
             raise ValueError(

@@ -553,7 +553,8 @@ def _length_of_anchors(centers):
     """The length of anchors, or the centers if they are none."""
     magnitude = float(centers[0, 0])
     anchors = np.float32(magnitude) * np.eye(*centers.shape, dtype="float32")
-    return magnitude if np.array_equal(centers, anchors) else centers
+    are_anchors = magnitude > 0 and np.array_equal(centers, anchors)
+    return magnitude if are_anchors else centers
 
 
 def _trained(score: Score) -> Score:

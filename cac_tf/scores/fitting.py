@@ -20,9 +20,19 @@ class Fitting:
         scores: list of `Score`, with different names; those that learn from
             data are fitted.
         context: `Context`.
+
+    Raises:
+        ValueError: two of one name.
     """
 
     def __init__(self, scores: Iterable[Score], context: Context) -> None:
+        scores = list(scores)
+        names = [score.name for score in scores]
+        if len(set(names)) < len(names):
+            raise ValueError(
+                "Scores that are fitted together need different names; got "
+                f"{', '.join(names)}. Name them: KNN(5, name='knn_5')."
+            )
         self.problems: dict[str, ValueError] = {}
         self._context = context
         self._kept: dict[Score, Any] = {

@@ -173,6 +173,11 @@ def test_rows_as_parquet(tmp_path, monkeypatch):
     # Also without a row.
     with batch.rows_file(str(tmp_path / "none.parquet")):
         pass
+    # Errors may name files whose names are no text.
+    with batch.rows_file(str(tmp_path / "error.parquet")) as write:
+        write(KEY, Answer(error=f"No such file: {KEY}"))
+    (error,) = parquet.read_table(tmp_path / "error.parquet")["error"]
+    assert error.as_py().endswith("d\\udcff.png")
     none = parquet.read_table(tmp_path / "none.parquet")
     assert none.schema == table.schema and len(none) == 0
 

@@ -160,6 +160,12 @@ def test_lines_of_text(model, classifier, tmp_path):
     assert keys == [f"{path}#{row}" for row in range(4)]
     texts = ["my card", "", "not UTF-8", "my pin code"]
     assert [one.label for one in found] == labels(model, texts)
+    # A byte-order mark is no part of the first text.
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    scores = [one.unknown_score for one in answers(classifier, path)[1]]
+    np.testing.assert_allclose(
+        scores, [one.unknown_score for one in found], rtol=1e-5
+    )
 
 
 def test_columns_of_numbers_that_are_texts(model, classifier, tmp_path):

@@ -573,6 +573,8 @@ def test_several_scores_are_fitted_in_one_pass(trained_blobs):
             )
     with pytest.raises(ValueError, match="1000000 neighbours"):
         model.with_score(rules[-1], x, y)
+    with pytest.raises(ValueError, match="different names; got knn, knn"):
+        model.fit_scores([scores.KNN(1), scores.KNN(2)], x, y)
 
 
 def test_another_score_makes_another_model(trained_blobs):
