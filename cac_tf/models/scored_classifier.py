@@ -205,6 +205,12 @@ class ScoredClassifier(keras.Model):
                 "match: create the model again with from_classifier."
             )
 
+    def load_weights(self, *args: Any, **kwargs: Any) -> None:
+        """As in Keras; a shared classifier is then the one that was loaded."""
+        super().load_weights(*args, **kwargs)
+        if self.is_shared:
+            self._fingerprint = fingerprint(self.classifier)
+
     @property
     def names_of_outputs(self) -> tuple[str, ...]:
         """Those of the network, and those that depend on the centers."""

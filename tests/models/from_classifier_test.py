@@ -122,6 +122,8 @@ def test_a_shared_classifier_that_is_trained_on_is_noticed(kind, tmp_path):
     assert model.is_shared and model.classifier.trainable_weights
     model.calibrate(x, true_positive_rate=0.9)
     before = model.predict_open_set(x).unknown_score
+    kept = tmp_path / "kept.weights.h5"
+    model.save_weights(kept)
     train_wrongly(classifier, x, y)
     calls = (
         lambda: model.predict_open_set(x),
@@ -144,6 +146,12 @@ def test_a_shared_classifier_that_is_trained_on_is_noticed(kind, tmp_path):
     if kind == "copy=False":
         with pytest.raises(RuntimeError, match="weights have changed since"):
             pickle.dumps(model)
+    # Weights that are loaded are those of centers, score and threshold.
+    model.load_weights(kept)
+    np.testing.assert_array_equal(
+        model.predict_open_set(x).unknown_score, before
+    )
+    train_wrongly(classifier, x, y)
     assert not (tmp_path / "model.keras").exists()
     assert not (tmp_path / "1").exists()
     # The weights themselves are what counts.
