@@ -32,6 +32,7 @@ from cac_tf.hyperparameters import MAGNITUDE
 from cac_tf.methods.known_data import known_examples
 from cac_tf.methods.known_data import open_set_classifier
 from cac_tf.models.image_classifier import share_of_mirrored
+from cac_tf.models.open_set_classifier import OpenSetClassifier
 from cac_tf.models.saving import load_model
 
 # If neither the model nor the user says which threshold to use.
@@ -94,7 +95,7 @@ def evaluate_saved(
         options = DataOptions.of(trained["data"])
         dataset = data_of_run(beside)
     else:
-        options = _as_taken_by(model, config.data)
+        options = as_taken_by(model, config.data)
         dataset = load_open_set_dataset(options, as_vectors=is_frozen(recipe))
     for note in dataset.notes:
         tell("note", note)
@@ -146,8 +147,8 @@ def evaluate_saved(
     return Done(folder, evaluation)
 
 
-def _as_taken_by(model, options):
-    """The options, where left out, with the model's image size and resizing."""
+def as_taken_by(model: OpenSetClassifier, options: DataOptions) -> DataOptions:
+    """The options; with the model's image size and resizing if left out."""
     taken, source, changes = model.inputs_taken, source_of(options.dataset), {}
     if len(taken.shape) != 3:
         return options

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 import dataclasses
 import json
+import types
 
 import numpy as np
 import pytest
 import sklearn.metrics
 
 from cac_tf import metrics
+from cac_tf.data import DataOptions
 from cac_tf.data import Examples
 from cac_tf.data import OpenSetDataset
+from cac_tf.experiments.evaluate_saved import as_taken_by
 from cac_tf.experiments.evaluation import evaluate
+from cac_tf.models.raw_inputs import InputKind
 from cac_tf.scores.energy import Energy
 from cac_tf.scores.gamma import Gamma
 
@@ -149,3 +153,19 @@ def test_another_models_data(trained_blobs, rng):
     )
     with pytest.raises(ValueError, match="expects inputs of shape"):
         evaluate(model, narrow)
+
+
+def test_named_data_are_resized_as_the_model_resizes_them():
+    of_images = InputKind((None, None, 3), "float32", True, (48, 48))
+    model = types.SimpleNamespace(
+        inputs_taken=of_images._replace(interpolation="bicubic")
+    )
+    options = DataOptions("folder", data_dir="photos")
+    found = as_taken_by(model, options)
+    assert (found.image_size, found.interpolation) == (48, "bicubic")
+    given = DataOptions(
+        "folder", data_dir="photos", image_size=32, interpolation="bilinear"
+    )
+    assert as_taken_by(model, given) == given
+    model.inputs_taken = InputKind((5,), "float32", False)
+    assert as_taken_by(model, options) == options
