@@ -14,9 +14,9 @@ import ipaddress
 import os
 
 from cac_tf import demo
+from cac_tf import experiments
 from cac_tf import lazy
 from cac_tf import models
-from cac_tf.experiments.data_of_run import data_of_run
 from cac_tf.train import command_line
 from cac_tf.train import flag_kinds
 from cac_tf.train import quiet
@@ -102,7 +102,7 @@ def _data_of(folder):
     if not os.path.exists(os.path.join(folder, "config.json")):
         return None, ["There is no config.json next to the model."]
     try:
-        dataset = data_of_run(folder)
+        dataset = experiments.data_of_run(folder)
     except (ValueError, OSError, ImportError) as error:
         return None, [f"The data of the run cannot be read: {error}"]
     return dataset, [f"Note: {note}" for note in dataset.notes]

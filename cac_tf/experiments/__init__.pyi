@@ -20,6 +20,7 @@ from .released_weights import (
     parts_with_released_weights as parts_with_released_weights,
 )
 from .results_csv import read_results as read_results
+from .run_data import data_of_run as data_of_run
 from .run_folder import FORMAT as FORMAT
 from .run_folder import RunFolder as RunFolder
 from .run_folder import read_config as read_config

@@ -10,8 +10,8 @@ from typing import Any
 
 from cac_tf import atomic_files
 from cac_tf.counted import counted
-from cac_tf.experiments.data_of_run import data_of_run
 from cac_tf.experiments.evaluate_saved import file_sha256
+from cac_tf.experiments.run_data import data_of_run
 from cac_tf.experiments.run_folder import read_config
 from cac_tf.open_world import changed_decisions
 

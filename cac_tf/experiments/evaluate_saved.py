@@ -20,10 +20,10 @@ from cac_tf.experiments.config import EvaluationConfig
 from cac_tf.experiments.config import compared_scores
 from cac_tf.experiments.config import is_frozen
 from cac_tf.experiments.config import plain_tta
-from cac_tf.experiments.data_of_run import data_of_run
 from cac_tf.experiments.evaluation import evaluate
 from cac_tf.experiments.results import Done
 from cac_tf.experiments.results import write_results
+from cac_tf.experiments.run_data import data_of_run
 from cac_tf.experiments.run_folder import RunFolder
 from cac_tf.experiments.run_folder import RunFolderError
 from cac_tf.experiments.run_folder import data_summary
@@ -149,7 +149,8 @@ def evaluate_saved(
 
 def as_taken_by(model: OpenSetClassifier, options: DataOptions) -> DataOptions:
     """The options; with the model's image size and resizing if left out."""
-    taken, source, changes = model.inputs_taken, source_of(options.dataset), {}
+    taken, source = model.inputs_taken, source_of(options.dataset)
+    changes: dict[str, Any] = {}
     if len(taken.shape) != 3:
         return options
     height, width, *_ = taken.fixed_shape

@@ -19,7 +19,7 @@ from cac_tf import batch
 from cac_tf import experiments
 from cac_tf.data import load_open_set_dataset
 from cac_tf.experiments import ExperimentConfig
-from cac_tf.experiments.data_of_run import data_of_run
+from cac_tf.experiments.run_data import data_of_run
 
 
 @pytest.fixture(scope="module")
