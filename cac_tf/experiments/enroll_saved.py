@@ -149,7 +149,7 @@ def _known_of_run(path: str) -> tuple[dict[str, Any], Sequence[str]]:
     run = _run_of(path)
     if run is None:
         return {}, ()
-    dataset = data_of_run(run)
+    dataset = data_of_run(run, ["validation", "known_test"])
     parts = {"validation": dataset.validation, "test": dataset.known_test}
     known = {name: one.images for name, one in parts.items() if one.size}
     return known, dataset.notes
