@@ -447,12 +447,12 @@ def parts_of(table: Any, path: Path, column: str) -> dict[str, np.ndarray]:
 
 
 def _refuse_missing(column, path, name):
+    missing = column.is_null()
     if is_text(column.type):
         # (In a CSV file, no text is missing, but it may be empty.)
-        missing = [not text for text in column.to_pylist()]
-    else:
-        missing = column.is_null().to_numpy()
-    rows = np.flatnonzero(missing)
+        empty = arrow_compute.equal(column.cast(arrow.large_string()), "")
+        missing = arrow_compute.or_(missing, empty.fill_null(True))
+    rows = np.flatnonzero(missing.to_numpy())
     if rows.size:
         raise ValueError(
             f"The column {name} of {path} is empty in {rows.size:,} rows, "

@@ -15,6 +15,7 @@ from cac_tf import scores as score_rules
 from cac_tf.annotations import Path
 from cac_tf.data import DataOptions
 from cac_tf.data.sources.npz_arrays import origin_of
+from cac_tf.data.sources.source import resized_as
 from cac_tf.data.sources.source import source_of
 from cac_tf.decision.calibration import MEASURES
 from cac_tf.methods import presets
@@ -235,14 +236,10 @@ class ExperimentConfig(Options):
                 f"network={network} needs images, but {self.dataset_name} "
                 "contains none; leave it out."
             )
-        source, changes = source_of(self.data.dataset), {}
-        if source.IMAGE_SIZE is not None and self.data.image_size is None:
-            changes["image_size"] = pretrained.image_size_of(network)
-        if "interpolation" in source.OPTIONS and (
-            self.data.interpolation is None
-        ):
-            changes["interpolation"] = "bicubic"  # As it resizes images itself.
-        return dataclasses.replace(self.data, **changes)
+        # As it resizes images itself.
+        return resized_as(
+            self.data, lambda: pretrained.image_size_of(network), "bicubic"
+        )
 
     def _recipe(self, method):
         fields = {field.name for field in dataclasses.fields(method.recipe)}

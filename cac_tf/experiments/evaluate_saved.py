@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Evaluates a saved model, on its own data or others, by any scores."""
 
-import dataclasses
 import hashlib
 import os
 import pathlib
@@ -14,6 +13,7 @@ from cac_tf import scores as score_rules
 from cac_tf.annotations import Path
 from cac_tf.data import DataOptions
 from cac_tf.data import load_open_set_dataset
+from cac_tf.data.sources.source import resized_as
 from cac_tf.data.sources.source import source_of
 from cac_tf.data.unknown_data import load_unknown_images
 from cac_tf.experiments.config import EvaluationConfig
@@ -149,17 +149,12 @@ def evaluate_saved(
 
 def as_taken_by(model: OpenSetClassifier, options: DataOptions) -> DataOptions:
     """The options; with the model's image size and resizing if left out."""
-    taken, source = model.inputs_taken, source_of(options.dataset)
-    changes: dict[str, Any] = {}
+    taken = model.inputs_taken
     if len(taken.shape) != 3:
         return options
-    height, width, *_ = taken.fixed_shape
-    is_left_out = source.IMAGE_SIZE is not None and options.image_size is None
-    if is_left_out and height == width:
-        changes["image_size"] = height
-    if "interpolation" in source.OPTIONS and options.interpolation is None:
-        changes["interpolation"] = taken.interpolation
-    return dataclasses.replace(options, **changes)
+    height, width, _ = taken.fixed_shape
+    size = height if height == width else None
+    return resized_as(options, lambda: size, taken.interpolation)
 
 
 def _tfds_folder(options):

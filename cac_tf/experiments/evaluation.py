@@ -21,6 +21,7 @@ from cac_tf.decision import rule
 from cac_tf.labels import UNKNOWN
 from cac_tf.labels import UNKNOWN_NAME
 from cac_tf.methods.known_data import known_examples
+from cac_tf.scores.fitting import require_different_names
 
 if TYPE_CHECKING:
     from cac_tf.data.open_set_dataset import OpenSetDataset
@@ -142,12 +143,7 @@ def evaluate(
         for score in scores
         if score is not model.score and score != model.score.name
     ]
-    names = [model.score.name, *(one.name for one in others)]
-    if len(set(names)) < len(names):
-        raise ValueError(
-            "Scores to compare must have different names (pass name= to "
-            f"them); got {', '.join(names)}."
-        )
+    require_different_names([model.score, *others])
     fitted = scores
     if not isinstance(scores, Mapping):
         fitted = fitted_scores(model, dataset, others, batch_size)

@@ -147,13 +147,9 @@ class OfDistances:
         return anchor_loss(labels, distances), tuplet_loss(labels, distances)
 
 
-class _LossOfDistances(OfDistances, Loss):
-    """A loss with the arguments of `OfDistances`."""
-
-
 @register
 @keras.saving.register_keras_serializable(package="CacTf")
-class CACLoss(_LossOfDistances):
+class CACLoss(OfDistances, Loss):
     """The Class Anchor Clustering loss (equation 5), for any Keras model.
 
     It pulls the logits of class y to the anchor `magnitude` * e_y. The largest
@@ -219,7 +215,7 @@ class CACLoss(_LossOfDistances):
 @register
 # (`metrics` has a class of the same name.)
 @keras.saving.register_keras_serializable(package="CacTf.losses")
-class AnchorLoss(_LossOfDistances):
+class AnchorLoss(OfDistances, Loss):
     """The distance to the true class's anchor, the second term of the CAC loss.
 
     It ignores the other anchors; a row of the paper's Table 4. With learnt
@@ -249,7 +245,7 @@ class AnchorLoss(_LossOfDistances):
 @register
 # (`metrics` has a class of the same name.)
 @keras.saving.register_keras_serializable(package="CacTf.losses")
-class TupletLoss(_LossOfDistances):
+class TupletLoss(OfDistances, Loss):
     """The modified tuplet loss, the first term of the CAC loss.
 
     It only requires the true class's anchor to be nearer than the others; a row
@@ -278,7 +274,7 @@ class TupletLoss(_LossOfDistances):
 
 @register
 @keras.saving.register_keras_serializable(package="CacTf")
-class CenterLoss(_LossOfDistances):
+class CenterLoss(OfDistances, Loss):
     r"""\\(-\log \mathrm{softmax}(z)_y + \frac{w}{2} d_y^2\\).
 
     Cross-entropy with a pull to the class centers (Wen et al., ECCV 2016):

@@ -91,12 +91,8 @@ class KnownAccuracy(_MeanOverKnown):
         return ops.cast(ops.equal(classes, labels), "float32")
 
 
-class _MeanOfDistances(OfDistances, _MeanOverKnown):
-    """A metric with the arguments of `OfDistances`."""
-
-
 @keras.saving.register_keras_serializable(package="CacTf")
-class AnchorLoss(_MeanOfDistances):
+class AnchorLoss(OfDistances, _MeanOverKnown):
     """Mean anchor loss, the distance to the true class's anchor (equation 4).
 
     Args:
@@ -119,7 +115,7 @@ class AnchorLoss(_MeanOfDistances):
 
 
 @keras.saving.register_keras_serializable(package="CacTf")
-class TupletLoss(_MeanOfDistances):
+class TupletLoss(OfDistances, _MeanOverKnown):
     """Mean tuplet loss (equation 2).
 
     Args:

@@ -11,6 +11,16 @@ from cac_tf.scores.score import KnownBatch
 from cac_tf.scores.score import Score
 
 
+def require_different_names(scores: Iterable[Score]) -> None:
+    """Raises ValueError if two of the scores have the same name."""
+    names = [score.name for score in scores]
+    if len(set(names)) < len(names):
+        raise ValueError(
+            "Scores (pass name= to them) must have different names; got "
+            f"{', '.join(names)}."
+        )
+
+
 class Fitting:
     """Scores that are fitted to the same examples.
 
@@ -27,12 +37,7 @@ class Fitting:
 
     def __init__(self, scores: Iterable[Score], context: Context) -> None:
         scores = list(scores)
-        names = [score.name for score in scores]
-        if len(set(names)) < len(names):
-            raise ValueError(
-                "Scores that are fitted together need different names; got "
-                f"{', '.join(names)}. Name them: KNN(5, name='knn_5')."
-            )
+        require_different_names(scores)
         self.problems: dict[str, ValueError] = {}
         self._context = context
         self._kept: dict[Score, Any] = {

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The base class of data sources, and which source takes a name."""
 
+import dataclasses
 import typing
+from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +14,7 @@ from cac_tf.data.open_set_dataset import check_disjoint
 from cac_tf.data.open_set_dataset import check_known
 from cac_tf.data.open_set_dataset import listed
 from cac_tf.data.options import SOURCE_OPTIONS
+from cac_tf.data.options import DataOptions
 from cac_tf.labels import check_class_names
 from cac_tf.registry import Registry
 from cac_tf.registry import did_you_mean
@@ -301,6 +304,29 @@ def source_of(dataset: str) -> DataSource:
             f"{what_is_taken()}."
         )
     return taking[0]
+
+
+def resized_as(
+    options: DataOptions,
+    image_size: Callable[[], int | None],
+    interpolation: str,
+) -> DataOptions:
+    """The options of images, with the size and resampling that a model takes.
+
+    Args:
+        options: what is given there stays, and what the source does not use
+            stays left out.
+        image_size: gives the height and width, where the source resizes; None:
+            as without.
+        interpolation: name of the resampling.
+    """
+    changes: dict[str, Any] = {}
+    source = source_of(options.dataset)
+    if source.IMAGE_SIZE is not None and options.image_size is None:
+        changes["image_size"] = image_size()
+    if "interpolation" in source.OPTIONS and options.interpolation is None:
+        changes["interpolation"] = interpolation
+    return dataclasses.replace(options, **changes)
 
 
 def what_is_taken() -> str:
