@@ -213,7 +213,8 @@ _MEASURES = {
 
 
 def _spread(values):
-    return np.std(values, ddof=1) if len(values) > 1 else 0.0
+    """Their standard deviation; of a single one NaN, which is not drawn."""
+    return np.std(values, ddof=1) if len(values) > 1 else np.nan
 
 
 def sweep_figure(rows: Rows, field: str) -> Figure:

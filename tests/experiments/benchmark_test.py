@@ -596,6 +596,10 @@ def test_figure_of_the_accuracy():
     heights = [bar.get_height() for bar in figure.axes[0].patches]
     assert heights == pytest.approx([0.91, 0.8])
     assert figure.axes[0].get_ylim() == (0.75, 1.0)
+    # What one trial deviates by is not known: no bar.
+    bars = figure.axes[0].containers[::2]
+    drawn = [len(bar[2][0].get_segments()[0]) > 0 for bar in bars]
+    assert drawn == [True, False]
     with pytest.raises(ValueError, match="No results contain epochs"):
         paper_figures.bars_figure([row(epochs=None)], "epochs")
 
