@@ -85,7 +85,7 @@ class Calibrated:
 def naive_alarm(p_value, size, rng):
     """Whether bets on p-values as if they were independent give an alarm."""
     ranks = p_value * (size + 1) - rng.random(len(p_value))
-    values = Bets(1).bet(slice(None), ranks[:, None] / (size + 1))
+    values, _ = Bets(1).bet(slice(None), ranks[:, None] / (size + 1))
     return bool(values.max() >= 1 / ALPHA)
 
 

@@ -25,6 +25,10 @@ _LARGEST, _AT_ONCE = 1e100, 256
 _ELEMENTS = 1 << 20
 
 
+def _has_risen(stakes):
+    return _IF_BELOW[stakes.argmax(axis=-1)] > 1.0
+
+
 class Bets:
     r"""Several test martingales, each of which bets in many ways at once.
 
@@ -44,9 +48,9 @@ class Bets:
     Example:
 
     >>> bets = Bets(1)
-    >>> values = bets.bet(slice(None), np.full((100, 1), 0.01))
-    >>> bool(values[-1, 0] > 1e6)
-    True
+    >>> values, has_risen = bets.bet(slice(None), np.full((100, 1), 0.01))
+    >>> bool(values[-1, 0] > 1e6), bool(has_risen[-1, 0])
+    (True, True)
     """
 
     def __init__(self, tests: int) -> None:
@@ -54,7 +58,9 @@ class Bets:
         self.reserve = np.ones(tests)  # capital that no bet has yet
         self.stakes = np.zeros((tests, len(_SHAPES)))
 
-    def bet(self, which: slice, uniform: np.ndarray) -> np.ndarray:
+    def bet(
+        self, which: slice, uniform: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Takes numbers for some of the martingales.
 
         Args:
@@ -62,7 +68,8 @@ class Bets:
             uniform: (B, T) numbers in [0, 1], one row after the other.
 
         Returns:
-            (B, T) values of the martingales after each row.
+            (B, T) values of the martingales after each row, and bool: whether
+            the largest stake is on more numbers near 0.
         """
         tests = uniform.shape[1]
         size = _ELEMENTS // (tests * len(_SHAPES))
@@ -71,7 +78,9 @@ class Bets:
             self._bet(which, uniform[start : start + size])
             for start in range(0, len(uniform), size)
         ]
-        return np.concatenate([np.empty((0, tests)), *parts])
+        none = np.empty((0, tests)), np.empty((0, tests), bool)
+        values, has_risen = zip(none, *parts, strict=True)
+        return np.concatenate(values), np.concatenate(has_risen)
 
     def _bet(self, which, uniform):
         stakes = self.stakes[which]
@@ -81,24 +90,23 @@ class Bets:
         reserve *= self.reserve[which]
         begun = -np.diff(reserve, axis=0)[:, :, None] / len(_SHAPES)
         is_below = uniform[:, :, None] < _BELOW
-        factors = np.where(is_below, _IF_BELOW, _ELSE)
-        values = reserve[1:].copy()
-        for row, (more, factor) in enumerate(zip(begun, factors, strict=True)):
-            stakes += more
-            stakes *= factor
-            values[row] += stakes.sum(axis=1)
-        np.minimum(stakes, _LARGEST, out=stakes)
+        # (B, T, S): factors, which become the stakes after each row.
+        after = np.where(is_below, _IF_BELOW, _ELSE)
+        for more, row in zip(begun, after, strict=True):
+            row *= stakes + more
+            stakes = row
+        self.stakes[which] = np.minimum(stakes, _LARGEST)
         self.numbers[which] = numbers[-1]
         self.reserve[which] = reserve[-1]
-        return values
+        return reserve[1:] + after.sum(axis=2), _has_risen(after)
 
     def values(self) -> np.ndarray:
         """The martingales' values now."""
         return self.reserve + self.stakes.sum(axis=1)
 
-    def small_numbers_rose(self, test: int) -> bool:
-        """Whether the largest stake of one is on more numbers near 0."""
-        return bool(_IF_BELOW[self.stakes[test].argmax()] > 1.0)
+    def has_risen(self) -> np.ndarray:
+        """Whether the largest stake of each is on more numbers near 0."""
+        return _has_risen(self.stakes)
 
     def state(self) -> dict:
         """What `of_state` takes; JSON can hold it."""

@@ -362,27 +362,29 @@ multiples of 1/100 up to 1: the p-values are from another model, or rounded.
         }
         numbers = self.answers + 1 + np.arange(len(class_ids))
         values = {
-            test: (self._bets.bet(places, ranked[test][1]), ranked[test][0])
+            test: (
+                *self._bets.bet(places, ranked[test][1]),
+                numbers[ranked[test][0]],
+            )
             for test, places in self._places.items()
         }
         self.counts["rejected"] += int(is_unknown.sum())
         self.counts["accepted"] += len(accepted)
         np.add.at(self._of_class, classes, 1)
         np.add.at(self._of_level, levels, 1)
-        self._note_alarms(
-            {test: (one, numbers[rows]) for test, (one, rows) in values.items()}
-        )
+        self._note_alarms(values)
 
     def _note_alarms(self, values):
         """Keeps what was not told before.
 
         Args:
-            values: dict from a test to (B, T) values of its martingales, and
-                the (B,) numbers of the answers.
+            values: dict from a test to (B, T) values of its martingales,
+                (B, T) whether small numbers have risen, and the (B,) numbers
+                of the answers.
         """
         given = {(one.test, one.class_name) for one in self.alarms}
         found = []
-        for test, (table, numbers) in values.items():
+        for test, (table, has_risen, numbers) in values.items():
             first = self._places[test].start
             is_told = table >= self._needed[self._places[test]]
             for place in np.flatnonzero(is_told.any(axis=0)).tolist():
@@ -391,12 +393,11 @@ multiples of 1/100 up to 1: the p-values are from another model, or rounded.
                 e_value = table[row, place] / self._needed[first + place]
                 # A small number means a rejected input, this class, or a
                 # small p-value.
-                small_rose = self._bets.small_numbers_rose(first + place)
                 alarm = Alarm(
                     test,
                     int(numbers[row]),
                     float(e_value * self.alarm_level),
-                    small_rose == (test in (SHARE, MIX)),
+                    bool(has_risen[row, place]) == (test in (SHARE, MIX)),
                     name,
                 )
                 if (test, name) not in given:
@@ -520,8 +521,12 @@ multiples of 1/100 up to 1: the p-values are from another model, or rounded.
         own._of_class = np.sum([one._of_class for one in monitors], axis=0)
         own._of_level = np.sum([one._of_level for one in monitors], axis=0)
         own._bets = Bets.mean([one._bets for one in monitors])
-        values, now = own._bets.values()[None], np.array([own.answers])
+        values, has_risen = own._bets.values(), own._bets.has_risen()
+        now = np.array([own.answers])
         own._note_alarms(
-            {test: (values[:, at], now) for test, at in own._places.items()}
+            {
+                test: (values[None, at], has_risen[None, at], now)
+                for test, at in own._places.items()
+            }
         )
         return own

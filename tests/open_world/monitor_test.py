@@ -39,8 +39,8 @@ def mean_of_the_ties(low, high):
 def test_the_martingale_is_that_of_the_equation(rng):
     uniform = rng.random(7)
     bets = Bets(3)
-    values = bets.bet(slice(1, 2), uniform[:4, None])
-    values = np.r_[values, bets.bet(slice(1, 2), uniform[4:, None])][:, 0]
+    parts = uniform[:4, None], uniform[4:, None]
+    values = np.r_[*(bets.bet(slice(1, 2), part)[0] for part in parts)][:, 0]
     for size in range(1, 8):
         points = uniform[:size], uniform[:size] + 1e-12
         assert values[size - 1] == pytest.approx(mean_of_the_ties(*points))
@@ -148,6 +148,17 @@ def test_a_change_is_told(rng, change, test, rose, name):
     # No alarm is given twice.
     again = monitor.update(*answers(rng, 100, **change | {"scores": None}))
     assert not {one[0::4] for one in again} & {one[0::4] for one in given}
+
+
+def test_what_comes_after_an_alarm_does_not_change_it(rng):
+    class_id = np.where(rng.random(1792) < 0.3, -1, 0)
+    class_id = np.r_[class_id, np.full(40, -1), np.zeros(216, int)]
+    alarms = []
+    for size in (1832, len(class_id)):
+        monitor = Monitor(["cat"], seed=1)
+        alarms.append(monitor.update(class_id[:size], np.ones(size)))
+    assert alarms[0][0].rose
+    assert alarms[0] == alarms[1]
 
 
 def test_the_calibration_tells_what_was_so_from_the_first_answer(rng):
