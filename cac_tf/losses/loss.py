@@ -94,7 +94,8 @@ class Loss(keras.losses.Loss):
         return super().__call__(y_true, y_pred, sample_weight)
 
     def get_config(self) -> Config:
-        return {**super().get_config(), "ignore_class": self.ignore_class}
+        own = {"ignore_class": self.ignore_class, "dtype": self.dtype}
+        return {**super().get_config(), **own}
 
 
 def checked_weight(value: float, name: str = "weight") -> float:
@@ -190,9 +191,14 @@ def only_rows(
     """
     labels = ops.convert_to_tensor(labels)
     labels = ops.where(is_counted, labels, ops.zeros_like(labels))
-    return keras.tree.map_structure(
-        lambda values: only_counted(is_counted, values), (labels, outputs)
-    )
+    if isinstance(outputs, dict):
+        rows = {
+            name: only_counted(is_counted, values)
+            for name, values in outputs.items()
+        }
+    else:
+        rows = only_counted(is_counted, outputs)
+    return only_counted(is_counted, labels), rows
 
 
 def weights_of_counted(
@@ -209,12 +215,13 @@ def weights_of_counted(
     Returns:
         (B,) float32 weights.
     """
-    weights = ops.reshape(ops.cast(is_counted, "float32"), (-1,))
+    is_counted = ops.reshape(is_counted, (-1,))
+    weights = ops.cast(is_counted, "float32")
     if reduction in ("sum_over_batch_size", "mean"):
         total = ops.cast(ops.shape(weights)[0], "float32")
         weights = weights * ops.divide_no_nan(total, ops.sum(weights))
     if sample_weight is not None:
-        weights = weights * ops.reshape(
-            ops.cast(sample_weight, "float32"), (-1,)
-        )
+        given = ops.reshape(ops.cast(sample_weight, "float32"), (-1,))
+        # (0 times NaN would be NaN.)
+        weights = weights * ops.where(is_counted, given, 0.0)
     return weights

@@ -46,7 +46,8 @@ class _MeanOverKnown(keras.metrics.Mean):
         is_counted = is_known(labels)
         weights = ops.cast(is_counted, self.dtype)
         if sample_weight is not None:
-            weights *= ops.cast(ops.reshape(sample_weight, (-1,)), self.dtype)
+            given = ops.cast(ops.reshape(sample_weight, (-1,)), self.dtype)
+            weights = ops.where(is_counted, given, 0.0)
         values = self._values(known_labels(labels), y_pred)
         # A weight of 0 leaves a NaN as NaN.
         values = ops.where(is_counted, values, 0.0)
@@ -264,6 +265,8 @@ class OpenSetAUROC(keras.metrics.AUC):
             + _steps(self._HIGHEST - 1.0, self._LOWEST_FROM_ONE)
         )
         position = 0.5 + 0.5 * ops.sign(score) * steps / most
+        if sample_weight is not None:
+            sample_weight = ops.reshape(sample_weight, (-1,))
         return super().update_state(is_unknown, position, sample_weight)
 
     def get_config(self) -> Config:

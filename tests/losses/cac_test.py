@@ -201,13 +201,14 @@ def test_arguments_of_any_kind_of_number(rng, kind, is_stock):
 
 
 def test_survives_serialization():
-    loss = CACLoss(
-        7.0, 0.25, from_distances=True, ignore_class=-1, reduction="sum"
-    )
+    options = {"ignore_class": -1, "reduction": "sum", "dtype": "float64"}
+    loss = CACLoss(7.0, 0.25, from_distances=True, **options)
     copy = keras.saving.deserialize_keras_object(
         keras.saving.serialize_keras_object(loss)
     )
     assert copy.get_config() == loss.get_config()
+    assert {name: copy.get_config()[name] for name in options} == options
+    assert copy.dtype == "float64"
 
 
 def test_bad_arguments():

@@ -187,9 +187,11 @@ def test_an_ignored_class_has_no_part(rng, reduction, weighted, shape):
     labels = np.array([0, -1, 2, 1, -1, 0])
     counted = labels >= 0
     logits[1, 2], logits[4, 0] = np.nan, np.inf
-    weights = np.float32([1, 9, 2, 0.5, 9, 3]) if weighted else None
+    weights = np.float32([1, np.nan, 2, 0.5, 9, 3]) if weighted else None
     loss = losses.CACLoss(ignore_class=-1, reduction=reduction)
     actual = np.asarray(loss(labels.reshape(shape), logits, weights))
+    of_lists = loss(labels.reshape(shape), logits.tolist(), weights)
+    np.testing.assert_array_equal(np.asarray(of_lists), actual)
     d = oracle.distances(logits[counted], 10 * np.eye(3))
     own = oracle.cac_loss(labels[counted], d)
     if reduction in ("none", None):
