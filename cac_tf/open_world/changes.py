@@ -6,6 +6,8 @@ import typing
 from typing import Any
 
 from cac_tf.models import OpenSetClassifier
+from cac_tf.models import input_checks
+from cac_tf.models.computed_outputs import ComputedOutputs
 
 
 class ChangedDecisions(typing.NamedTuple):
@@ -70,14 +72,25 @@ def changed_decisions(
     >>> changed_decisions(model, larger, x_val).share  # doctest: +SKIP
     0.012
     """
-    labels = [
-        one.predict_open_set(x, batch_size).label.tolist()
-        for one in (before, after)
-    ]
-    moves = collections.Counter(
-        pair for pair in zip(*labels, strict=True) if pair[0] != pair[1]
-    )
-    return ChangedDecisions(len(labels[0]), dict(moves.most_common()))
+    parts = [x]
+    if not (hasattr(x, "__getitem__") or isinstance(x, ComputedOutputs)):
+        # A data set may shuffle, or be read only once.
+        parts = (inputs for inputs, *_ in input_checks.iterate_batches(x))
+    moves = collections.Counter()
+    for part in parts:
+        labels = [
+            one.predict_open_set(part, batch_size).label.tolist()
+            for one in (before, after)
+        ]
+        moves.update(zip(*labels, strict=True))
+    if not moves:
+        raise ValueError("There are no inputs to score.")
+    changes = {
+        (one, other): number
+        for (one, other), number in moves.most_common()
+        if one != other
+    }
+    return ChangedDecisions(moves.total(), changes)
 
 
 __all__ = ["ChangedDecisions", "changed_decisions"]

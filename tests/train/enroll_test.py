@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import PIL.Image
 import pytest
+import tensorflow as tf
 from absl import flags
 
 import cac_tf
@@ -141,8 +142,15 @@ def test_versions_of_a_run(trained, unknown, digits, tmp_path, capsys):
 
     run(f"--model={new}", "--remove=first", "--dry_run")
     said = capsys.readouterr().out
-    found = changed_decisions(made, made.remove("first"), digits.known_test[0])
+    images, smaller = digits.known_test[0], made.remove("first")
+    found = changed_decisions(made, smaller, images)
     assert f"test: {found.in_words()}" in said
+    # The second time, this order would be another one, or there is none.
+    shuffled = tf.data.Dataset.from_tensor_slices(images).shuffle(999)
+    assert changed_decisions(made, smaller, shuffled.batch(50)) == found
+    assert changed_decisions(made, smaller, iter([images])) == found
+    with pytest.raises(ValueError, match="no inputs"):
+        changed_decisions(made, smaller, iter([]))
     assert said.endswith("Nothing was written.\n")
 
 
