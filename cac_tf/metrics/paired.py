@@ -23,7 +23,9 @@ def auroc_difference_interval(
     of these inputs cancels: two AUROCs whose own intervals overlap may still
     differ. The interval is DeLong's (DeLong, DeLong and Clarke-Pearson,
     *Comparing the areas under two or more correlated receiver operating
-    characteristic curves*, Biometrics 1988). It takes three sorts.
+    characteristic curves*, Biometrics 1988). It takes three sorts. Of a single
+    known or unknown input, nothing is known about the variance: then it is -1
+    to 1.
 
     Args:
         known: (n,) scores of known inputs.
@@ -64,9 +66,10 @@ def auroc_difference_interval(
                 f"{one.size} and {another.size} of them."
             )
         differences.append(one - another)
+    if min(d.size for d in differences) == 1:
+        return -1.0, 1.0
     center = differences[0].mean()
-    # One input alone has no variance to tell.
-    variance = sum(d.var(ddof=min(1, d.size - 1)) / d.size for d in differences)
+    variance = sum(d.var(ddof=1) / d.size for d in differences)
     half = stats.norm.ppf(0.5 + confidence / 2) * np.sqrt(variance)
     return float(center - half), float(center + half)
 

@@ -115,9 +115,16 @@ def _sections(grouping):
 def _said(group: Group) -> str:
     said = f"{group.size:,} inputs, tightness {group.tightness:.2f}"
     if group.nearest_class is not None:
-        name = html.escape(str(group.nearest_class))
-        said += f"; nearest known class: {name} ({group.nearest_share:.0%})"
+        name, share = _nearest(group)
+        said += f"; nearest known class: {name} ({share})"
     return said
+
+
+def _nearest(group):
+    """The nearest known class and its share, where they are known."""
+    if group.nearest_class is None:
+        return "–", "–"
+    return html.escape(str(group.nearest_class)), f"{group.nearest_share:.0%}"
 
 
 def _overview(groups):
@@ -128,8 +135,7 @@ def _overview(groups):
             f'<a href="#group{k}">{k}</a>' if k < _MOST_GROUPS else str(k),
             f"{one.size:,}",
             f"{one.tightness:.2f}",
-            html.escape(str(one.nearest_class)),
-            f"{one.nearest_share:.0%}",
+            *_nearest(one),
         )
         for k, one in enumerate(groups)
     ]

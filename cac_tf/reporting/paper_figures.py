@@ -84,7 +84,7 @@ def logit_spaces_figure(evaluations: Mapping[str, Mapping[str, Any]]) -> Figure:
     and `centers` of its model besides.
 
     Raises:
-        ValueError: there are not three classes.
+        ValueError: there are not three classes, or not three logits.
     """
     figure = matplotlib_figure.Figure(
         figsize=(5.0 * len(evaluations), 4.6), layout="constrained"
@@ -98,11 +98,11 @@ def logit_spaces_figure(evaluations: Mapping[str, Mapping[str, Any]]) -> Figure:
     for axes, (method, arrays) in zip(
         parts[0], evaluations.items(), strict=True
     ):
-        width = arrays["logits"].shape[1]
-        if width != 3:
+        sizes = len(arrays["class_names"]), arrays["logits"].shape[1]
+        if sizes != (3, 3):
             raise ValueError(
-                f"Logit spaces can be drawn only for three classes; {method} "
-                f"has {width}."
+                "Logit spaces can be drawn only for three classes and three "
+                f"logits; {method} has {sizes[0]} and {sizes[1]}."
             )
         draw_logit_space(
             axes,

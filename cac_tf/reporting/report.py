@@ -250,8 +250,10 @@ def _figures(evaluation, centers, history):
                 alt_texts.of_training(epochs),
             )
         )
-    if evaluation.logits.shape[1] == 3 and centers is not None:
-        names = evaluation.metrics["class_names"]
+    names = evaluation.metrics["class_names"]
+    # A class without a logit is one that was enrolled.
+    has_three = len(names) == evaluation.logits.shape[1] == 3
+    if has_three and centers is not None:
         shown = {**evaluation.arrays(), "class_names": names}
         figure = logit_spaces_figure({"": {**shown, "centers": centers}})
         made.append(

@@ -18,8 +18,8 @@ def verdict(measures: Mapping[str, Any]) -> list[str]:
     """Summarizes the measured results in a few sentences.
 
     The brackets hold 95 % intervals, for shares by Wilson's formula and for
-    differences of AUROC by DeLong's. They cover the random choice of test
-    images, not retraining or other classes.
+    differences of AUROC by DeLong's, wider the more scores are compared. They
+    cover the random choice of test images, not retraining or other classes.
 
     Args:
         measures: the contents of `metrics.json`.

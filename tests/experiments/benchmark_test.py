@@ -665,7 +665,10 @@ def test_figure_of_logit_spaces(rng):
     assert set(shown) == {"a", "b", "c", "unknown", "centers"}
     _, _, z = shown["b"]._offsets3d
     np.testing.assert_allclose(z, arrays["logits"][arrays["labels"] == 1, 2])
-    with pytest.raises(ValueError, match="only for three classes; cac has 4"):
-        paper_figures.logit_spaces_figure(
-            {"cac": {**arrays, "logits": rng.normal(size=(20, 4))}}
-        )
+    for other, sizes in (
+        ({"logits": rng.normal(size=(20, 4))}, "3 and 4"),
+        # One more was enrolled.
+        ({"class_names": ["a", "b", "c", "d"]}, "4 and 3"),
+    ):
+        with pytest.raises(ValueError, match=f"three logits; cac has {sizes}"):
+            paper_figures.logit_spaces_figure({"cac": {**arrays, **other}})

@@ -129,8 +129,11 @@ def test_scores_of_one_name(trained_blobs, rng):
     measures = evaluate(model, dataset, scores=[one, two]).metrics
     compared = measures["scores"]
     assert list(compared) == ["gamma", "energy", "energy, T = 2"]
-    logits = model.predict_scores(dataset.known_test.images).logits
-    unknown = model.predict_scores(dataset.unknown_test.images).logits
+    scores = [
+        model.predict_scores(part.images)
+        for part in (dataset.known_test, dataset.unknown_test)
+    ]
+    logits, unknown = (part.logits for part in scores)
     assert compared["energy, T = 2"]["auroc"] == pytest.approx(
         metrics.auroc(np.asarray(two(logits)), np.asarray(two(unknown)))
     )
@@ -140,6 +143,13 @@ def test_scores_of_one_name(trained_blobs, rng):
         assert np.mean(limits) == pytest.approx(
             compared[name]["auroc"] - compared["gamma"]["auroc"], abs=1e-5
         )
+    # Both together hold with 95 %.
+    limits = metrics.auroc_difference_interval(
+        *(np.asarray(two(z)) for z in (logits, unknown)),
+        *(part.unknown_score for part in scores),
+        confidence=0.975,
+    )
+    assert differences["energy, T = 2"] == pytest.approx(limits, abs=1e-5)
 
 
 def test_another_models_data(trained_blobs, rng):

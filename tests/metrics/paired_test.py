@@ -55,5 +55,7 @@ def test_what_is_refused():
         auroc_difference_interval([0, 1], [2], [0], [2])
     with pytest.raises(ValueError, match=r"confidence must be in \(0, 1\)"):
         auroc_difference_interval([0], [1], [0], [1], confidence=95)
-    # One input of each kind: no variance, and no warning.
-    assert auroc_difference_interval([0], [1], [1], [0]) == (1.0, 1.0)
+    # One input of a kind tells nothing of the variance.
+    for known in ([0], [0, 1]):
+        found = auroc_difference_interval(known, [2], known, [-1])
+        assert found == (-1.0, 1.0)

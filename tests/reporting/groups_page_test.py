@@ -7,6 +7,7 @@ import pytest
 from cac_tf.open_world.grouping import Group
 from cac_tf.open_world.grouping import Grouping
 from cac_tf.reporting.groups_page import summary_of
+from cac_tf.reporting.groups_page import write_groups_page
 
 
 @pytest.mark.parametrize(
@@ -41,3 +42,12 @@ def test_a_summary_is_a_sentence(group, sentence):
     ]
     found = Grouping(group, np.ones(len(group)), tuple(groups))
     assert summary_of(found) == sentence
+
+
+def test_groups_without_predicted_classes_are_shown(tmp_path):
+    group = Group(np.arange(2), 0.75, None, None)
+    found = Grouping(np.zeros(2, "int32"), np.ones(2, "float32"), (group,))
+    write_groups_page(tmp_path / "groups.html", found, ["one", "two"], {})
+    page = (tmp_path / "groups.html").read_text("utf-8")
+    assert "2 inputs, tightness 0.75." in page
+    assert "<td>–</td>" in page
