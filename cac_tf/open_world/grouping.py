@@ -171,11 +171,13 @@ def _grouped(features, center, smallest):
         rng = np.random.default_rng(0)
         chosen = np.sort(rng.permutation(len(features))[:MOST_CLUSTERED])
     points = _reduced(directions, chosen)
-    dense = _dense(points[chosen], smallest)
+    # As many of the sample are so many of all.
+    of_sample = max(2, round(smallest * len(chosen) / len(features)))
+    dense = _dense(points[chosen], of_sample)
     if (dense != UNKNOWN).any():
         dense = _merged(points[chosen], dense)
-        means, reach = _means(points[chosen], dense, smallest)
-        return _joined(points, means, reach)
+        means, reach = _means(points[chosen], dense, of_sample)
+        return _joined(points, means, reach, smallest)
     if has_center and _are_alike(directions):
         mean = _unit(directions.sum(axis=0, keepdims=True))[0]
         return np.zeros(len(features)), directions @ mean
@@ -286,13 +288,18 @@ def _directions(points, labels):
     return _unit(np.stack([points[labels == k].sum(axis=0) for k in kept]))
 
 
-def _joined(points, means, reach):
-    """The nearest group of each input within its reach, and the cosine."""
+def _joined(points, means, reach, smallest):
+    """The nearest group of each input within its reach, and the cosine.
+
+    Groups that become too small by this are none.
+    """
     cosines = points @ means.T
     nearest = cosines.argmax(axis=1)
     strength = cosines[np.arange(len(points)), nearest]
     # (The product of other rows may be rounded in another way.)
     is_out = strength < reach - 1e-5
+    sizes = np.bincount(nearest[~is_out], minlength=len(means))
+    is_out |= sizes[nearest] < smallest
     return (
         np.where(is_out, UNKNOWN, nearest),
         np.where(is_out, 0.0, strength),

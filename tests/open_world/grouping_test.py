@@ -64,6 +64,11 @@ def test_a_sample_makes_the_groups_of_many(mixture, monkeypatch):
     monkeypatch.setattr("cac_tf.open_world.grouping.MOST_CLUSTERED", 90)
     found = open_world.group(features, min_size=4)
     np.testing.assert_array_equal(found.group, kind)
+    # The smallest group is of all inputs, not of the sample.
+    two = np.concatenate([features[kind == k] for k in (0, 0, 0, 1, 1, 1)])
+    sizes = [3 * np.sum(kind == k) for k in (0, 1)]
+    found = open_world.group(two, min_size=int(min(sizes)))
+    assert [one.size for one in found.groups] == sizes
 
 
 @pytest.mark.parametrize("count", [0, 1, 4])
