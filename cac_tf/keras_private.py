@@ -175,11 +175,27 @@ def planned_weights(config, custom_objects=None):
             keras.StatelessScope(initialize_variables=False),
             serialization_lib.ObjectSharingScope(),
         ):
-            made = keras.saving.deserialize_keras_object(config, custom_objects)
+            made = keras.saving.deserialize_keras_object(
+                _uncompiled(config), custom_objects
+            )
             return sum(math.prod(weight.shape) for weight in made.weights)
     finally:
         # Keras would make them when the next such scope ends.
         global_state.set_global_attribute("uninitialized_variables", [])
+
+
+def _uncompiled(config):
+    """Without optimizers, which make variables at once."""
+    if isinstance(config, dict):
+        is_object = "class_name" in config
+        return {
+            name: _uncompiled(value)
+            for name, value in config.items()
+            if not (is_object and name == "compile_config")
+        }
+    if isinstance(config, (list, tuple)):
+        return type(config)(map(_uncompiled, config))
+    return config
 
 
 # What callbacks of Keras remember from epoch to epoch, besides weights and

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 import cac_tf
+from cac_tf.models.keras_file import load_keras_file
 
 
 @pytest.fixture
@@ -248,6 +249,21 @@ def test_a_classifier_comes_without_what_it_was_compiled_with(tmp_path):
         assert not again.classifier.compiled
 
 
+def test_a_compiled_network_is_loaded(tmp_path):
+    """Also with another in it, and without its loss."""
+    inner = keras.Sequential([keras.Input([5]), keras.layers.Dense(3)])
+    inner.compile("adam", "mse")
+    network = keras.Sequential([keras.Input([5]), inner])
+    network.compile("adam", lost_loss)
+    x = np.float32(np.random.default_rng(0).normal(size=(8, 5)))
+    network.fit(x, np.arange(8) % 3, verbose=0)
+    network.save(tmp_path / "network.keras")
+    again = load_keras_file(tmp_path / "network.keras")
+    np.testing.assert_array_equal(again(x), network(x))
+    with pytest.raises(ValueError, match="contains a Sequential"):
+        cac_tf.load_model(tmp_path / "network.keras")
+
+
 def test_layers_that_only_their_owner_has(tmp_path):
     """They are given as `custom_objects`; the code of a lambda is not run."""
     path, last = tmp_path / "model.keras", keras.layers.Dense(3)
@@ -273,10 +289,6 @@ def test_layers_that_only_their_owner_has(tmp_path):
 def test_files_of_other_things(saved, tmp_path):
     with pytest.raises(FileNotFoundError, match="Model file not found"):
         cac_tf.load_model(tmp_path / "none.keras")
-    other = keras.Sequential([keras.Input([5]), keras.layers.Dense(3)])
-    other.save(tmp_path / "other.keras")
-    with pytest.raises(ValueError, match="contains a Sequential"):
-        cac_tf.load_model(tmp_path / "other.keras")
     with pytest.raises(ValueError, match="a folder; load .* it: model.keras"):
         cac_tf.load_model(tmp_path)
     (tmp_path / "empty").mkdir()
