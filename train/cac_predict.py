@@ -176,7 +176,12 @@ def main(values, inputs):
     if isinstance(sys.stdin, io.TextIOWrapper):
         # Names of files may hold bytes that are no UTF-8.
         sys.stdin.reconfigure(errors="surrogateescape")
-    paths = batch.paths_of(inputs, sys.stdin)
+    written = {
+        name: values[name].value
+        for name in ("output", "copy_to", "group_unknown")
+        if values[name].value is not None
+    }
+    paths = batch.not_written(batch.paths_of(inputs, sys.stdin), written)
     if values.runner is not None:
         # Its workers start in other folders.
         paths = map(os.path.abspath, paths)

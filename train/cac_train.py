@@ -152,7 +152,15 @@ def _dump(values):
     folder = os.path.dirname(values.dump_arrays) or "."
     if not os.path.isdir(folder):  # Known only after the images are read.
         raise ValueError(f"--dump_arrays: folder not found: {folder}.")
-    dataset = data.load_open_set_dataset(**command_line.data_settings(values))
+    settings = command_line.data_settings(values)
+    own = os.path.realpath(values.dump_arrays)
+    for name, value in settings.items():
+        if isinstance(value, str) and os.path.realpath(value) == own:
+            raise ValueError(
+                f"--dump_arrays would overwrite --{name}={value}. Choose "
+                "another file."
+            )
+    dataset = data.load_open_set_dataset(**settings)
     for note in dataset.notes:
         terminal.tell("note", note)
     data.dump_arrays(values.dump_arrays, dataset)

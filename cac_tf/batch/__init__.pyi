@@ -19,6 +19,7 @@ from .lines import JsonLines as JsonLines
 from .parts import Parts as Parts
 from .parts import rejected_path as rejected_path
 from .parts import writing as writing
+from .paths import not_written as not_written
 from .paths import paths_of as paths_of
 from .rejected import Rejected as Rejected
 from .rejected import RejectedSoFar as RejectedSoFar

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files that somebody names: by path, folder, pattern, or on a stream."""
 
+import functools
 import glob
 import os
 import pathlib
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 
 from cac_tf.data.sources.image_folder import image_files
 
@@ -48,3 +50,36 @@ def paths_of(inputs: Iterable[str], lines: Iterable[str] = ()) -> Iterator[str]:
             yield from found
         else:
             yield one
+
+
+def not_written(
+    paths: Iterable[str], written: Mapping[str, str]
+) -> Iterator[str]:
+    """The paths; none may be what is written, or lie in such a folder.
+
+    Args:
+        paths: of inputs.
+        written: files and folders, by the name of the option they are from.
+
+    Raises:
+        ValueError: an input would be overwritten, or is an earlier output.
+
+    Example:
+
+    >>> list(not_written(["a.csv", "b.csv"], {"output": "b.csv"}))
+    Traceback (most recent call last):
+    ValueError: b.csv is an input and belongs to --output=b.csv. Choose \
+another output.
+    """
+    real_folder = functools.lru_cache(os.path.realpath)
+    real = {name: os.path.realpath(path) for name, path in written.items()}
+    for path in paths:
+        folder, name = os.path.split(path)
+        own = os.path.join(real_folder(folder), name)
+        for option, other in real.items():
+            if own == other or own.startswith(os.path.join(other, "")):
+                raise ValueError(
+                    f"{path} is an input and belongs to --{option}="
+                    f"{written[option]}. Choose another output."
+                )
+        yield path

@@ -3,6 +3,7 @@
 
 import collections
 import typing
+from collections.abc import Iterable
 from typing import Any
 
 from cac_tf.models import OpenSetClassifier
@@ -72,11 +73,11 @@ def changed_decisions(
     >>> changed_decisions(model, larger, x_val).share  # doctest: +SKIP
     0.012
     """
-    parts = [x]
+    parts: Iterable[Any] = [x]
     if not (hasattr(x, "__getitem__") or isinstance(x, ComputedOutputs)):
         # A data set may shuffle, or be read only once.
         parts = (inputs for inputs, *_ in input_checks.iterate_batches(x))
-    moves = collections.Counter()
+    moves: collections.Counter[tuple[str, str]] = collections.Counter()
     for part in parts:
         labels = [
             one.predict_open_set(part, batch_size).label.tolist()

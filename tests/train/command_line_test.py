@@ -601,6 +601,8 @@ def test_dumped_arrays_are_the_same_experiment(tmp_path, capsys):
             cac_train,
             *("--dataset=digits", f"--dump_arrays={tmp_path / 'no' / 'a.npz'}"),
         )
+    with pytest.raises(ValueError, match="would overwrite --dataset="):
+        run(cac_train, f"--dataset={path}", f"--dump_arrays={path}")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import csv
 import io
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -361,6 +362,19 @@ def test_bad_command_lines(model, photos, tmp_path):
                 f"--false_discovery_rate={rate}",
             )
     assert not (tmp_path / "p").exists()
+    # What would overwrite an input, or read what was written before.
+    table = tmp_path / "table.csv"
+    table.write_text("image\n")
+    for one, option in (
+        (table, f"--output={tmp_path}/./table.csv"),
+        (photos, f"--copy_to={photos}"),
+        (photos / "00.png", f"--output={photos}/"),
+    ):
+        message = f"is an input and belongs to {re.escape(option)}"
+        with pytest.raises(ValueError, match=message):
+            run(model, one, option)
+    assert table.read_text() == "image\n"
+    assert len(list(photos.iterdir())) == 24
 
 
 def test_flags_without_effect(model, photos, tmp_path):
