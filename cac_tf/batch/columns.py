@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from typing import Any
@@ -24,8 +25,27 @@ IMAGE_COLUMN, TEXT_COLUMN, VECTOR_COLUMN = "image", tables.TEXT, "features"
 
 
 def usual_column(classifier: Classifier) -> str:
-    """Where the inputs of a model without images are, in rows of no schema."""
+    """Where the inputs of a model are, in rows of no schema."""
+    if classifier.takes_files:
+        return IMAGE_COLUMN
     return TEXT_COLUMN if classifier.takes_texts else VECTOR_COLUMN
+
+
+def trained_columns(
+    classifier: Classifier, names: Collection[str]
+) -> tuple[str, ...]:
+    """The columns a model was trained on, if its run says so, or the usual one.
+
+    The usual one only where a column has its name, and some of those are missing.
+
+    Args:
+        classifier: `Classifier`.
+        names: of the columns that there are.
+    """
+    trained, usual = classifier.input_columns, usual_column(classifier)
+    if usual in names and not set(trained) <= set(names):
+        return (usual,)
+    return trained
 
 
 def columns_read(
@@ -37,7 +57,7 @@ def columns_read(
 ) -> tuple[str, ...]:
     """The columns that hold the inputs.
 
-    Those that the model was trained on, where its run says so. Else, for a
+    Those of `trained_columns`, where the model's run says so. Else, for a
     model of vectors, the one column of lists, or all columns of numbers, if
     they are as many as the model takes; for a model of texts, the column
     `text`, or the only one of texts; for one of images, the column `image`, or
@@ -53,7 +73,7 @@ def columns_read(
     Raises:
         ValueError: no such columns.
     """
-    chosen = classifier.input_columns
+    chosen = trained_columns(classifier, schema.names)
     if wanted is not None:
         chosen = (wanted,)
     elif not chosen and classifier.takes_texts:

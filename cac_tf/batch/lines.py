@@ -15,6 +15,7 @@ from cac_tf.batch.chunks import FileOfRows
 from cac_tf.batch.chunks import chunk_of_rows
 from cac_tf.batch.chunks import keys_of_rows
 from cac_tf.batch.chunks import rows_at_once
+from cac_tf.batch.columns import trained_columns
 from cac_tf.batch.columns import usual_column
 from cac_tf.data.regular_file import opened
 
@@ -61,7 +62,7 @@ class JsonLines(TextLines):
     """A .jsonl file: each line is an object with the input in a field.
 
     Attributes:
-        image: the field, or None: those that the model was trained on, else
+        image: the field, or None: those that the model was trained on, or
             `text`, or `features` with a list of numbers.
         key: field with the key, or None: the line's number, from 0.
     """
@@ -76,8 +77,6 @@ class JsonLines(TextLines):
             )
 
     def _chunk(self, keys, lines, classifier):
-        names = (self.image,) if self.image else classifier.input_columns
-        names = names or (usual_column(classifier),)
         values, errors = [], {}
         for place, line in enumerate(lines):
             value = ""
@@ -85,6 +84,9 @@ class JsonLines(TextLines):
                 row = json.loads(line)
                 if self.key is not None:
                     keys[place] = str(row[self.key])
+                names = (self.image,) if self.image else ()
+                names = names or trained_columns(classifier, row)
+                names = names or (usual_column(classifier),)
                 found = [row[name] for name in names]
                 value = found[0] if len(names) == 1 else found
             except (ValueError, KeyError, TypeError, RecursionError) as error:

@@ -3,6 +3,7 @@
 
 import copy
 import gzip
+import json
 import os
 import tracemalloc
 
@@ -554,6 +555,15 @@ def test_the_columns_that_a_model_was_trained_on(vectors, tmp_path):
     lost = with_columns(classifier, ("lost",))
     (found,) = answers(lost, path)[1]
     assert "no column lost; its columns are other, mine" in found.error
+    # The usual name goes, too, as in the files of groups.
+    table = {"other": rows[::-1].tolist(), "features": rows.tolist()}
+    parquet.write_table(pa.table(table), path)
+    assert_same(answers(lost, path)[1], expected)
+    lines = tmp_path / "a.jsonl"
+    lines.write_text(
+        "".join(f"{json.dumps({'features': row})}\n" for row in rows.tolist())
+    )
+    assert_same(answers(lost, lines)[1], expected)
     # The only column of lists needs no name.
     parquet.write_table(pa.table({"x": rows.tolist(), "id": range(50)}), path)
     assert_same(answers(classifier, path)[1], expected)
