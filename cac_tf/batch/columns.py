@@ -36,7 +36,7 @@ def trained_columns(
 ) -> tuple[str, ...]:
     """The columns a model was trained on, if its run says so, or the usual one.
 
-    The usual one only where a column has its name, and some of those are missing.
+    The usual one only where it is there and one of those is missing.
 
     Args:
         classifier: `Classifier`.
@@ -114,7 +114,7 @@ def _one_of_texts(usual, schema, path, key):
         raise ValueError(
             f"{path} has no column {usual} and {len(found) or 'no'} text "
             f"columns{': ' * bool(found)}{', '.join(found)}. Name the input "
-            "column: image_column=..."
+            "column: --image_column"
         )
     return found[0]
 

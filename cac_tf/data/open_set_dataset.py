@@ -338,16 +338,16 @@ def stratified_split(
     return first, last
 
 
-def _check_several_of_each(examples, class_names):
-    """The labels; ValueError where one cannot be set apart of each."""
+def _check_several_of_each(examples, class_names, parts=2):
+    """The labels; ValueError where each part cannot have one of each."""
     labels, counts = np.unique(examples.labels, return_counts=True)
     if examples.size == 0:
         raise ValueError("There are no examples to split.")
-    if counts.min() < 2:
+    if counts.min() < parts:
         raise ValueError(
-            "Every class needs at least two examples so that one can be held "
-            "out; these have only one: "
-            f"{_named(labels[counts < 2], class_names)}."
+            f"Every class needs at least {parts} examples so that "
+            f"{parts - 1} can be held out; these have fewer: "
+            f"{_named(labels[counts < parts], class_names)}."
         )
     return labels
 
@@ -504,6 +504,8 @@ def make_open_set_dataset(
         )
     unknown_test = _relabelled(unknown, unknown_ids)
     known_names = tuple(class_names[i] for i in known)
+    parts = 1 + (test is None) + (validation is None)
+    _check_several_of_each(rows, known_names, parts)
     if test is None:
         rows, test_rows = stratified_split(
             rows, test_fraction, split_seed, known_names

@@ -290,7 +290,10 @@ def check_shape(shape: Shape, expected: Shape) -> None:
     )
     if not fits:
         is_single = tuple(shape) == tuple(expected)[1:]
-        hint = " A single input needs an axis for the batch: x[np.newaxis]."
+        hint = (
+            " A single input needs an axis for the batch: x[np.newaxis]; a "
+            "data set needs batches: data.batch(32)."
+        )
         raise ValueError(
             f"The model expects inputs of shape {tuple(expected)}; got "
             f"{tuple(shape)}.{hint if is_single else ''}"

@@ -239,7 +239,7 @@ def test_bad_input():
             make([0, 1], test=test)
     with pytest.raises(ValueError, match="listed twice: a, a"):
         make([0, 0])
-    with pytest.raises(ValueError, match="these have only one: 'c'"):
+    with pytest.raises(ValueError, match="at least 3 .*have fewer: 'c'"):
         make([0, 2])
     with pytest.raises(ValueError, match="validation_fraction must be below 1"):
         make([0, 1], validation_fraction=1.0)
