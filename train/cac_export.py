@@ -12,6 +12,7 @@ import os
 
 from cac_tf import export
 from cac_tf import models
+from cac_tf.batch.classifier import columns_of_run
 from cac_tf.train import command_line
 from cac_tf.train import flag_kinds
 from cac_tf.train import quiet
@@ -123,7 +124,11 @@ def main(values):
         model.set_threshold(values.threshold)
     if values.format == "tf_serving":
         path = export.write_model_folder(
-            model, values.output_dir, values.version, **options
+            model,
+            values.output_dir,
+            values.version,
+            input_columns=columns_of_run(path),
+            **options,
         )
         print(f"SavedModel: {path}")
         print(f"How to serve it: {values.output_dir}/README.md")

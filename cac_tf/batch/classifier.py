@@ -132,7 +132,8 @@ class Classifier:
         else:
             loaded = (*_of_saved_model(path), _NONE)
         signature, description, embeddings = loaded
-        return cls(signature, description, path, _trained_on(path), embeddings)
+        columns = description.get("input_columns") or columns_of_run(path)
+        return cls(signature, description, path, columns, embeddings)
 
     @classmethod
     def taking_inputs_of(
@@ -156,7 +157,7 @@ class Classifier:
             takes_it = takes_encoded_images(kind.fixed_shape)
             return kind if name == _FILES and takes_it else None
 
-        return cls(signature, description, path, _trained_on(path))
+        return cls(signature, description, path, columns_of_run(path))
 
     @property
     def input_shape(self) -> tuple[int | None, ...]:
@@ -382,8 +383,14 @@ def find_model(path: str) -> str:
     )
 
 
-def _trained_on(path):
-    """The columns that the run of a model says, or what was enrolled in it."""
+def columns_of_run(path: Path) -> tuple[str, ...]:
+    """The columns that the run of a model says, or what was enrolled in it.
+
+    Empty if there is no run, or its data were no table.
+
+    Args:
+        path: of a run's `model.keras`, or of a version in its `serving` folder.
+    """
     path = pathlib.Path(path).absolute()
     # Beside model.keras, or two folders above serving/1.
     for folder in path.parents[:2]:

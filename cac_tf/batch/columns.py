@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Collection
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -70,6 +71,8 @@ def columns_read(
         wanted: the column, if the user names it.
         key: the column with the keys, or None.
 
+    Warns where these are several columns that nobody named.
+
     Raises:
         ValueError: no such columns.
     """
@@ -95,6 +98,12 @@ def columns_read(
                 f"{path} has {len(chosen)} numeric columns, but the model "
                 f"expects {size} numbers; its columns are "
                 f"{', '.join(schema.names)}."
+            )
+        if len(chosen) > 1:
+            warnings.warn(
+                f"{path}: the model does not say which columns it reads; it "
+                f"gets {', '.join(chosen)}, in this order.",
+                stacklevel=2,
             )
     tables.require_columns(
         schema, path, chosen if key is None else (*chosen, key)

@@ -232,7 +232,7 @@ def _train_in(folder, config, runtime, dataset, pretrained, tensorboard, tell):
         evaluation = as_of_raw(evaluation, model, dataset)
     model.save(folder.file("model.keras"))
     if keras.backend.backend() == "tensorflow":
-        _export(model, folder)
+        _export(model, folder, dataset.input_columns)
     write_results(folder, evaluation, dataset, model, run)
     return evaluation
 
@@ -315,7 +315,7 @@ def _magnitude(recipe):
     return getattr(recipe, "magnitude", MAGNITUDE)
 
 
-def _export(model, folder):
+def _export(model, folder, input_columns):
     from cac_tf.export import write_model_folder
 
     # What an interrupted attempt left belongs to this same run.
@@ -329,4 +329,5 @@ def _export(model, folder):
         version=1,
         # The first character is to be none of these.
         name=name.lstrip(".-") or "model",
+        input_columns=input_columns,
     )

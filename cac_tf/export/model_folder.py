@@ -43,6 +43,7 @@ def write_model_folder(
     batch_sizes: Sequence[int] | None = None,
     allow_uncalibrated: bool = False,
     max_image_pixels: int = DEFAULT_MAX_PIXELS,
+    input_columns: Sequence[str] = (),
 ) -> str:
     """Exports a calibrated model as one version of a TF Serving model.
 
@@ -92,6 +93,8 @@ def write_model_folder(
             the largest float32 in its place, so that nothing is rejected.
         max_image_pixels: largest height times width of an encoded image; one
             whose header claims more becomes an invalid row.
+        input_columns: names of the columns of a table that the inputs are made
+            of, in this order; `assets/model.json` says them to `cac-predict`.
 
     Returns:
         Path of the version's folder.
@@ -154,7 +157,9 @@ def write_model_folder(
         _alone_in(directory),
         atomic_files.new_folder(target) as temporary,
     ):
-        signatures = save_into(temporary, model, answering)
+        signatures = save_into(
+            temporary, model, answering, input_columns=input_columns
+        )
         warm_up.write_warm_up_requests(
             temporary,
             signatures,

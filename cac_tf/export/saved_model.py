@@ -84,6 +84,7 @@ def save_into(
     answering: Answering,
     verbose: bool = False,
     signatures: Iterable[str] | None = None,
+    input_columns: Iterable[str] = (),
 ) -> list[str]:
     """Writes the files of a SavedModel into an empty folder.
 
@@ -93,6 +94,7 @@ def save_into(
         answering: `Answering` of the model.
         verbose: whether Keras prints what it wrote.
         signatures: names of those to write; None: all that the model has.
+        input_columns: of a table, those that the inputs are made of.
 
     Returns:
         Names of the signatures.
@@ -129,7 +131,10 @@ def save_into(
         archive.write_out(folder, verbose=bool(verbose))
     atomic_files.write_json(
         os.path.join(folder, "assets", "model.json"),
-        _description(model, answering),
+        {
+            **_description(model, answering),
+            "input_columns": list(input_columns),
+        },
     )
     _finish_graph(folder)
     return list(offered)

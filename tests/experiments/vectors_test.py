@@ -5,6 +5,7 @@ import csv
 import json
 import os
 import re
+import shutil
 
 import keras
 import numpy as np
@@ -178,14 +179,17 @@ def test_the_network_and_its_normalization():
     assert wide.get_layer("features").units == 512
 
 
-def test_the_served_model_gives_the_same_answers(run, table):
+def test_the_served_model_gives_the_same_answers(run, table, tmp_path):
     """To the table itself, whose column it finds, as the run's folder does."""
+    # What is deployed is somewhere else.
+    deployed = str(tmp_path / "deployed")
+    shutil.copytree(run.folder.serving, deployed)
     with open(run.folder.file("predictions.csv"), newline="") as file:
         expected = {row["key"]: row["label"] for row in csv.DictReader(file)}
     served = tf.saved_model.load(os.path.join(run.folder.serving, "1"))
     ask = served.signatures["serving_default"]
     assert [*ask.structured_input_signature[1]] == ["inputs"]
-    for path in (run.folder.path, run.folder.serving):
+    for path in (run.folder.path, run.folder.serving, deployed):
         classifier = batch.Classifier.load(path)
         assert classifier.input_columns == ("x",)
         answers = dict(batch.classify_files(classifier, [table]))

@@ -262,8 +262,14 @@ def test_what_a_killed_export_left_is_removed(
     write_model_folder(model, tmp_path / "m", 1)
     before = set(os.listdir(tmp_path / "m"))
     if not (child := os.fork()):
-        monkeypatch.setattr(model_folder, "save_into", lambda *_: os._exit(9))
-        write_model_folder(model, tmp_path / "m", 2)
+        try:
+            monkeypatch.setattr(
+                model_folder, "save_into", lambda *_, **named: os._exit(9)
+            )
+            write_model_folder(model, tmp_path / "m", 2)
+        finally:
+            # Whatever fails, no second pytest goes on.
+            os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
     left = set(os.listdir(tmp_path / "m")) - before
     # A server takes no such name for a version.
