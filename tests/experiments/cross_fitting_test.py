@@ -137,7 +137,7 @@ def test_few_vectors_are_not_set_apart(rng):
     dataset = make_open_set_dataset("made", few, "abc", [0, 1], as_vectors=True)
     assert dataset.counts["validation"] == 0
     assert dataset.counts["train"] == 11
-    with pytest.raises(ValueError, match="at least two .* only one: 'b'"):
+    with pytest.raises(ValueError, match="at least 2 .* have fewer: 'b'"):
         make_open_set_dataset(
             "made",
             Examples(rng.random((6, 4)), np.int64([0, 0, 0, 1, 2, 2])),
