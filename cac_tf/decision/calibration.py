@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cac_tf.decision.accepted_share import AcceptedShare
-from cac_tf.decision.p_values import ROUNDING_OF_SPREAD
 from cac_tf.labels import UNKNOWN
 from cac_tf.labels import check_labels
 
@@ -51,16 +50,8 @@ def _check(scores, rate, name):
 
 
 def _rounding(scores, resolution):
-    """(n,) differences to the next larger score that are mere rounding.
-
-    A score may be a small difference of large numbers, so its size does not
-    tell; the spread of many scores does. (Of very many, the gaps are smaller
-    than that.)
-    """
-    first, third = np.quantile(scores, (0.25, 0.75))
-    of_spread = min(ROUNDING_OF_SPREAD, 0.1 / len(scores)) * (third - first)
-    of_size = _ROUNDING * np.abs(scores) + 2 * _SMALLEST_NORMAL
-    return resolution + of_spread + of_size
+    """(n,) differences to the next larger score that are mere rounding."""
+    return resolution + _ROUNDING * np.abs(scores) + 2 * _SMALLEST_NORMAL
 
 
 def _below(scores, rank, resolution):
@@ -114,9 +105,7 @@ def threshold_for_true_positive_rate(
         known_scores: (n,) unknown scores of known inputs, finite.
         rate: desired true-positive rate, in (0, 1).
         resolution: differences between scores up to this size count as rounding
-            (`Score.RESOLUTION`), as do a few units in the last place and
-            1/10,000 of the interquartile range (of more than 1,000 scores less:
-            1/(10 n)).
+            (`Score.RESOLUTION`), as do a few units in the last place.
 
     Returns:
         The threshold, a Python float with a float32 value.

@@ -28,7 +28,7 @@ ops = lazy.module("keras.ops")
 TABLE_SIZE = 1000
 # What scores differ by between runtimes, with a margin, as a share of their
 # interquartile range.
-ROUNDING_OF_SPREAD = 1e-4
+_ROUNDING = 1e-4
 _LOWEST = np.finfo("float32").min
 
 
@@ -189,7 +189,7 @@ def _raised(scores, ascending):
         return scores
     wide = np.float64(ascending)
     first, third = np.quantile(wide, (0.25, 0.75))
-    most = ROUNDING_OF_SPREAD * (third - first or np.abs(wide).max())
+    most = _ROUNDING * (third - first or np.abs(wide).max())
     steps = np.minimum(np.diff(wide, append=np.inf) / 2, most)
     # (Of two adjacent float32 numbers, the middle may round to the larger.)
     below_next = np.nextafter(np.append(ascending[1:], np.inf), _LOWEST)
