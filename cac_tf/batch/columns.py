@@ -123,7 +123,7 @@ def _one_of_texts(usual, schema, path, key):
         raise ValueError(
             f"{path} has no column {usual} and {len(found) or 'no'} text "
             f"columns{': ' * bool(found)}{', '.join(found)}. Name the input "
-            "column: --image_column"
+            "column: image_column=NAME"
         )
     return found[0]
 
