@@ -12,9 +12,9 @@ process of its own that waits while the others run; rounds are interleaved. "Two
 trainings" run at the same time, with a thread each; their rates are summed.
 Writes benchmarks/results/training_throughput.json. Needs PyTorch and JAX.
 
-On a processor without AVX-512, a step in bfloat16 takes many times as long:
-fewer variants, fewer rounds, and the result is that of its name with
-"_without_avx512".
+On a processor without instructions for bfloat16, a step in bfloat16 takes
+several times as long: fewer variants, fewer rounds, and the result is that of
+its name with "_without_bfloat16", or "_without_avx512" where that is missing.
 """
 
 import itertools
@@ -71,7 +71,7 @@ VARIANTS = {
     "pytorch float32, channels last": ("torch", "float32", ("last",)),
     "pytorch bfloat16, channels last": ("torch", "bfloat16", ("last",)),
 }
-WITHOUT_AVX512 = (
+WITHOUT_BFLOAT16 = (
     "tensorflow float32",
     "tensorflow float32, oneDNN",
     "tensorflow float32, oneDNN, two trainings",
@@ -227,14 +227,17 @@ def images_per_second(processes):
 def main():
     """Measures all variants in turns and writes the result."""
     from cac_tf import atomic_files
+    from cac_tf.experiments.environment import PROCESSORS
     from cac_tf.experiments.environment import bfloat16_is_slow
     from cac_tf.experiments.environment import environment
 
     slow = bfloat16_is_slow()
+    has_avx512 = "avx512f" in pathlib.Path(PROCESSORS).read_text("utf-8")
+    lacking = "bfloat16" if has_avx512 else "avx512"
     names = [
         name
         for name, (_, _, options) in VARIANTS.items()
-        if (name in WITHOUT_AVX512 if slow else "onednn" not in options)
+        if (name in WITHOUT_BFLOAT16 if slow else "onednn" not in options)
     ]
     workers = {
         name: [_start(name) for _ in range(1 + ("two" in VARIANTS[name][2]))]
@@ -268,7 +271,7 @@ def main():
     import torch
 
     atomic_files.write_json(
-        RESULTS / f"training_throughput{'_without_avx512' * slow}.json",
+        RESULTS / f"training_throughput{f'_without_{lacking}' * slow}.json",
         {
             "environment": environment(),
             "torch": torch.__version__,

@@ -44,14 +44,15 @@ def environment() -> dict[str, Any]:
 def bfloat16_is_slow() -> bool:
     """Whether float32 is known to be much faster on this machine.
 
-    TensorFlow's library for CPUs (oneDNN) takes bfloat16 on x86 processors
-    with AVX-512. On others, TensorFlow falls back to code that is many times
+    x86 processors with AVX-512 BF16 or AMX multiply bfloat16. On others,
+    TensorFlow's library for CPUs (oneDNN) emulates it, where there is AVX-512
+    at all, or TensorFlow does without the library; both are several times
     slower than float32. False where nothing is known.
     """
     flags = _processor().get("flags", "").split()
     return (
         bool(flags)
-        and "avx512f" not in flags
+        and not {"avx512_bf16", "amx_bf16"} & set(flags)
         and keras.backend.backend() == "tensorflow"
         and _accelerator() is None
     )

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from cac_tf.experiments.config import ExperimentConfig
 
 SLOW_PRECISION = (
-    "bfloat16 is many times slower than float32 on this processor, which has "
-    "no AVX-512: use float32 here."
+    "bfloat16 is several times slower than float32 on this processor, which "
+    "has no instructions for it: use float32 here."
 )
 
 

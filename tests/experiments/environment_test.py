@@ -61,6 +61,8 @@ def test_changed_sources_make_a_commit_dirty(
     ("flags", "expected"),
     [
         ("flags\t\t: fpu avx avx2", True),
+        ("flags\t\t: fpu avx2 avx512f avx512_vnni", True),
+        ("flags\t\t: fpu avx2 avx512f avx512_bf16", False),
         ("flags\t\t: fpu avx2 avx512f amx_bf16", False),
         # Nothing is known of what an ARM processor lacks.
         ("Features\t: fp asimd", False),
