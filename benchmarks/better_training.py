@@ -58,6 +58,8 @@ BASE = {
     # the last step.
     "magnitude": 10.0,
     "temperatures": (1.0, 1.0),
+    # Of cross-entropy.
+    "label_smoothing": 0.0,
     # Share of a batch that is mixed of two images each, and its weight.
     "mixed": 0.0,
     "mixed_weight": 0.1,
@@ -100,6 +102,14 @@ MNIST = {"dataset": "mnist", "images": 100_000, "flip": False}
 # Of the preset "fast" for digits.
 DIGIT_CROPS = {"shift": 0, "crop": 0.7}
 DIGITS = {**MNIST, **DIGIT_CROPS, "weight_decay": 2e-3}
+# For cross-entropy, as means of all pairs.
+OF_CROSS_ENTROPY = {
+    "small_cross_entropy": {},
+    "small_cross_entropy_decay_5e-3": {"weight_decay": 5e-3},
+    "small_cross_entropy_smoothed": {"label_smoothing": 0.1},
+    "small_cross_entropy_batch_64": {"batch_size": 64},
+    "small_cross_entropy_rate_0.1": {"learning_rate": 0.1},
+}
 TRIES = {
     "base": {},
     "cross_entropy": {"loss": "cross_entropy"},
@@ -145,6 +155,16 @@ TRIES = {
         **DIGITS,
         "sizes": GROWING,
         "left_out": 1,
+    },
+    **{
+        f"{name}_pair_{pair}": {
+            **SMALL,
+            "loss": "cross_entropy",
+            "left_out": pair,
+            **changed,
+        }
+        for name, changed in OF_CROSS_ENTROPY.items()
+        for pair in range(len(PAIRS["cifar10"]))
     },
 }
 
@@ -307,11 +327,26 @@ def optimizer_of(tried, steps):
     )
 
 
+def smoothed_cross_entropy(smoothing):
+    """Cross-entropy of logits and labels that are class indices."""
+    if not smoothing:
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    def loss(labels, logits):
+        return keras.losses.categorical_crossentropy(
+            keras.ops.one_hot(labels, logits.shape[-1]),
+            logits,
+            from_logits=True,
+            label_smoothing=smoothing,
+        )
+
+    return loss
+
+
 def loss_of(tried, steps):
     """A loss, and the callbacks that it needs."""
     if tried["loss"] == "cross_entropy":
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        return loss, []
+        return smoothed_cross_entropy(tried["label_smoothing"]), []
     is_plain = tried["temperatures"] == (1.0, 1.0) and not tried["mixed"]
     if is_plain:
         return cac_tf.losses.CACLoss(tried["magnitude"]), []
