@@ -337,14 +337,25 @@ def better_trials_table():
     return "\n".join(lines)
 
 
-def throughput_table(name="training_throughput"):
-    """Training images per second beside PyTorch, in Markdown."""
-    result = json.loads((RESULTS / f"{name}.json").read_text())
-    lines = ["| training, batch 128 | images/s |", "| --- | --- |"]
-    lines += [
-        f"| {name} | {rate['images_per_second']:.0f} |"
-        for name, rate in result["variants"].items()
+def throughput_table(columns):
+    """Training images per second beside PyTorch, in Markdown.
+
+    Args:
+        columns: by head, the ending of a result's name.
+    """
+    rates = [
+        json.loads((RESULTS / f"training_throughput{ending}.json").read_text())[
+            "variants"
+        ]
+        for ending in columns.values()
     ]
+    lines = [
+        f"| training, batch 128 | {' | '.join(columns)} |",
+        "| --- |" + " --- |" * len(columns),
+    ]
+    for name in rates[0]:
+        cells = [f"{of[name]['images_per_second']:.0f}" for of in rates]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -1143,9 +1154,13 @@ TABLES = {
     "serving": serving_table,
     "serving_scores": serving_scores_table,
     "table_1_digits": table_1_digits_table,
-    "throughput": throughput_table,
-    "throughput_without_avx512": functools.partial(
-        throughput_table, "training_throughput_without_avx512"
+    "throughput": functools.partial(throughput_table, {"images/s": ""}),
+    "throughput_without_bfloat16": functools.partial(
+        throughput_table,
+        {
+            "AVX-512 alone": "_without_bfloat16",
+            "without AVX-512": "_without_avx512",
+        },
     ),
     "vehicles_animals": vehicles_animals_table,
 }
@@ -1194,8 +1209,8 @@ _SOURCES = {
         ["training_throughput.json"],
         "benchmarks/training_throughput.py",
     ),
-    "throughput_without_avx512": (
-        ["training_throughput_without_avx512.json"],
+    "throughput_without_bfloat16": (
+        ["training_throughput_without_*.json"],
         "benchmarks/training_throughput.py",
     ),
     "trained_here": (
