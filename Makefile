@@ -18,13 +18,15 @@ KERAS_LOWEST := $(shell sed -n 's/^ *"keras>=\([0-9.]*\).*/\1/p' pyproject.toml)
 TEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 TESTED := tests --doctest-modules --doctest-ignore-import-errors cac_tf
 # Of whole programs: runs of the command line, trained methods and estimators,
-# served models, pages in a browser, packages, what a compiler builds.
+# interrupted and served models, pages in a browser, packages, what a compiler
+# builds.
 PROGRAMS := tests/batch tests/conformance/methods_test.py \
     tests/conformance/plugin_test.py tests/demo tests/docs_test.py \
     tests/examples tests/experiments tests/export tests/methods \
     tests/ops/cpp_test.py tests/ops/loader_test.py tests/packaging \
     tests/reporting tests/results_test.py tests/robustness tests/serving \
-    tests/sklearn tests/train
+    tests/sklearn tests/train tests/training/callbacks_test.py \
+    tests/training/runtime_test.py
 
 .PHONY: demo docs test test-programs test-slow test-jax test-all test-keras-lowest ops wheels lint format clean
 
