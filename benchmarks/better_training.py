@@ -88,6 +88,8 @@ BASE = {
     # Pairs: size of the images in pixels, and share of the passes at it.
     "sizes": ((SIZE, 1.0),),
     "cycles": 1,
+    # Each with a seed of its own and its share of the images.
+    "networks": 1,
     # Momentum of the average of the weights that is kept; 0: the last ones.
     "averaged": 0.0,
     "seed": 0,
@@ -107,8 +109,8 @@ OF_CROSS_ENTROPY = {
     "small_cross_entropy": {},
     "small_cross_entropy_decay_5e-3": {"weight_decay": 5e-3},
     "small_cross_entropy_smoothed": {"label_smoothing": 0.1},
-    "small_cross_entropy_batch_64": {"batch_size": 64},
-    "small_cross_entropy_rate_0.1": {"learning_rate": 0.1},
+    "small_cross_entropy_two_networks": {"images": 144_000, "networks": 2},
+    "small_cross_entropy_twice_as_long": {"images": 144_000},
 }
 TRIES = {
     "base": {},
@@ -534,7 +536,12 @@ def main(*names):
             continue
         tried = {**BASE, **TRIES[name]}
         examples, *others = held_out(tried["dataset"], tried["left_out"])
-        networks, seconds = train(tried, examples)
+        networks, seconds = [], 0.0
+        for seed in range(tried["seed"], tried["seed"] + tried["networks"]):
+            images = tried["images"] / tried["networks"]
+            one = {**tried, "images": images, "seed": seed}
+            ended, lasted = train(one, examples)
+            networks, seconds = [*networks, *ended], seconds + lasted
         (measured,) = measure(networks, tried, examples, *others)
         result = {
             "changed": TRIES[name],

@@ -293,7 +293,8 @@ def better_training_table(dataset, *scores):
         "| --- |" + " --: |" * (len(scores) + 1),
     ]
     for name, run in result["tries"].items():
-        if {**result["base"], **run["changed"]}["dataset"] != dataset:
+        tried = {**result["base"], **run["changed"]}
+        if tried["dataset"] != dataset or name.startswith("small_cross"):
             continue
         # Of several cycles, the last one.
         cells = [run["accuracy"], *(run["auroc"].get(s) for s in scores)]
@@ -302,6 +303,33 @@ def better_training_table(dataset, *scores):
         )
         name = name.removeprefix(f"{dataset}_").replace("_", " ")
         lines.append(f"| {name} | {cells} |")
+    return "\n".join(lines)
+
+
+def better_training_pairs_table(*scores):
+    """Tries that were made with each pair of classes left out: their means."""
+    tries = json.loads((RESULTS / "better_training.json").read_text())["tries"]
+    found = {}
+    for name, run in tries.items():
+        recipe, pair, number = name.rpartition("_pair_")
+        if pair and run["changed"].get("loss") == "cross_entropy":
+            auroc = run["auroc"]
+            found.setdefault(recipe, {})[number] = [
+                np.mean(run["accuracy"]),
+                # Of several networks, that of their mean score.
+                *(auroc.get(f"{s}, mean", auroc[s][-1]) for s in scores),
+            ]
+    lines = [
+        f"| try | accuracy | {' | '.join(f'`{s}`' for s in scores)} |",
+        "| --- |" + " --: |" * (len(scores) + 1),
+    ]
+    for recipe, of_pairs in found.items():
+        cells = [
+            f"{np.mean(values):.3f} ({', '.join(f'{v:.3f}' for v in values)})"
+            for values in zip(*of_pairs.values(), strict=True)
+        ]
+        name = recipe.removeprefix("small_cross_entropy").strip("_") or "base"
+        lines.append(f"| {name.replace('_', ' ')} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -1139,6 +1167,9 @@ TABLES = {
         "mnist",
         *("gamma", "max_logit", "nnguide", "knn", "vim"),
     ),
+    "better_training_pairs": functools.partial(
+        better_training_pairs_table, "max_logit, flip", "nnguide, flip"
+    ),
     "better_trials": better_trials_table,
     "recipes_tried": recipes_tried_table,
     "trained_here": functools.partial(trained_here_table, "fast"),
@@ -1168,6 +1199,10 @@ TABLES = {
 # its name; and what makes them, if not the script of that name.
 _SOURCES = {
     "better_training_mnist": (
+        ["better_training.json"],
+        "benchmarks/better_training.py",
+    ),
+    "better_training_pairs": (
         ["better_training.json"],
         "benchmarks/better_training.py",
     ),
