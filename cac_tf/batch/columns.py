@@ -157,13 +157,17 @@ def numbers_in(
         except (arrow.ArrowInvalid, arrow.ArrowNotImplementedError):
             for row, value in enumerate(column.to_pylist()):
                 try:
-                    rows[row, place] = _number(value)
+                    rows[row, place] = number_of(value)
                 except (TypeError, ValueError):
                     rows[row, place] = 0.0
                     errors[row] = f"the column {name} has no number here"
     return rows, errors
 
 
-def _number(value):
-    """The number that a cell contains; bool, as in training, is 0 or 1."""
+def number_of(value: Any) -> float:
+    """The number that a cell contains; bool, as in training, is 0 or 1.
+
+    Raises:
+        TypeError, ValueError: there is none.
+    """
     return float({"true": 1, "false": 0}.get(str(value).lower(), value))

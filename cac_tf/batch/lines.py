@@ -15,6 +15,7 @@ from cac_tf.batch.chunks import FileOfRows
 from cac_tf.batch.chunks import chunk_of_rows
 from cac_tf.batch.chunks import keys_of_rows
 from cac_tf.batch.chunks import rows_at_once
+from cac_tf.batch.columns import number_of
 from cac_tf.batch.columns import trained_columns
 from cac_tf.batch.columns import usual_column
 from cac_tf.data.regular_file import opened
@@ -82,16 +83,30 @@ class JsonLines(TextLines):
             value = ""
             try:
                 row = json.loads(line)
-                if self.key is not None:
+                if self.key is not None and row[self.key] is not None:
                     keys[place] = str(row[self.key])
                 names = (self.image,) if self.image else ()
                 names = names or trained_columns(classifier, row)
                 names = names or (usual_column(classifier),)
-                found = [row[name] for name in names]
-                value = found[0] if len(names) == 1 else found
-            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                value = [row[name] for name in names]
+            except KeyError as error:
+                errors[place] = f"the field {error} is missing"
+            except (ValueError, TypeError, RecursionError):
                 errors[place] = "not a JSON object"
-                if isinstance(error, KeyError):
-                    errors[place] = f"the field {error} is missing"
+            else:
+                value = _single(value, names, place, errors)
             values.append(value)
         return chunk_of_rows(keys, values, classifier, errors)
+
+
+def _single(found, names, place, errors):
+    """The value of one field, or those of several, which are numbers."""
+    if len(names) == 1:
+        return found[0]
+    numbers = []
+    for name, value in zip(names, found, strict=True):
+        try:
+            numbers.append(number_of(value))
+        except (TypeError, ValueError, OverflowError):
+            errors[place] = f"the field {name!r} has no number here"
+    return numbers

@@ -566,6 +566,25 @@ def test_the_columns_that_a_model_was_trained_on(vectors, tmp_path):
         "".join(f"{json.dumps({'features': row})}\n" for row in rows.tolist())
     )
     assert_same(answers(lost, lines)[1], expected)
+    # Fields of numbers are read as columns are.
+    x = rows[:1].tolist()[0]
+    texts = [str(x[0]), x[1], x[2], x[3], x[4]]
+    damaged = (None, "tall", [1], 10**400)
+    written = [x, texts, *([one, *x[1:]] for one in damaged)]
+    lines.write_text(
+        "".join(
+            json.dumps({"id": None, **dict(zip("vwxyz", row, strict=True))})
+            + "\n"
+            for row in written
+        )
+    )
+    five = with_columns(classifier, tuple("vwxyz"))
+    keys, found = answers(five, lines, key="id")
+    assert keys == [f"{lines}#{row}" for row in range(6)]
+    assert_same(found[:2], [expected[0]] * 2)
+    assert {one.error for one in found[2:]} == {
+        "the field 'v' has no number here"
+    }
     # The only column of lists needs no name.
     parquet.write_table(pa.table({"x": rows.tolist(), "id": range(50)}), path)
     assert_same(answers(classifier, path)[1], expected)
