@@ -104,10 +104,9 @@ MNIST = {"dataset": "mnist", "images": 100_000, "flip": False}
 # Of the preset "fast" for digits.
 DIGIT_CROPS = {"shift": 0, "crop": 0.7}
 DIGITS = {**MNIST, **DIGIT_CROPS, "weight_decay": 2e-3}
-# For cross-entropy, as means of all pairs.
+# For cross-entropy, with each pair left out.
 OF_CROSS_ENTROPY = {
     "small_cross_entropy": {},
-    "small_cross_entropy_decay_5e-3": {"weight_decay": 5e-3},
     "small_cross_entropy_smoothed": {"label_smoothing": 0.1},
     "small_cross_entropy_two_networks": {"images": 144_000, "networks": 2},
     "small_cross_entropy_twice_as_long": {"images": 144_000},

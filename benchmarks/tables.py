@@ -307,29 +307,33 @@ def better_training_table(dataset, *scores):
 
 
 def better_training_pairs_table(*scores):
-    """Tries that were made with each pair of classes left out: their means."""
+    """Tries that were made with several pairs of classes left out."""
     tries = json.loads((RESULTS / "better_training.json").read_text())["tries"]
     found = {}
     for name, run in tries.items():
-        recipe, pair, number = name.rpartition("_pair_")
-        if pair and run["changed"].get("loss") == "cross_entropy":
-            auroc = run["auroc"]
-            found.setdefault(recipe, {})[number] = [
-                np.mean(run["accuracy"]),
-                # Of several networks, that of their mean score.
-                *(auroc.get(f"{s}, mean", auroc[s][-1]) for s in scores),
-            ]
+        recipe, _, pair = name.rpartition("_pair_")
+        if recipe.startswith("small_cross_entropy"):
+            found.setdefault(recipe, {})[int(pair)] = run
     lines = [
         f"| try | accuracy | {' | '.join(f'`{s}`' for s in scores)} |",
         "| --- |" + " --: |" * (len(scores) + 1),
     ]
-    for recipe, of_pairs in found.items():
-        cells = [
-            f"{np.mean(values):.3f} ({', '.join(f'{v:.3f}' for v in values)})"
-            for values in zip(*of_pairs.values(), strict=True)
+    for recipe, runs in found.items():
+        # Of several networks, the AUROC of their mean score.
+        rows = [
+            [np.mean(run["accuracy"])]
+            + [
+                run["auroc"].get(f"{s}, mean", run["auroc"][s][-1])
+                for s in scores
+            ]
+            for _, run in sorted(runs.items())
         ]
-        name = recipe.removeprefix("small_cross_entropy").strip("_") or "base"
-        lines.append(f"| {name.replace('_', ' ')} | {' | '.join(cells)} |")
+        cells = [
+            " / ".join(f"{value:.3f}" for value in column)
+            for column in zip(*rows, strict=True)
+        ]
+        name = recipe.removeprefix("small_").replace("_", " ")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -339,7 +343,8 @@ def better_trials_table():
     for path in sorted((RESULTS / "better_trials").glob("*.json")):
         run = json.loads(path.read_text())
         loss = run["recipe"]["loss"]
-        training = f"{loss}, long" if "_long_" in path.stem else loss
+        lengths = [w for w in ("long", "longer") if f"_{w}_" in path.stem]
+        training = ", ".join([loss, *lengths])
         for tested in run["tested_on"]:
             values = {"accuracy": tested["accuracy"]}
             if loss == "cac":  # (There are no anchors otherwise.)

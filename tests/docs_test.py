@@ -99,10 +99,10 @@ def test_every_example_is_listed():
 @pytest.mark.parametrize("name", scores.names())
 def test_a_score_says_formula_paper_and_cost(name):
     """Its page of the site is made of this."""
-    text = scores.find(name).__doc__
+    text = inspect.getdoc(scores.find(name))
     assert text.startswith("Unknown score")
     for part in ("Paper: ", "Differences: ", "Cost: ", "Example:"):
-        assert f"\n    {part}" in text, part
+        assert f"\n{part}" in text, part
     assert re.search(r"\\\(.+?\\\)", text, re.DOTALL), "no formula"
 
 
